@@ -1,0 +1,1 @@
+"""Whatever touches real hardware: kernels, measurements, the hardware runner."""

@@ -1,0 +1,1 @@
+"""How long an operator or a transfer takes: features, predictors and profiles."""

@@ -1,0 +1,1 @@
+"""Commands: list, describe, simulate, sweep, compare, calibrate, validate."""

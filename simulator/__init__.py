@@ -1,0 +1,1 @@
+"""Simulated time: graphs, clusters, the engine, schedulers, traces and metrics."""

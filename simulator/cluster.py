@@ -1,0 +1,260 @@
+"""Clusters: memory spaces, the devices that compute in them, and the links that join them.
+
+A device reads and writes its memory space; tensors move between spaces, never between devices of one
+space. Two CPU cores share a space, a GPU has its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from simulator.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySpace:
+    """A memory that devices share. ``capacity`` in bytes, infinite unless given."""
+
+    name: str
+    capacity: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Something that executes operators.
+
+    Attributes:
+        name: unique in the cluster.
+        space: name of its memory space.
+        profile: name of the profile that times operators on it; None in bare instances.
+        slots: how many operators it runs at once (cores of a pool, streams), each at full rate.
+        launch_overhead: seconds added to every operator.
+    """
+
+    name: str
+    space: str
+    profile: str | None = None
+    slots: int = 1
+    launch_overhead: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A connection of two memory spaces; both directions, each at full bandwidth.
+
+    Attributes:
+        bandwidth: bytes per second, each way.
+        latency: seconds before the first byte arrives.
+        half_duplex: both directions share one channel.
+    """
+
+    name: str
+    ends: tuple[str, str]
+    bandwidth: float
+    latency: float = 0.0
+    half_duplex: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How bytes get from one space to another.
+
+    Attributes:
+        channels: indices of the channels in order; a channel is one direction of a link, or a whole
+            half-duplex link.
+        bandwidth: bytes per second of the slowest.
+        latency: seconds, summed.
+    """
+
+    channels: tuple[int, ...]
+    bandwidth: float
+    latency: float
+
+    def seconds(self, size: float) -> float:
+        """Time of ``size`` bytes over the idle route."""
+        return self.latency + size / self.bandwidth
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Memory spaces, devices and links.
+
+    ``host`` is the memory where jobs of traced models begin and end; None in bare instances.
+
+    Raises:
+        InvalidInput: duplicate or unknown names, no device, or quantities out of range.
+    """
+
+    name: str
+    spaces: Sequence[MemorySpace]
+    devices: Sequence[Device]
+    links: Sequence[Link] = ()
+    host: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """For each profile: ``measured``, ``public``, ``datasheet``."""
+
+    def __post_init__(self) -> None:
+        for what, things in (
+            ("memory space", self.spaces),
+            ("device", self.devices),
+            ("link", self.links),
+        ):
+            names = [thing.name for thing in things]
+            for name in names:
+                if names.count(name) > 1:
+                    raise InvalidInput(f"Cluster '{self.name}' has two {what}s named '{name}'")
+        if not self.devices:
+            raise InvalidInput(f"Cluster '{self.name}' has no devices")
+        known = self.space_index
+        for space in self.spaces:
+            if not space.capacity > 0:
+                raise InvalidInput(f"Memory space '{space.name}' has capacity {space.capacity}")
+        for device in self.devices:
+            if device.space not in known:
+                raise InvalidInput(
+                    f"Device '{device.name}' is in memory space '{device.space}', which cluster "
+                    f"'{self.name}' lacks; it has {', '.join(known)}"
+                )
+            if device.slots < 1:
+                raise InvalidInput(f"Device '{device.name}' has {device.slots} slots")
+            if not (math.isfinite(device.launch_overhead) and device.launch_overhead >= 0):
+                raise InvalidInput(f"Device '{device.name}': launch overhead must be >= 0 s")
+        for link in self.links:
+            for end in link.ends:
+                if end not in known:
+                    raise InvalidInput(f"Link '{link.name}' ends at unknown memory space '{end}'")
+            if link.ends[0] == link.ends[1]:
+                raise InvalidInput(f"Link '{link.name}' joins '{link.ends[0]}' to itself")
+            if not link.bandwidth > 0 or not (math.isfinite(link.latency) and link.latency >= 0):
+                raise InvalidInput(
+                    f"Link '{link.name}' needs a bandwidth > 0 and a latency >= 0, "
+                    f"got {link.bandwidth} B/s and {link.latency} s"
+                )
+        if self.host is not None and self.host not in known:
+            raise InvalidInput(f"Cluster '{self.name}': host memory '{self.host}' does not exist")
+
+    @cached_property
+    def space_index(self) -> dict[str, int]:
+        """Index of each memory space by name."""
+        return {space.name: i for i, space in enumerate(self.spaces)}
+
+    @cached_property
+    def device_index(self) -> dict[str, int]:
+        """Index of each device by name."""
+        return {device.name: i for i, device in enumerate(self.devices)}
+
+    @cached_property
+    def space_of(self) -> tuple[int, ...]:
+        """Index of each device's memory space."""
+        return tuple(self.space_index[device.space] for device in self.devices)
+
+    @cached_property
+    def channels(self) -> tuple[str, ...]:
+        """Names of the channels: ``link:a->b`` for a direction, ``link`` for a half-duplex link."""
+        names = []
+        for link in self.links:
+            a, b = link.ends
+            names += (
+                [link.name]
+                if link.half_duplex
+                else [f"{link.name}:{a}->{b}", f"{link.name}:{b}->{a}"]
+            )
+        return tuple(names)
+
+    @cached_property
+    def _hops(self) -> dict[tuple[int, int], tuple[int, Link]]:
+        """(from, to) -> (channel, link), the fastest of parallel links."""
+        hops: dict[tuple[int, int], tuple[int, Link]] = {}
+        channel = 0
+        for link in self.links:
+            a, b = (self.space_index[end] for end in link.ends)
+            back = channel if link.half_duplex else channel + 1
+            for key, index in (((a, b), channel), ((b, a), back)):
+                if key not in hops or hops[key][1].bandwidth < link.bandwidth:
+                    hops[key] = (index, link)
+            channel = back + 1
+        return hops
+
+    @cached_property
+    def _routes(self) -> dict[tuple[int, int], Route]:
+        return {}
+
+    def route(self, source: int, destination: int) -> Route:
+        """The route between two different spaces (indices): fewest links, then greatest bandwidth.
+
+        Raises:
+            InvalidInput: no chain of links joins them.
+        """
+        key = (source, destination)
+        route = self._routes.get(key)
+        if route is None:
+            route = self._routes[key] = self._search(source, destination)
+        return route
+
+    def _search(self, source: int, destination: int) -> Route:
+        direct = self._hops.get((source, destination))
+        if direct is not None:
+            return Route((direct[0],), direct[1].bandwidth, direct[1].latency)
+        neighbours: dict[int, list[int]] = {}
+        for a, b in self._hops:
+            neighbours.setdefault(a, []).append(b)
+        # Breadth first; among the paths of equal length the one with the widest narrowest link.
+        best: dict[int, tuple[float, tuple[int, ...]]] = {source: (math.inf, (source,))}
+        frontier = [source]
+        while frontier and destination not in best:
+            reached: dict[int, tuple[float, tuple[int, ...]]] = {}
+            for a in frontier:
+                width, path = best[a]
+                for b in sorted(neighbours.get(a, ())):
+                    if b in best:
+                        continue
+                    candidate = (min(width, self._hops[a, b][1].bandwidth), (*path, b))
+                    if b not in reached or candidate[0] > reached[b][0]:
+                        reached[b] = candidate
+            best |= reached
+            frontier = sorted(reached)
+        if destination not in best:
+            ends = self.spaces[source].name, self.spaces[destination].name
+            raise InvalidInput(
+                f"Cluster '{self.name}' has no route from memory space '{ends[0]}' to '{ends[1]}'; "
+                "add a link between them"
+            )
+        path = best[destination][1]
+        hops = [self._hops[pair] for pair in itertools.pairwise(path)]
+        return Route(
+            tuple(channel for channel, _ in hops),
+            min(link.bandwidth for _, link in hops),
+            sum(link.latency for _, link in hops),
+        )
+
+    def check_connected(self) -> None:
+        """Refuse a cluster in which some device's memory cannot reach another's, or the host's.
+
+        Raises:
+            InvalidInput: names the two memory spaces.
+        """
+        used = sorted({*self.space_of} | ({self.space_index[self.host]} if self.host else set()))
+        for a in used:
+            for b in used:
+                if a != b:
+                    self.route(a, b)
+
+
+def fully_connected(
+    name: str, devices: int, bandwidth: float = 1.0, half_duplex: bool = False
+) -> Cluster:
+    """The cluster of a bare instance: one memory space per device and a link for every pair.
+
+    At the default bandwidth of one byte per second an edge's bytes are its seconds, exactly.
+    """
+    spaces = [MemorySpace(f"m{i}") for i in range(devices)]
+    links = [
+        Link(f"l{i}-{j}", (f"m{i}", f"m{j}"), bandwidth, half_duplex=half_duplex)
+        for i in range(devices)
+        for j in range(i + 1, devices)
+    ]
+    return Cluster(name, spaces, [Device(f"P{i + 1}", f"m{i}") for i in range(devices)], links)

@@ -1,0 +1,580 @@
+"""Dataflow graphs: operators, the tensors between them, and one JSON form.
+
+A :class:`DataflowGraph` is what every other part of the program speaks about: tracing makes it,
+cost models price it, planners read its index arrays and the engine executes it. It is immutable and
+topologically ordered: operator ``i`` only reads tensors written by operators ``< i``.
+
+JSON form (``hetsim.graph/1``), the keys of one document::
+
+    {"format": "hetsim.graph/1", "name": str, "batch": int | null,
+     "tensors":   [{"name": str, "role": "input" | "weight" | "activation",
+                    "shape": [int], "dtype": str, "strides": [int]?   (absent: contiguous)
+                    "bytes": float?                                   (instead of shape and dtype)}],
+     "operators": [{"name": str, "kind": str, "target": str, "template": {...}, "attributes": {...},
+                    "inputs": [spec], "outputs": [spec], "reads": [tensor name], "writes": [tensor name]}],
+     "results":   [{"tensor": name, "views": [...]} | {"value": ...}]}
+
+Operators may stand in any order in the file; they are sorted when it is read.
+
+Argument template (what :func:`calibration.kernels.build` makes runnable)::
+
+    {"args": [node], "kwargs": {name: node}}
+    node = null | bool | int | float | str | [node]
+         | {"read": r, "views": [view]}       the operator's r-th read tensor, seen through views
+         | {"dtype": str} | {"device": true} | {"layout": str} | {"memory_format": str}
+         | {"float": "inf" | "-inf" | "nan"}
+    view = [target, args, kwargs]             with {"self": true} where the tensor goes, or ["getitem", i]
+
+``inputs`` are the tensors as the kernel sees them (after the views), one for each ``read`` leaf of the
+template from left to right; ``reads`` are the distinct stored tensors behind them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from simulator.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import networkx
+
+FORMAT = "hetsim.graph/1"
+Role = Literal["input", "weight", "activation"]
+ITEM_BYTES: Mapping[str, int] = {
+    "float64": 8,
+    "int64": 8,
+    "complex64": 8,
+    "float32": 4,
+    "int32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Shape, element type and layout of a tensor. ``strides=None`` means contiguous."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def elements(self) -> int:
+        """Number of elements; 1 for a scalar."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the elements, whatever the layout.
+
+        Raises:
+            InvalidInput: the element type is unknown.
+        """
+        try:
+            return self.elements * ITEM_BYTES[self.dtype]
+        except KeyError:
+            known = ", ".join(ITEM_BYTES)
+            raise InvalidInput(f"Unknown element type '{self.dtype}'. Known: {known}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The spec as a JSON object; contiguous strides are left out."""
+        document: dict[str, Any] = {"shape": list(self.shape), "dtype": self.dtype}
+        if self.strides is not None:
+            document["strides"] = list(self.strides)
+        return document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> TensorSpec:
+        """Read :meth:`to_json`'s form; a shape that is not of non-negative integers is refused."""
+        try:
+            shape = tuple(document["shape"])
+            dtype = document["dtype"]
+        except (KeyError, TypeError):
+            raise InvalidInput(
+                f"A tensor needs 'shape' and 'dtype', got {_short(document)}"
+            ) from None
+        strides = document.get("strides")
+        spec = cls(shape, dtype, None if strides is None else tuple(strides))
+        numbers = shape if strides is None else shape + tuple(strides)
+        if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers):
+            raise InvalidInput(
+                f"Shapes and strides are non-negative integers, got {_short(document)}"
+            )
+        if dtype not in ITEM_BYTES:
+            raise InvalidInput(f"Unknown element type '{dtype}'. Known: {', '.join(ITEM_BYTES)}")
+        if strides is not None and len(strides) != len(shape):
+            raise InvalidInput(f"Strides and shape have different lengths in {_short(document)}")
+        return spec
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A named value of a graph: a job's input, a weight, or what an operator wrote.
+
+    ``bytes`` is what a transfer of it moves; bare instances have bytes and no spec.
+    """
+
+    name: str
+    role: Role
+    bytes: float
+    spec: TensorSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One kernel call. See the module docstring for ``template``, ``inputs`` and ``reads``."""
+
+    name: str
+    kind: str
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    target: str = ""
+    template: Mapping[str, Any] | None = None
+    reads: tuple[TensorSpec, ...] = ()
+
+
+class DataflowGraph:
+    """An immutable, topologically ordered graph of operators.
+
+    Args:
+        name: what tables and plots call it.
+        operators: in topological order.
+        tensors: every value; names are unique.
+        reads: for each operator the indices of the distinct tensors it reads.
+        writes: for each operator the indices of the tensors it writes.
+        results: how the model's outputs are made of tensors (JSON form above); the tensors named
+            here are the graph's outputs.
+        batch: the batch size it was made for, where it has one.
+
+    Raises:
+        InvalidInput: a duplicate name, an index out of range, a tensor written twice or never, an
+            operator before its producer, or bytes that are negative or not finite.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        operators: Sequence[Operator],
+        tensors: Sequence[Tensor],
+        reads: Sequence[Sequence[int]],
+        writes: Sequence[Sequence[int]],
+        results: Sequence[Mapping[str, Any]] = (),
+        batch: int | None = None,
+    ) -> None:
+        self.name = name
+        self.operators = tuple(operators)
+        self.tensors = tuple(tensors)
+        self.reads = tuple(map(tuple, reads))
+        self.writes = tuple(map(tuple, writes))
+        self.results = tuple(results)
+        self.batch = batch
+        self._validate()
+
+    def __len__(self) -> int:
+        return len(self.operators)
+
+    def __repr__(self) -> str:
+        return f"DataflowGraph({self.name!r}, {len(self)} operators, {len(self.edge_source)} edges)"
+
+    # -- index arrays ---------------------------------------------------------------------------
+
+    @cached_property
+    def producer(self) -> tuple[int, ...]:
+        """For each tensor the operator that writes it, -1 for inputs and weights."""
+        producer = [-1] * len(self.tensors)
+        for operator, tensors in enumerate(self.writes):
+            for tensor in tensors:
+                producer[tensor] = operator
+        return tuple(producer)
+
+    @cached_property
+    def consumers(self) -> tuple[tuple[int, ...], ...]:
+        """For each tensor the operators that read it, ascending."""
+        consumers: list[list[int]] = [[] for _ in self.tensors]
+        for operator, tensors in enumerate(self.reads):
+            for tensor in tensors:
+                consumers[tensor].append(operator)
+        return tuple(map(tuple, consumers))
+
+    @cached_property
+    def _edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        producer = self.producer
+        rows = [
+            (producer[tensor], operator, tensor)
+            for operator, tensors in enumerate(self.reads)
+            for tensor in tensors
+            if producer[tensor] >= 0
+        ]
+        array = np.array(sorted(rows), dtype=np.int64).reshape(-1, 3)
+        source, target, tensor = array.T.copy()
+        for column in (source, target, tensor):
+            column.setflags(write=False)
+        return source, target, tensor
+
+    @property
+    def edge_source(self) -> np.ndarray:
+        """int64[edges], sorted by (source, target, tensor): the producing operator."""
+        return self._edges[0]
+
+    @property
+    def edge_target(self) -> np.ndarray:
+        """int64[edges]: the consuming operator."""
+        return self._edges[1]
+
+    @property
+    def edge_tensor(self) -> np.ndarray:
+        """int64[edges]: the tensor that moves; two operators may share several tensors."""
+        return self._edges[2]
+
+    @cached_property
+    def tensor_bytes(self) -> np.ndarray:
+        """float64[tensors]: bytes of every tensor."""
+        return np.array([tensor.bytes for tensor in self.tensors], dtype=np.float64)
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        """For each operator the distinct operators that read something it wrote, ascending."""
+        consumers = self.consumers
+        return tuple(
+            tuple(sorted({reader for tensor in tensors for reader in consumers[tensor]}))
+            for tensors in self.writes
+        )
+
+    @cached_property
+    def predecessors(self) -> tuple[tuple[int, ...], ...]:
+        """For each operator the distinct operators whose tensors it reads, ascending."""
+        producer = self.producer
+        return tuple(
+            tuple(sorted({producer[tensor] for tensor in tensors} - {-1})) for tensors in self.reads
+        )
+
+    @cached_property
+    def activations_read(self) -> tuple[tuple[int, ...], ...]:
+        """For each operator the tensors it reads that may have to move: all but weights."""
+        weight = [tensor.role == "weight" for tensor in self.tensors]
+        return tuple(
+            tuple(tensor for tensor in tensors if not weight[tensor]) for tensors in self.reads
+        )
+
+    @cached_property
+    def inputs(self) -> tuple[int, ...]:
+        """Tensors that a job brings with it."""
+        return tuple(i for i, tensor in enumerate(self.tensors) if tensor.role == "input")
+
+    @cached_property
+    def weights(self) -> tuple[int, ...]:
+        """Tensors shared by every job of the model; tied weights stand here once."""
+        return tuple(i for i, tensor in enumerate(self.tensors) if tensor.role == "weight")
+
+    @cached_property
+    def outputs(self) -> tuple[int, ...]:
+        """Tensors that a job must deliver, ascending."""
+        index = {tensor.name: i for i, tensor in enumerate(self.tensors)}
+        return tuple(sorted({index[r["tensor"]] for r in self.results if "tensor" in r}))
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of all weights, each counted once."""
+        return float(sum(self.tensors[i].bytes for i in self.weights))
+
+    def networkx(self) -> networkx.MultiDiGraph:
+        """A view for analysis: nodes are operator indices, edges carry ``tensor`` and ``bytes``."""
+        import networkx as nx
+
+        graph = nx.MultiDiGraph(name=self.name)
+        for index, operator in enumerate(self.operators):
+            graph.add_node(index, name=operator.name, kind=operator.kind)
+        for source, target, tensor in zip(*(c.tolist() for c in self._edges), strict=True):
+            value = self.tensors[tensor]
+            graph.add_edge(source, target, tensor=value.name, bytes=value.bytes)
+        return graph
+
+    # -- JSON -----------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """The document described in the module docstring."""
+        names = [tensor.name for tensor in self.tensors]
+        tensors = []
+        for tensor in self.tensors:
+            row: dict[str, Any] = {"name": tensor.name, "role": tensor.role}
+            row |= {"bytes": tensor.bytes} if tensor.spec is None else tensor.spec.to_json()
+            tensors.append(row)
+        operators = []
+        for operator, reads, writes in zip(self.operators, self.reads, self.writes, strict=True):
+            operators.append(
+                {
+                    "name": operator.name,
+                    "kind": operator.kind,
+                    "target": operator.target,
+                    "template": operator.template,
+                    "attributes": dict(operator.attributes),
+                    "inputs": [spec.to_json() for spec in operator.inputs],
+                    "outputs": [spec.to_json() for spec in operator.outputs],
+                    "reads": [names[i] for i in reads],
+                    "writes": [names[i] for i in writes],
+                }
+            )
+        return {
+            "format": FORMAT,
+            "name": self.name,
+            "batch": self.batch,
+            "tensors": tensors,
+            "operators": operators,
+            "results": [dict(result) for result in self.results],
+        }
+
+    @classmethod
+    def from_json(cls, document: Any) -> DataflowGraph:
+        """Read the JSON form; operators are sorted topologically, ties by their order in the file.
+
+        Raises:
+            InvalidInput: what is wrong and where; a cycle is printed operator by operator.
+        """
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            found = (
+                document.get("format") if isinstance(document, dict) else type(document).__name__
+            )
+            raise InvalidInput(f"Not a graph of format '{FORMAT}' (found {found!r})")
+        for key in ("name", "tensors", "operators"):
+            if key not in document:
+                raise InvalidInput(f"The graph document lacks the key '{key}'")
+        index: dict[str, int] = {}
+        tensors: list[Tensor] = []
+        for row in _rows(document, "tensors"):
+            name = _string(row, "name", "A tensor")
+            if name in index:
+                raise InvalidInput(f"Tensor '{name}' stands twice in the graph")
+            index[name] = len(tensors)
+            if row.get("role") not in ("input", "weight", "activation"):
+                raise InvalidInput(
+                    f"Tensor '{name}' has role {row.get('role')!r}; known: input, weight, activation"
+                )
+            spec = None if "bytes" in row else TensorSpec.from_json(row)
+            size = row["bytes"] if spec is None else float(spec.bytes)
+            if not isinstance(size, int | float) or isinstance(size, bool):
+                raise InvalidInput(f"Tensor '{name}' has bytes {size!r}, not a number")
+            tensors.append(Tensor(name, row["role"], float(size), spec))
+        rows = _rows(document, "operators")
+        reads = [_indices(row, "reads", index) for row in rows]
+        writes = [_indices(row, "writes", index) for row in rows]
+        names = [_string(row, "name", "An operator") for row in rows]
+        operators = []
+        for position in topological_order(names, reads, writes):
+            row = rows[position]
+            operators.append(
+                (
+                    Operator(
+                        name=names[position],
+                        kind=_string(row, "kind", f"Operator '{names[position]}'"),
+                        inputs=tuple(map(TensorSpec.from_json, row.get("inputs", ()))),
+                        outputs=tuple(map(TensorSpec.from_json, row.get("outputs", ()))),
+                        attributes=row.get("attributes", {}),
+                        target=row.get("target", ""),
+                        template=row.get("template"),
+                        reads=tuple(s for i in reads[position] if (s := tensors[i].spec)),
+                    ),
+                    reads[position],
+                    writes[position],
+                )
+            )
+        results = _rows(document, "results") if "results" in document else []
+        for result in results:
+            if "tensor" in result and result["tensor"] not in index:
+                raise InvalidInput(f"The graph's result '{result['tensor']}' is not a tensor of it")
+        return cls(
+            document["name"],
+            [operator for operator, _, _ in operators],
+            tensors,
+            [r for _, r, _ in operators],
+            [w for _, _, w in operators],
+            results,
+            document.get("batch"),
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of the canonical JSON form: the graph's identity across runs and files."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @classmethod
+    def load(cls, path: str | Path) -> DataflowGraph:
+        """Read a graph file.
+
+        Raises:
+            InvalidInput: the file is missing, truncated or not a graph.
+        """
+        try:
+            return cls.from_json(json.loads(Path(path).read_text()))
+        except OSError as error:
+            raise InvalidInput(f"Cannot read graph file {path}: {error.strerror}") from None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"{path} is not JSON ({error}); was it truncated?") from None
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: {error}") from None
+
+    # -- validation -----------------------------------------------------------------------------
+
+    def _validate(self) -> None:
+        if not len(self.operators) == len(self.reads) == len(self.writes):
+            raise InvalidInput(f"Graph '{self.name}': operators, reads and writes differ in length")
+        if not self.operators:
+            raise InvalidInput(f"Graph '{self.name}' has no operators")
+        if len({tensor.name for tensor in self.tensors}) != len(self.tensors):
+            raise InvalidInput(f"Graph '{self.name}': two tensors have the same name")
+        for value in self.tensors:
+            if not (math.isfinite(value.bytes) and value.bytes >= 0):
+                raise InvalidInput(f"Tensor '{value.name}' has {value.bytes} bytes")
+        written = [tensor.role != "activation" for tensor in self.tensors]
+        for operator, reads, writes in zip(self.operators, self.reads, self.writes, strict=True):
+            for tensor in reads:
+                if not 0 <= tensor < len(self.tensors):
+                    raise InvalidInput(
+                        f"Operator '{operator.name}' reads tensor {tensor}, not there"
+                    )
+                if not written[tensor]:
+                    name = self.tensors[tensor].name
+                    raise InvalidInput(
+                        f"Operator '{operator.name}' reads '{name}' before it is written; "
+                        "operators must stand in topological order"
+                    )
+            if len(set(reads)) != len(reads):
+                raise InvalidInput(f"Operator '{operator.name}' lists a read tensor twice")
+            for tensor in writes:
+                if not 0 <= tensor < len(self.tensors):
+                    raise InvalidInput(
+                        f"Operator '{operator.name}' writes tensor {tensor}, not there"
+                    )
+                if written[tensor]:
+                    name = self.tensors[tensor].name
+                    raise InvalidInput(
+                        f"Operator '{operator.name}' writes '{name}', which is an input, a weight or "
+                        "already written"
+                    )
+                written[tensor] = True
+        for value, done in zip(self.tensors, written, strict=True):
+            if not done:
+                raise InvalidInput(f"No operator writes the tensor '{value.name}'")
+
+
+def topological_order(
+    names: Sequence[str], reads: Sequence[Sequence[int]], writes: Sequence[Sequence[int]]
+) -> list[int]:
+    """Positions of operators so that producers stand first; ties keep their given order.
+
+    Raises:
+        InvalidInput: there is a cycle; it is named operator by operator.
+    """
+    import heapq
+
+    producer = {tensor: position for position, ts in enumerate(writes) for tensor in ts}
+    parents = [sorted({producer[t] for t in ts if t in producer}) for ts in reads]
+    children: list[list[int]] = [[] for _ in names]
+    pending = [len(ps) for ps in parents]
+    for position, ps in enumerate(parents):
+        for parent in ps:
+            children[parent].append(position)
+    queue = [position for position, count in enumerate(pending) if not count]
+    order = []
+    while queue:
+        position = heapq.heappop(queue)
+        order.append(position)
+        for child in children[position]:
+            pending[child] -= 1
+            if not pending[child]:
+                heapq.heappush(queue, child)
+    if len(order) == len(names):
+        return order
+    # Every operator left has a parent that is left too: walking parents must run into a cycle.
+    left = {position for position, count in enumerate(pending) if count}
+    path, seen = [min(left)], set()
+    while path[-1] not in seen:
+        seen.add(path[-1])
+        path.append(next(parent for parent in parents[path[-1]] if parent in left))
+    cycle = path[path.index(path[-1]) :][::-1]
+    shown = [names[position] for position in cycle]
+    if len(shown) > 10:
+        shown = [*shown[:5], "...", *shown[-4:]]
+    raise InvalidInput(f"The graph has a cycle: {' -> '.join(shown)}; remove one of these edges")
+
+
+def from_edges(
+    name: str,
+    tasks: int,
+    edges: Iterable[tuple[int, int, float]],
+    names: Sequence[str] | None = None,
+) -> DataflowGraph:
+    """A bare graph: ``tasks`` operators of kind ``task`` and ``edges`` of (from, to, bytes).
+
+    Each edge is a tensor of its own. Task numbers must be a topological order already, or the
+    tasks are renumbered and keep their names (``t0``, ``t1``, ... unless given).
+
+    Raises:
+        InvalidInput: an edge out of range, a cycle, or bytes that are negative or not finite.
+    """
+    names = [f"t{i}" for i in range(tasks)] if names is None else list(names)
+    reads: list[list[int]] = [[] for _ in range(tasks)]
+    writes: list[list[int]] = [[] for _ in range(tasks)]
+    tensors: list[Tensor] = []
+    for source, target, size in edges:
+        if not (0 <= source < tasks and 0 <= target < tasks):
+            raise InvalidInput(f"Edge [{source}, {target}] names a task outside 0..{tasks - 1}")
+        writes[source].append(len(tensors))
+        reads[target].append(len(tensors))
+        label = f"{names[source]}->{names[target]}#{len(tensors)}"
+        tensors.append(Tensor(label, "activation", float(size)))
+    order = topological_order(names, reads, writes)
+    return DataflowGraph(
+        name,
+        [Operator(names[i], "task") for i in order],
+        tensors,
+        [reads[i] for i in order],
+        [writes[i] for i in order],
+    )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _rows(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    rows = document[key]
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InvalidInput(f"The graph's '{key}' must be a list of objects")
+    return rows
+
+
+def _string(row: Mapping[str, Any], key: str, what: str) -> str:
+    value = row.get(key)
+    if not isinstance(value, str):
+        raise InvalidInput(f"{what} needs a text '{key}', got {_short(value)}")
+    return value
+
+
+def _indices(row: Mapping[str, Any], key: str, index: Mapping[str, int]) -> list[int]:
+    names = row.get(key, [])
+    try:
+        return [index[name] for name in names]
+    except (KeyError, TypeError):
+        unknown = [n for n in names if n not in index] if isinstance(names, list) else names
+        raise InvalidInput(
+            f"Operator '{row.get('name')}' has {key} {_short(unknown)}, not tensors of the graph"
+        ) from None

@@ -1,0 +1,72 @@
+"""What arrives: jobs, each one execution of a graph."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One execution of a graph.
+
+    Attributes:
+        arrival: seconds.
+        deadline: seconds, absolute; None for none.
+        priority: larger is more urgent.
+        origin: memory space where the job's inputs lie; None: everywhere already.
+        destination: memory space where its outputs must arrive; None: wherever they are written.
+    """
+
+    graph: DataflowGraph
+    arrival: float = 0.0
+    deadline: float | None = None
+    priority: int = 0
+    model: str = ""
+    batch: int | None = None
+    origin: str | None = None
+    destination: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.arrival) and self.arrival >= 0):
+            raise InvalidInput(f"A job of '{self.graph.name}' arrives at {self.arrival} s")
+        if self.deadline is not None and not self.deadline >= self.arrival:
+            raise InvalidInput(
+                f"A job of '{self.graph.name}' arrives at {self.arrival} s, after its deadline "
+                f"of {self.deadline} s"
+            )
+
+
+class Workload:
+    """A stream of jobs in order of arrival; a job's number is its position.
+
+    Raises:
+        InvalidInput: no jobs, or arrivals out of order.
+    """
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self.jobs = tuple(jobs)
+        if not self.jobs:
+            raise InvalidInput("The workload has no jobs")
+        for number, (before, after) in enumerate(itertools.pairwise(self.jobs)):
+            if after.arrival < before.arrival:
+                raise InvalidInput(
+                    f"Job {number + 1} arrives at {after.arrival} s, before job {number} at "
+                    f"{before.arrival} s; sort the jobs by arrival"
+                )
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self.jobs)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    @property
+    def graphs(self) -> tuple[DataflowGraph, ...]:
+        """The distinct graphs, in order of first use."""
+        return tuple(dict.fromkeys(job.graph for job in self.jobs))
