@@ -66,6 +66,15 @@ ITEM_BYTES: Mapping[str, int] = {
 }
 
 
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides of a shape, in elements."""
+    strides, step = [], 1
+    for length in reversed(shape):
+        strides.append(step)
+        step *= max(int(length), 1)
+    return tuple(reversed(strides))
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """Shape, element type and layout of a tensor. ``strides=None`` means contiguous."""
@@ -73,6 +82,19 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: str = "float32"
     strides: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, shape: Sequence[int], dtype: str, strides: Sequence[int]) -> TensorSpec:
+        """The spec of a tensor with these strides: row-major ones become None.
+
+        The stride of a dimension of length 1 has no meaning and is written as the row-major one.
+        """
+        row_major = contiguous_strides(shape)
+        actual = tuple(
+            default if length == 1 else int(step)
+            for length, step, default in zip(shape, strides, row_major, strict=True)
+        )
+        return cls(tuple(map(int, shape)), dtype, None if actual == row_major else actual)
 
     @property
     def elements(self) -> int:

@@ -1,0 +1,208 @@
+"""Work of an operator: floating-point operations and bytes, one formula per canonical kind.
+
+FLOPs follow the conventions of ``torch.utils.flop_counter.FlopCounterMode``: a multiply-add counts
+as two, biases and element-wise work (activations, normalisation, softmax, pooling) as none, causal
+attention in full. Kinds without a formula here have no multiplications of matrices that are known
+of and count 0; their time follows from the bytes.
+
+Bytes are what the kernel must read and write once: every distinct element of its inputs (an
+expanded dimension counts once) and every element of its outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from simulator.errors import InvalidInput
+from simulator.graph import ITEM_BYTES, Operator, TensorSpec
+
+Specs = Sequence[TensorSpec]
+Formula = Callable[[Specs, Specs, Mapping[str, Any]], float]
+
+
+def _linear(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    x, weight = inputs[0].shape, inputs[1].shape
+    return 2.0 * math.prod(x[:-1]) * math.prod(weight)
+
+
+def _matmul(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    return 2.0 * outputs[0].elements * inputs[0].shape[-1]
+
+
+def _addmm(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    return 2.0 * outputs[0].elements * inputs[1].shape[-1]
+
+
+def _convolution(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    # weight: [out channels, in channels / groups, *kernel]: its elements per output position.
+    weight, output = inputs[1].shape, outputs[0].shape
+    batch = output[0] if len(output) == len(weight) else 1
+    positions = math.prod(output[-(len(weight) - 2) :])
+    return 2.0 * batch * positions * math.prod(weight)
+
+
+def _transposed_convolution(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    # weight: [in channels, out channels / groups, *kernel]: its elements per input position.
+    x, weight = inputs[0].shape, inputs[1].shape
+    batch = x[0] if len(x) == len(weight) else 1
+    positions = math.prod(x[-(len(weight) - 2) :])
+    return 2.0 * batch * positions * math.prod(weight)
+
+
+def _attention(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    # query [..., L, E], key [..., S, E], value [..., S, Ev]: query @ key^T, then @ value.
+    query, value = inputs[0].shape, inputs[2].shape
+    return 2.0 * math.prod(query[:-1]) * value[-2] * (query[-1] + value[-1])
+
+
+def _recurrent(states: int) -> Formula:
+    """Every weight matrix meets every (step, sample) pair once; ``states`` tensors of state."""
+
+    def formula(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+        rows = math.prod(inputs[0].shape[:-1])
+        matrices = sum(w.elements for w in inputs[1 + states :] if len(w.shape) == 2)
+        return 2.0 * rows * matrices
+
+    return formula
+
+
+def _bilinear(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    # weight [out, in1, in2]: x1 @ weight, then with x2.
+    rows, weight = math.prod(inputs[0].shape[:-1]), inputs[2]
+    return 2.0 * rows * (weight.elements + weight.shape[0] * weight.shape[2])
+
+
+_FLOPS: dict[str, Formula] = {
+    "linear": _linear,
+    "matmul": _matmul,
+    "bmm": _matmul,
+    "mv": _matmul,
+    "dot": _matmul,
+    "addmm": _addmm,
+    "baddbmm": _addmm,
+    "addmv": _addmm,
+    "conv1d": _convolution,
+    "conv2d": _convolution,
+    "conv3d": _convolution,
+    "conv_transpose1d": _transposed_convolution,
+    "conv_transpose2d": _transposed_convolution,
+    "conv_transpose3d": _transposed_convolution,
+    "scaled_dot_product_attention": _attention,
+    "lstm": _recurrent(2),
+    "lstm_cell": _recurrent(2),
+    "gru": _recurrent(1),
+    "gru_cell": _recurrent(1),
+    "rnn_tanh": _recurrent(1),
+    "rnn_relu": _recurrent(1),
+    "rnn_tanh_cell": _recurrent(1),
+    "rnn_relu_cell": _recurrent(1),
+    "bilinear": _bilinear,
+}
+
+
+def _streamed(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    return float(sum(map(_distinct_bytes, inputs)) + sum(spec.bytes for spec in outputs))
+
+
+def _looked_up(table: int) -> Formula:
+    """Of input ``table`` only the rows that reach the output are read."""
+
+    def formula(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+        others = sum(_distinct_bytes(spec) for i, spec in enumerate(inputs) if i != table)
+        written = sum(spec.bytes for spec in outputs)
+        read = min(written, inputs[table].bytes) if inputs else 0
+        return float(others + read + written)
+
+    return formula
+
+
+def _written(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    """Tensors made from nothing: of an input only the shape is looked at."""
+    return float(sum(spec.bytes for spec in outputs))
+
+
+_BYTES: dict[str, Formula] = {
+    "embedding": _looked_up(0),
+    "gather": _looked_up(0),
+    "index": _looked_up(0),
+    "index_select": _looked_up(0),
+    **dict.fromkeys(
+        [
+            "arange",
+            "full",
+            "zeros",
+            "ones",
+            "empty",
+            "full_like",
+            "zeros_like",
+            "ones_like",
+            "empty_like",
+            "new_full",
+            "new_zeros",
+            "new_ones",
+            "new_empty",
+            "scalar_tensor",
+            "eye",
+            "linspace",
+        ],
+        _written,
+    ),
+}
+
+
+def flops(kind: str, inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    """Floating-point operations of one call; 0 for kinds that multiply no matrices.
+
+    Args:
+        kind: canonical kind (:mod:`cost_models.canonical`).
+        inputs: tensors as the kernel sees them, weights among them, in argument order.
+        outputs: tensors it writes.
+        attributes: stride, groups, ... as the operator carries them.
+
+    Raises:
+        InvalidInput: the shapes cannot belong to an operator of this kind.
+    """
+    return _apply(_FLOPS.get(kind, _none), kind, inputs, outputs, attributes)
+
+
+def bytes_moved(kind: str, inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    """Bytes that one call reads and writes, each distinct element once. Arguments as `flops`.
+
+    Raises:
+        InvalidInput: the shapes cannot belong to an operator of this kind.
+    """
+    return _apply(_BYTES.get(kind, _streamed), kind, inputs, outputs, attributes)
+
+
+def operator_flops(operator: Operator) -> float:
+    """:func:`flops` of a graph's operator."""
+    return flops(operator.kind, operator.inputs, operator.outputs, operator.attributes)
+
+
+def operator_bytes(operator: Operator) -> float:
+    """:func:`bytes_moved` of a graph's operator."""
+    return bytes_moved(operator.kind, operator.inputs, operator.outputs, operator.attributes)
+
+
+def _none(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    return 0.0
+
+
+def _apply(
+    formula: Formula, kind: str, inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]
+) -> float:
+    try:
+        return formula(inputs, outputs, attributes)
+    except IndexError:
+        shapes = ", ".join(str(list(spec.shape)) for spec in inputs)
+        raise InvalidInput(f"Inputs {shapes or '(none)'} do not fit kind '{kind}'") from None
+
+
+def _distinct_bytes(spec: TensorSpec) -> int:
+    """Bytes of the distinct elements: an expanded dimension (stride 0) is one element."""
+    if spec.strides is None:
+        return spec.bytes
+    lengths = [n if step or not n else 1 for n, step in zip(spec.shape, spec.strides, strict=True)]
+    return math.prod(lengths) * ITEM_BYTES[spec.dtype]
