@@ -1,0 +1,424 @@
+"""The scheduling context: all that a scheduler may see and do, in both worlds.
+
+The base class keeps what simulation and hardware have in common: jobs, tasks and their readiness,
+device queues, where tensors are, and what is *believed* about times. The engine adds simulated time,
+the hardware runner adds threads and streams. Nothing here knows the actual times.
+
+Tasks, devices, memory spaces, jobs and tensors are integers. A task is one operator of one job: the
+tasks of a job are consecutive, in the order of its graph's operators. Tensor numbers are global too:
+each job has its own copy of its graph's tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.costs import CostTable
+from simulator.errors import InvalidInput, SchedulingError
+from simulator.graph import DataflowGraph
+from simulator.workload import Job
+
+MOVEMENTS = ("push", "pull")
+CONTENTIONS = ("none", "fifo")
+EVERYWHERE = -1
+"""Home of a tensor that lies in every memory space."""
+
+
+class InputTensor(NamedTuple):
+    """One tensor that a task reads, as the context knows it."""
+
+    tensor: int
+    bytes: float
+    space: int
+    """Memory space where it was written; ``EVERYWHERE`` needs no transfer."""
+    time: float
+    """When it was written, seconds; ``inf`` if its producer has not finished."""
+
+
+class GraphIndex:
+    """Plain lists of one graph, shared by all its jobs; what the hot loops read."""
+
+    def __init__(self, graph: DataflowGraph, seconds: np.ndarray) -> None:
+        self.graph = graph
+        self.successors = graph.successors
+        self.pending = [len(parents) for parents in graph.predecessors]
+        self.reads = graph.activations_read
+        self.writes = graph.writes
+        self.consumers = graph.consumers
+        self.bytes = graph.tensor_bytes.tolist()
+        self.inputs = graph.inputs
+        self.outputs = frozenset(graph.outputs)
+        self.seconds: list[list[float]] = seconds.tolist()
+        """Believed seconds [operator][device]."""
+
+
+class SchedulingContext:
+    """See the module docstring. Public names are the protocol; the rest belongs to the worlds.
+
+    Attributes:
+        now: the clock, seconds.
+        cluster: devices, memory spaces and links.
+        movement: ``push`` or ``pull`` (design: semantics).
+        contention: ``none`` or ``fifo``.
+        arrived: jobs (numbers) that arrived at this instant.
+        ready: tasks whose predecessors have all finished as of this instant, ascending.
+        finished: tasks that finished at this instant, ascending.
+        lost: tasks that a fault took from their device at this instant, ascending.
+        jobs: every job that has arrived.
+    """
+
+    offers: frozenset[str] = frozenset()
+
+    def __init__(
+        self, cluster: Cluster, costs: CostTable, movement: str = "push", contention: str = "none"
+    ) -> None:
+        if movement not in MOVEMENTS:
+            raise InvalidInput(f"Unknown movement '{movement}'; known: {', '.join(MOVEMENTS)}")
+        if contention not in CONTENTIONS:
+            raise InvalidInput(
+                f"Unknown contention '{contention}'; known: {', '.join(CONTENTIONS)}"
+            )
+        costs.check_covers(cluster)
+        cluster.check_connected()
+        self.now = 0.0
+        self.cluster = cluster
+        self.movement = movement
+        self.contention = contention
+        self.arrived: list[int] = []
+        self.ready: list[int] = []
+        self.finished: list[int] = []
+        self.lost: list[int] = []
+        self.jobs: list[Job] = []
+        self.explain: Callable[[str], None] | None = None
+        """Where schedulers report each decision in one line; None when nobody listens."""
+
+        self._believed = costs
+        self._push = movement == "push"
+        self._space_of = cluster.space_of
+        self._index: dict[DataflowGraph, GraphIndex] = {}
+        self._job_index: list[GraphIndex] = []
+        self._first_task: list[int] = []
+        self._first_tensor: list[int] = []
+        self._left: list[int] = []  # unfinished tasks of each job
+        # By task.
+        self._job: list[int] = []
+        self._pending: list[int] = []
+        self._device: list[int] = []  # -1 until placed
+        self._sequence: list[int] = []  # placement that counts; others in the queue are stale
+        self._rank: list[float] = []
+        self._ready_at: list[float] = []
+        self._placed_at: list[float] = []
+        self._started: list[bool] = []
+        self._expected: list[float] = []  # believed finish, while placed
+        # By tensor.
+        self._home: list[int] = []
+        self._written: list[float] = []
+        self._copies: dict[tuple[int, int], float] = {}  # (tensor, space) -> arrival
+        # By device.
+        devices = len(cluster.devices)
+        self._queues: list[list[tuple[float, int, int]]] = [[] for _ in range(devices)]
+        self._slots = [device.slots for device in cluster.devices]
+        self._tail_rank = [0.0] * devices  # largest rank in the queue, where it is not empty
+        self._load = [0] * devices  # placed and unfinished
+        self._running: list[list[int]] = [[] for _ in range(devices)]
+        self._available = [0.0] * devices
+        self._stale = [False] * devices  # whether _available must be worked out again
+        self._placements = 0
+        self._channel_free = [0.0] * len(cluster.channels)
+
+    # -- what a scheduler may ask ---------------------------------------------------------------
+
+    @property
+    def idle(self) -> list[int]:
+        """Devices with a free slot and nothing queued for it, ascending."""
+        return [d for d, load in enumerate(self._load) if load < self._slots[d]]
+
+    def job_of(self, task: int) -> int:
+        """The job that a task belongs to."""
+        return self._job[task]
+
+    def tasks_of(self, job: int) -> range:
+        """The tasks of a job, in the topological order of its graph."""
+        first = self._first_task[job]
+        return range(first, first + len(self._job_index[job].pending))
+
+    def operator_of(self, task: int) -> int:
+        """Index of a task's operator in its job's graph."""
+        return task - self._first_task[self._job[task]]
+
+    def label(self, task: int) -> str:
+        """A task's name for people: the operator, and the job where there are several."""
+        job = self._job[task]
+        name = self.jobs[job].graph.operators[self.operator_of(task)].name
+        return name if len(self.jobs) == 1 else f"{name}#{job}"
+
+    def seconds(self, task: int) -> Sequence[float]:
+        """Believed seconds of a task on every device; ``inf`` where it cannot run."""
+        job = self._job[task]
+        return self._job_index[job].seconds[task - self._first_task[job]]
+
+    def cost_matrix(self, job: int) -> np.ndarray:
+        """Believed seconds [operators, devices] of a job's graph."""
+        return self._believed[self.jobs[job].graph].seconds
+
+    def is_ready(self, task: int) -> bool:
+        """Whether all predecessors have finished."""
+        return not self._pending[task]
+
+    def is_queued(self, task: int) -> bool:
+        """Whether a task is placed and has not started: it can still be withdrawn."""
+        return self._device[task] >= 0 and not self._started[task]
+
+    def device_of(self, task: int) -> int:
+        """The device a task is placed on, -1 if none."""
+        return self._device[task]
+
+    def inputs(self, task: int) -> list[InputTensor]:
+        """The tensors a task reads, weights left out."""
+        job = self._job[task]
+        index = self._job_index[job]
+        first = self._first_tensor[job]
+        return [
+            InputTensor(first + t, index.bytes[t], self._home[first + t], self._written[first + t])
+            for t in index.reads[task - self._first_task[job]]
+        ]
+
+    def copy_time(self, tensor: int, space: int) -> float | None:
+        """When a tensor is (believed to be) in a space; None if no transfer was requested."""
+        home = self._home[tensor]
+        if home in (space, EVERYWHERE):
+            return self._written[tensor]
+        return self._copies.get((tensor, space))
+
+    def transfer_seconds(self, size: float, source: int, destination: int) -> float:
+        """Believed seconds for ``size`` bytes between two spaces over an idle route; 0 within one."""
+        if source in (destination, EVERYWHERE):
+            return 0.0
+        return self.cluster.route(source, destination).seconds(size)
+
+    def link_free(self, source: int, destination: int) -> float:
+        """When the route between two spaces is believed to be free; never before now."""
+        if source in (destination, EVERYWHERE):
+            return self.now
+        free = self._channel_free
+        route = self.cluster.route(source, destination)
+        return max(self.now, max(free[channel] for channel in route.channels))
+
+    def available(self, device: int) -> float:
+        """When a task appended to a device's queue now could begin, its data aside."""
+        if self._load[device] < self._slots[device]:
+            return self.now
+        if self._stale[device] or self._slots[device] > 1:
+            self._available[device] = self._project(device)
+            self._stale[device] = False
+        return max(self.now, self._available[device])
+
+    # -- what a scheduler may do ----------------------------------------------------------------
+
+    def place(self, task: int, device: int, rank: float | None = None) -> None:
+        """Put a task into a device's queue; legal before it is ready.
+
+        A device runs its queue strictly in the order of (rank, placement). Without a rank the time
+        of placement is the rank.
+
+        Raises:
+            SchedulingError: the task is unknown, placed already, or cannot run there.
+        """
+        if not 0 <= task < len(self._device):
+            raise SchedulingError(f"There is no task {task} to place")
+        if not 0 <= device < len(self._load):
+            raise SchedulingError(
+                f"There is no device {device} for task '{self.label(task)}'; the cluster has "
+                f"{len(self._load)}"
+            )
+        if self._device[task] >= 0:
+            name = self.cluster.devices[self._device[task]].name
+            raise SchedulingError(f"Task '{self.label(task)}' is placed on '{name}' already")
+        if self.seconds(task)[device] == math.inf:
+            name = self.cluster.devices[device].name
+            raise SchedulingError(f"Device '{name}' cannot run task '{self.label(task)}'")
+        if rank is None:
+            rank = self.now
+        sequence = self._placements = self._placements + 1
+        self._device[task] = device
+        self._sequence[task] = sequence
+        self._rank[task] = rank
+        self._placed_at[task] = self.now
+        self._accept(task, device)
+        # The common case, a task at the tail of a queue whose end is known, needs no projection.
+        idle = self._load[device] < self._slots[device]
+        append = idle or not self._queues[device] or rank >= self._tail_rank[device]
+        self._tail_rank[device] = rank if append else self._tail_rank[device]
+        begin = self.available(device) if append and self._slots[device] == 1 else 0.0
+        heappush(self._queues[device], (rank, sequence, task))
+        self._load[device] += 1
+        if append and self._slots[device] == 1:
+            end = max(begin, self._data_expected(task, device)) + self.seconds(task)[device]
+            self._available[device] = self._expected[task] = end
+            self._stale[device] = False
+        else:
+            self._stale[device] = True
+
+    def withdraw(self, task: int) -> None:
+        """Take a task back from its device's queue.
+
+        Raises:
+            SchedulingError: it is not placed, or has started.
+        """
+        device = self._device[task]
+        if device < 0:
+            raise SchedulingError(f"Task '{self.label(task)}' is not placed, so not to withdraw")
+        if self._started[task]:
+            raise SchedulingError(f"Task '{self.label(task)}' has started; only queued tasks move")
+        self._release(task, device)
+        queue = self._queues[device]
+        queue.remove((self._rank[task], self._sequence[task], task))
+        heapify(queue)
+        self._device[task] = -1
+        self._load[device] -= 1
+        self._stale[device] = True
+
+    def wake_at(self, time: float) -> None:
+        """Ask for a decision at ``time`` even if nothing else happens then.
+
+        Raises:
+            SchedulingError: the time has passed.
+        """
+        if time < self.now:
+            raise SchedulingError(f"Cannot wake at {time} s: it is {self.now} s already")
+        self._wake(time)
+
+    # -- what the two worlds supply -------------------------------------------------------------
+
+    def _accept(self, task: int, device: int) -> None:
+        """A task was placed: request the transfers that its placement allows."""
+        raise NotImplementedError
+
+    def _release(self, task: int, device: int) -> None:
+        """A placed task that has not started is about to be withdrawn."""
+        raise NotImplementedError
+
+    def _wake(self, time: float) -> None:
+        raise NotImplementedError
+
+    # -- bookkeeping shared by both worlds ------------------------------------------------------
+
+    def _admit(self, job: Job) -> int:
+        """Register a job that arrives now; its source tasks become ready."""
+        number = len(self.jobs)
+        graph = job.graph
+        index = self._index.get(graph)
+        if index is None:
+            index = self._index[graph] = GraphIndex(graph, self._believed[graph].seconds)
+        first_task = len(self._job)
+        first_tensor = len(self._home)
+        tasks, tensors = len(graph), len(graph.tensors)
+        self.jobs.append(job)
+        self._job_index.append(index)
+        self._first_task.append(first_task)
+        self._first_tensor.append(first_tensor)
+        self._left.append(tasks)
+        self._job += [number] * tasks
+        self._pending += index.pending
+        self._device += [-1] * tasks
+        self._sequence += [0] * tasks
+        self._rank += [0.0] * tasks
+        self._ready_at += [math.inf] * tasks
+        self._placed_at += [math.inf] * tasks
+        self._started += [False] * tasks
+        self._expected += [math.inf] * tasks
+        self._home += [EVERYWHERE] * tensors
+        self._written += [math.inf] * tensors
+        origin = EVERYWHERE if job.origin is None else self.cluster.space_index[job.origin]
+        for tensor in index.inputs:
+            self._home[first_tensor + tensor] = origin
+            self._written[first_tensor + tensor] = self.now
+        self.arrived.append(number)
+        for operator, count in enumerate(index.pending):
+            if not count:
+                self.ready.append(first_task + operator)
+                self._ready_at[first_task + operator] = self.now
+        return number
+
+    def _complete(self, task: int, device: int) -> list[int]:
+        """Apply a task's finish now; returns the tasks that it made ready."""
+        job = self._job[task]
+        index = self._job_index[job]
+        first = self._first_task[job]
+        space = self._space_of[device]
+        first_tensor = self._first_tensor[job]
+        for tensor in index.writes[task - first]:
+            self._home[first_tensor + tensor] = space
+            self._written[first_tensor + tensor] = self.now
+        self._load[device] -= 1
+        self._running[device].remove(task)
+        if self._expected[task] != self.now:
+            self._stale[device] = True
+        self._left[job] -= 1
+        pending = self._pending
+        released = []
+        for operator in index.successors[task - first]:
+            successor = first + operator
+            pending[successor] -= 1
+            if not pending[successor]:
+                self._ready_at[successor] = self.now
+                released.append(successor)
+        self.ready += released
+        return released
+
+    def _head(self, device: int) -> int:
+        """The task that a device must run next, -1 if its queue is empty."""
+        queue = self._queues[device]
+        return queue[0][2] if queue else -1
+
+    def _start(self, device: int) -> int:
+        """Take the head of a device's queue into execution."""
+        task = heappop(self._queues[device])[2]
+        self._running[device].append(task)
+        return task
+
+    def _data_expected(self, task: int, device: int) -> float:
+        """When all inputs of a placed task are believed to be in its device's memory."""
+        job = self._job[task]
+        space = self._space_of[device]
+        first = self._first_tensor[job]
+        latest = self.now
+        for t in self._job_index[job].reads[task - self._first_task[job]]:
+            time = self.copy_time(first + t, space)
+            if time is None or time == math.inf:
+                # Its producer has not finished: the planned start is the best that is known.
+                return max(latest, self._rank[task])
+            if time > latest:
+                latest = time
+        return latest
+
+    def _project(self, device: int) -> float:
+        """Believed time at which a slot is free after everything queued on a device."""
+        free = []
+        for task in self._running[device]:
+            began = self._began(task)
+            free.append(max(self.now, began + self.seconds(task)[device]))
+            self._expected[task] = free[-1]
+        free += [self.now] * (self._slots[device] - len(free))
+        heapify(free)
+        for _, _, task in sorted(self._queues[device]):
+            begin = max(heappop(free), self._data_expected(task, device))
+            end = self._expected[task] = begin + self.seconds(task)[device]
+            heappush(free, end)
+        return free[0]
+
+    def _began(self, task: int) -> float:
+        """When a task that was taken into execution starts or started."""
+        raise NotImplementedError
+
+    def _clear_instant(self) -> None:
+        self.arrived.clear()
+        self.ready.clear()
+        self.finished.clear()
+        self.lost.clear()

@@ -1,0 +1,453 @@
+"""The simulator: the scheduling context on SimPy.
+
+The event loop applies all events of one instant, lets the scheduler decide once, books the transfers
+that placements and finishes have asked for, and starts what can start. The order within an instant is
+the design's: task finish, arrival, decision, transfer requests, start; then id. A task costs one
+event, its finish: the end of an uncontended or fifo transfer is an addition.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+import simpy
+
+from simulator.cluster import Cluster
+from simulator.context import EVERYWHERE, SchedulingContext
+from simulator.costs import CostTable, NoiseModel
+from simulator.errors import InvalidInput, SchedulingError
+from simulator.execution import ConstantRate, ExecutionModel
+from simulator.graph import DataflowGraph
+from simulator.links import transfer_model
+from simulator.scheduler import Scheduler
+from simulator.trace import Trace, TraceRecorder
+from simulator.workload import Job, Workload
+
+
+class Clock(simpy.Environment):
+    """A SimPy environment that also schedules at an absolute time.
+
+    ``now + (finish - now)`` is not always ``finish`` in floating point; simulated times must be.
+    """
+
+    def at(self, moment: float, callback: Any, value: Any) -> None:
+        """Call ``callback(event)`` at ``moment`` with ``event.value == value``."""
+        event = simpy.Event(self)
+        event._ok = True
+        event._value = value
+        event.callbacks.append(callback)
+        heappush(self._queue, (moment, 1, next(self._eid), event))
+
+
+class Simulation(SchedulingContext):
+    """One run. Use :func:`simulate`."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        costs: CostTable,
+        scheduler: Scheduler,
+        actual: CostTable | NoiseModel | None,
+        movement: str,
+        contention: str,
+        seed: int,
+    ) -> None:
+        super().__init__(cluster, costs, movement, contention)
+        missing = scheduler.needs - self.offers
+        if missing:
+            raise SchedulingError(
+                f"Scheduler '{scheduler.name}' needs {', '.join(sorted(missing))}, which the "
+                "simulator does not offer"
+            )
+        for job in workload:
+            _check_job(job, cluster)
+            costs[job.graph]
+        if isinstance(actual, CostTable):
+            actual.check_covers(cluster)
+            for graph in workload.graphs:
+                actual[graph]
+        self._workload = workload
+        self._scheduler = scheduler
+        self._actual_source = actual
+        self._rng = np.random.default_rng(seed)
+        self._clock = Clock()
+        self._transfers = transfer_model(contention)
+        self._models: list[ExecutionModel] = [
+            ConstantRate(device.launch_overhead) for device in cluster.devices
+        ]
+        self._recorder = TraceRecorder()
+        self._actual: list[list[list[float]]] = []  # [job][operator][device]
+        self._shared_actual: dict[int, list[list[float]]] = {}
+        self._requests: list[tuple[int, int]] = []  # (tensor, destination) asked for this instant
+        self._due: list[tuple[int, int]] = []  # (task, version) finish events of this instant
+        self._version: list[int] = []
+        self._start_time: list[float] = []
+        self._finish_time: list[float] = []
+        self._slot: list[int] = []
+        devices = len(cluster.devices)
+        self._free_slots: list[list[int]] = [list(range(n)) for n in self._slots]
+        self._last_start = [0.0] * devices
+        self._waiting: list[list[int]] = [[] for _ in range(devices)]  # begun, start ahead
+        self._touched: set[int] = set()
+        self._next_job = 0
+        self._admit_now = 0
+        self._destination: list[int] = []
+        self._done_at: list[float] = []
+        self._deciding_seconds = 0.0
+        self._decisions = 0
+
+    # -- the loop -------------------------------------------------------------------------------
+
+    def run(self) -> Trace:
+        """Run to the end.
+
+        Raises:
+            SchedulingError: work is left that can never run; names it.
+        """
+        clock = self._clock
+        queue = clock._queue
+        self._scheduler.begin(self)
+        self._schedule_arrival()
+        while queue:
+            clock.step()
+            now = clock._now
+            if not queue or queue[0][0] > now:
+                self.now = now
+                self._settle()
+        self._check_finished()
+        return self._trace()
+
+    def _settle(self) -> None:
+        """Apply everything that happened at this instant, decide, and start what can start."""
+        version = self._version
+        for task, number in sorted(self._due):
+            if version[task] == number:
+                self._finish(task)
+        self._due.clear()
+        self.finished.sort()
+        while self._admit_now:
+            self._admit_now -= 1
+            self._arrive()
+        self.ready.sort()
+        began = time.perf_counter()
+        self._scheduler.decide(self)
+        self._deciding_seconds += time.perf_counter() - began
+        self._decisions += 1
+        self._clear_instant()
+        if self._requests:
+            self._book_requests()
+        if self._touched:
+            touched = sorted(self._touched)
+            self._touched.clear()
+            for device in touched:
+                self._begin_tasks(device)
+
+    # -- arrivals -------------------------------------------------------------------------------
+
+    def _schedule_arrival(self) -> None:
+        if self._next_job < len(self._workload):
+            job = self._workload.jobs[self._next_job]
+            self._clock.at(job.arrival, self._on_arrival, None)
+
+    def _on_arrival(self, _: simpy.Event) -> None:
+        self._admit_now += 1
+        self._next_job += 1
+        self._schedule_arrival()
+
+    def _arrive(self) -> None:
+        job = self._workload.jobs[len(self.jobs)]
+        self._admit(job)
+        tasks = len(job.graph)
+        self._version += [0] * tasks
+        self._start_time += [0.0] * tasks
+        self._finish_time += [0.0] * tasks
+        self._slot += [0] * tasks
+        self._actual.append(self._realise(job))
+        self._done_at.append(self.now)
+        self._destination.append(
+            EVERYWHERE if job.destination is None else self.cluster.space_index[job.destination]
+        )
+
+    def _realise(self, job: Job) -> list[list[float]]:
+        """Actual seconds [operator][device] of a job."""
+        source = self._actual_source
+        if source is None:
+            return self._index[job.graph].seconds
+        if isinstance(source, CostTable):
+            key = id(job.graph)
+            if key not in self._shared_actual:
+                self._shared_actual[key] = source[job.graph].seconds.tolist()
+            return self._shared_actual[key]
+        return source.realise(job.graph, self._believed[job.graph], self._rng).tolist()
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def _begin_tasks(self, device: int) -> None:
+        """Start heads of the queue while slots are free; a head waits for its data in its slot."""
+        slots = self._free_slots[device]
+        while slots:
+            task = self._head(device)
+            if task < 0 or self._pending[task]:
+                return
+            self._start(device)
+            start = max(self._data_arrival(task, device), self._last_start[device])
+            job = self._job[task]
+            seconds = self._actual[job][task - self._first_task[job]][device]
+            finish = self._models[device].begin(task, seconds, start)
+            self._slot[task] = heappop(slots)
+            self._start_time[task] = start
+            self._finish_time[task] = finish
+            if start > self.now:
+                self._waiting[device].append(task)
+            else:
+                self._last_start[device] = start
+                self._started[task] = True
+            self._clock.at(finish, self._on_finish, (task, self._version[task]))
+
+    def _on_finish(self, event: simpy.Event) -> None:
+        self._due.append(event._value)
+
+    def _finish(self, task: int) -> None:
+        device = self._device[task]
+        if self._waiting[device]:
+            self._mark_started(device)
+        heappush(self._free_slots[device], self._slot[task])
+        touched = self._touched
+        touched.add(device)
+        for successor in self._complete(task, device):
+            place = self._device[successor]
+            if place >= 0:
+                touched.add(place)
+                if not self._push:
+                    self._request_inputs(successor, place)
+        self.finished.append(task)
+        job = self._job[task]
+        index = self._job_index[job]
+        first_task, first_tensor = self._first_task[job], self._first_tensor[job]
+        home = self._space_of[device]
+        destination = self._destination[job]
+        for t in index.writes[task - first_task]:
+            if self._push:
+                for reader in index.consumers[t]:
+                    place = self._device[first_task + reader]
+                    if place >= 0 and self._space_of[place] != home:
+                        self._request(first_tensor + t, self._space_of[place], index.bytes[t])
+            if destination not in (EVERYWHERE, home) and t in index.outputs:
+                self._request(first_tensor + t, destination, index.bytes[t])
+        if self.now > self._done_at[job]:
+            self._done_at[job] = self.now
+        self._recorder.execution(
+            task,
+            job,
+            task - first_task,
+            device,
+            self._slot[task],
+            self._ready_at[task],
+            self._placed_at[task],
+            self._start_time[task],
+            self.now,
+        )
+
+    def _mark_started(self, device: int) -> None:
+        """Tasks that waited in their slot for data and whose start has passed have started."""
+        waiting = self._waiting[device]
+        for task in [t for t in waiting if self._start_time[t] < self.now]:
+            waiting.remove(task)
+            self._started[task] = True
+            self._last_start[device] = max(self._last_start[device], self._start_time[task])
+
+    def _began(self, task: int) -> float:
+        return self._start_time[task]
+
+    def _return_waiting(self, device: int) -> None:
+        """Put tasks that wait in a slot for data back into the queue: its order may have changed."""
+        self._mark_started(device)
+        waiting = self._waiting[device]
+        for task in waiting:
+            self._version[task] += 1  # their finish events no longer count
+            heappush(self._free_slots[device], self._slot[task])
+            self._running[device].remove(task)
+            heappush(self._queues[device], (self._rank[task], self._sequence[task], task))
+        waiting.clear()
+        self._touched.add(device)
+
+    # -- placement ------------------------------------------------------------------------------
+
+    def _accept(self, task: int, device: int) -> None:
+        self._touched.add(device)
+        if self._waiting[device]:
+            self._return_waiting(device)
+        if self._push or not self._pending[task]:
+            self._request_inputs(task, device)
+
+    def _release(self, task: int, device: int) -> None:
+        if self._waiting[device]:
+            self._return_waiting(device)
+        self._touched.add(device)
+
+    def _wake(self, moment: float) -> None:
+        self._clock.at(moment, lambda _: None, None)
+
+    # -- data -----------------------------------------------------------------------------------
+
+    def _request_inputs(self, task: int, device: int) -> None:
+        """Ask for the inputs of a placed task that exist and are not on their way to its space."""
+        job = self._job[task]
+        index = self._job_index[job]
+        first = self._first_tensor[job]
+        space = self._space_of[device]
+        for t in index.reads[task - self._first_task[job]]:
+            home = self._home[first + t]
+            if home not in (space, EVERYWHERE):
+                self._request(first + t, space, index.bytes[t])
+
+    def _request(self, tensor: int, space: int, size: float) -> None:
+        """Ask for a transfer now; a tensor crosses to a space once.
+
+        Within a decision later questions see it booked in the order of asking; when the instant
+        ends, the requests of the whole instant are booked in the order of tensor id.
+        """
+        key = (tensor, space)
+        if key in self._copies:
+            return
+        if not self._requests:
+            self._free_before = self._channel_free.copy()
+        self._requests.append(key)
+        route = self.cluster.route(self._home[tensor], space)
+        self._copies[key] = self._transfers.book(route, size, self.now, self._channel_free)[1]
+
+    def _book_requests(self) -> None:
+        requests = self._requests
+        self._channel_free = self._free_before
+        changed = False
+        for key in sorted(requests):
+            tensor, space = key
+            job = self._recorder_job(tensor)
+            size = self._job_index[job].bytes[tensor - self._first_tensor[job]]
+            home = self._home[tensor]
+            route = self.cluster.route(home, space)
+            start, end = self._transfers.book(route, size, self.now, self._channel_free)
+            changed |= end != self._copies[key]
+            self._copies[key] = end
+            for channel in route.channels:
+                self._recorder.transfer(
+                    tensor, job, home, space, channel, self.now, start, end, size
+                )
+            if self._destination[job] == space and end > self._done_at[job]:
+                t = tensor - self._first_tensor[job]
+                if t in self._job_index[job].outputs:
+                    self._done_at[job] = end
+        requests.clear()
+        if changed:
+            self._stale = [True] * len(self._stale)
+
+    def _recorder_job(self, tensor: int) -> int:
+        from bisect import bisect_right
+
+        return bisect_right(self._first_tensor, tensor) - 1
+
+    def _data_arrival(self, task: int, device: int) -> float:
+        """When the last input of a ready, placed task is in its device's space; at least now."""
+        job = self._job[task]
+        index = self._job_index[job]
+        first = self._first_tensor[job]
+        space = self._space_of[device]
+        latest = self.now
+        for t in index.reads[task - self._first_task[job]]:
+            if self._home[first + t] not in (space, EVERYWHERE):
+                arrival = self._copies[first + t, space]
+                if arrival > latest:
+                    latest = arrival
+        return latest
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _check_finished(self) -> None:
+        unplaced = [t for t, d in enumerate(self._device) if d < 0]
+        left = sum(self._left)
+        if not left:
+            return
+        name = self._scheduler.name
+        if unplaced:
+            raise SchedulingError(
+                f"Scheduler '{name}' ended with {left} tasks not run: {len(unplaced)} were never "
+                f"placed, the first is '{self.label(unplaced[0])}'"
+            )
+        device = next(d for d, queue in enumerate(self._queues) if queue)
+        head = self._head(device)
+        raise SchedulingError(
+            f"Scheduler '{name}' ended with {left} tasks not run: device "
+            f"'{self.cluster.devices[device].name}' must run '{self.label(head)}' next, whose "
+            "predecessors wait behind other tasks; the queues' order contradicts the graph"
+        )
+
+    def _trace(self) -> Trace:
+        jobs: Sequence[Job] = self._workload.jobs
+        return self._recorder.trace(
+            cluster=self.cluster,
+            jobs=jobs,
+            first_tensor=self._first_tensor,
+            finishes=self._done_at,
+            settings={
+                "world": "simulated",
+                "scheduler": self._scheduler.name,
+                "movement": self.movement,
+                "contention": self.contention,
+            },
+            decisions=self._decisions,
+            deciding_seconds=self._deciding_seconds,
+        )
+
+
+def _check_job(job: Job, cluster: Cluster) -> None:
+    for what, space in (("origin", job.origin), ("destination", job.destination)):
+        if space is not None and space not in cluster.space_index:
+            raise InvalidInput(
+                f"A job of '{job.graph.name}' has {what} '{space}', which is no memory space of "
+                f"cluster '{cluster.name}'; it has {', '.join(cluster.space_index)}"
+            )
+
+
+def simulate(
+    workload: Workload | DataflowGraph,
+    cluster: Cluster,
+    costs: CostTable,
+    scheduler: Scheduler,
+    *,
+    actual: CostTable | NoiseModel | None = None,
+    movement: str = "push",
+    contention: str = "none",
+    seed: int = 0,
+) -> Trace:
+    """Simulate a workload under a scheduler.
+
+    Args:
+        workload: jobs, or a graph for one job of it at time 0 (from and to the cluster's host
+            memory, where it has one).
+        cluster: devices, memory spaces and links.
+        costs: seconds of every operator on every device, as the scheduler believes them.
+        scheduler: a fresh scheduler (:func:`simulator.schedulers.create`).
+        actual: what happens; None: what is believed. A noise model is drawn once a job.
+        movement: ``push`` or ``pull``.
+        contention: ``none`` or ``fifo``.
+        seed: of the noise.
+
+    Returns:
+        The trace; ``trace.makespan`` in seconds.
+
+    Raises:
+        InvalidInput: the parts do not fit together.
+        SchedulingError: the scheduler broke its protocol or left tasks that can never run.
+    """
+    if isinstance(workload, DataflowGraph):
+        host = cluster.host
+        workload = Workload([Job(workload, batch=workload.batch, origin=host, destination=host)])
+    return Simulation(workload, cluster, costs, scheduler, actual, movement, contention, seed).run()
+
+
+__all__ = ["Simulation", "simulate"]

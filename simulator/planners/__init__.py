@@ -1,0 +1,1 @@
+"""What planners share: communication estimates, ranks and device timelines."""

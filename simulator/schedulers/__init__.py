@@ -1,0 +1,98 @@
+"""Schedulers by name or class path.
+
+One scheduler a file of this package; :func:`create` finds it by its class's ``name``. A user's own
+scheduler is named by class path: ``package.module.Class`` or ``path/to/file.py:Class``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from simulator.errors import InvalidInput
+from simulator.scheduler import Scheduler
+
+
+@cache
+def available() -> dict[str, type[Scheduler]]:
+    """Every scheduler of this package by name, sorted."""
+    found = {}
+    for module_info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{module_info.name}")
+        for value in vars(module).values():
+            if (
+                isinstance(value, type)
+                and issubclass(value, Scheduler)
+                and value.__module__ == module.__name__
+                and value.name
+                and not inspect.isabstract(value)
+            ):
+                found[value.name] = value
+    return dict(sorted(found.items()))
+
+
+def create(name_or_class_path: str, **options: Any) -> Scheduler:
+    """A fresh scheduler.
+
+    Args:
+        name_or_class_path: a name of :func:`available`, ``package.module.Class`` or
+            ``path/to/file.py:Class``.
+        **options: the constructor's arguments.
+
+    Raises:
+        InvalidInput: there is no such scheduler, or it does not take these options.
+    """
+    kind = available().get(name_or_class_path) or _import(name_or_class_path)
+    try:
+        inspect.signature(kind).bind(**options)
+    except TypeError as error:
+        known = ", ".join(inspect.signature(kind).parameters) or "none"
+        raise InvalidInput(
+            f"Scheduler '{name_or_class_path}' does not take these options ({error}); it has: {known}"
+        ) from None
+    return kind(**options)
+
+
+def _import(path: str) -> type[Scheduler]:
+    file, separator, name = path.rpartition(":")
+    if separator and file.endswith(".py"):
+        module = _load_file(Path(file).expanduser())
+    else:
+        package, _, name = path.rpartition(".")
+        if not package:
+            near = get_close_matches(path, available(), n=3)
+            hint = f"Nearest: {', '.join(near)}. " if near else ""
+            raise InvalidInput(
+                f"No scheduler '{path}'. {hint}Known: {', '.join(available())}; "
+                "your own: package.module.Class or path/to/file.py:Class"
+            )
+        try:
+            module = importlib.import_module(package)
+        except ImportError as error:
+            raise InvalidInput(
+                f"Cannot import '{package}' for scheduler '{path}': {error}"
+            ) from None
+    kind = getattr(module, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Scheduler)):
+        raise InvalidInput(
+            f"'{path}' is not a scheduler: '{name}' must be a subclass of "
+            "simulator.scheduler.Scheduler"
+        )
+    return kind
+
+
+@cache
+def _load_file(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"user_{file.stem}", file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise InvalidInput(f"There is no scheduler file {file}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,104 @@
+"""Heterogeneous Earliest Finish Time.
+
+Source: Topcuoglu, Hariri, Wu, "Performance-Effective and Low-Complexity Task Scheduling for
+Heterogeneous Computing", IEEE TPDS 13(3):260-274, 2002, doi:10.1109/71.993206.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from simulator.context import SchedulingContext
+from simulator.planners.communication import Communication, mean_edge_seconds
+from simulator.planners.ranks import mean_seconds, upward_rank
+from simulator.planners.timeline import Timeline
+from simulator.priorities import rounded
+from simulator.scheduler import Scheduler
+
+
+class Heft(Scheduler):
+    """Plans a job when it arrives: tasks by decreasing upward rank (ties: smaller id), each on the
+    device of earliest finish (ties: smaller id), in gaps where it fits. Later jobs use the gaps that
+    earlier plans leave.
+
+    Transfers are believed as ``push`` without contention, and outputs to be wanted where they are
+    written.
+
+    Args:
+        insertion: use gaps between tasks planned already; otherwise append.
+    """
+
+    name: ClassVar[str] = "heft"
+
+    def __init__(self, insertion: bool = True) -> None:
+        self.insertion = insertion
+        self._timelines: list[list[Timeline]] = []
+
+    def begin(self, context: SchedulingContext) -> None:
+        """Lay out an empty plan of every slot."""
+        self._communication = Communication(context.cluster)
+        self._timelines = [
+            [Timeline() for _ in range(device.slots)] for device in context.cluster.devices
+        ]
+
+    def decide(self, context: SchedulingContext) -> None:
+        """See :class:`Scheduler`."""
+        for job in context.arrived:
+            self._plan(context, job)
+        for task in context.lost:
+            seconds = context.seconds(task)
+            device = min(range(len(seconds)), key=lambda d: (context.available(d) + seconds[d], d))
+            context.place(task, device)
+
+    def _plan(self, context: SchedulingContext, number: int) -> None:
+        job = context.jobs[number]
+        graph = job.graph
+        communication = self._communication
+        space_of = context.cluster.space_of
+        seconds = context.cost_matrix(number)
+        edges = mean_edge_seconds(graph, communication)
+        ranks = upward_rank(mean_seconds(seconds), edges)
+        order = sorted(range(len(graph)), key=lambda i: (-rounded(ranks[i]), i))
+        rows = seconds.tolist()
+        size = graph.tensor_bytes.tolist()
+        producer = graph.producer
+        finish = [0.0] * len(graph)
+        place = [-1] * len(graph)
+        first = context.tasks_of(number)[0]
+        origin = -1 if job.origin is None else context.cluster.space_index[job.origin]
+        for i in order:
+            # Where each input is and since when; what all devices have is there at arrival.
+            held = []
+            for tensor in graph.activations_read[i]:
+                j = producer[tensor]
+                if j >= 0:
+                    held.append((finish[j], space_of[place[j]], size[tensor]))
+                elif origin >= 0:
+                    held.append((context.now, origin, size[tensor]))
+            choices = []
+            for device, duration in enumerate(rows[i]):
+                if duration == math.inf:
+                    continue
+                space = space_of[device]
+                ready = context.now
+                for time, home, amount in held:
+                    arrival = time + communication.seconds(amount, home, space)
+                    if arrival > ready:
+                        ready = arrival
+                start, slot = min(
+                    (line.earliest(ready, duration, self.insertion), index)
+                    for index, line in enumerate(self._timelines[device])
+                )
+                choices.append((start + duration, device, slot, start))
+            end, device, slot, start = min(choices)
+            self._timelines[device][slot].book(start, rows[i][device])
+            finish[i], place[i] = end, device
+            context.place(first + i, device, rank=start)
+            if context.explain:
+                name = context.cluster.devices[device].name
+                others = ", ".join(f"{c[0]:.6g}" for c in choices if c[1] != device)
+                context.explain(
+                    f"{context.label(first + i)} (rank {ranks[i]:.6g}) -> {name} at {start:.6g}: "
+                    f"{end:.6g} < {others or 'no other'}"
+                )

@@ -1,0 +1,306 @@
+"""The trace: what happened in a run, simulated or real, as columns.
+
+Tables (NumPy columns; Parquet on disk):
+
+``executions``
+    execution, task, job, operator, device, slot, attempt, status, ready, placed, start, finish.
+    One row per attempt to run a task, in order of finish. Seconds from 0.
+``members``
+    execution, job: the jobs that an execution served; several for a batch.
+``jobs``
+    job, graph, model, batch, arrival, deadline, priority, finish, status, reason.
+``transfers``
+    tensor, job, source, destination, link, requested, start, finish, bytes; one row for each link of
+    the route. ``tensor`` is the index in the job's graph; ``source`` and ``destination`` are memory
+    spaces, ``link`` is a channel of the cluster (one direction, or a half-duplex link).
+
+``meta`` names devices, memory spaces, channels and graphs (with their operators' names and kinds), and
+the settings of the run. Wall-clock figures are not part of the trace: the same seed and configuration
+give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph
+from simulator.workload import Job
+
+FORMAT = "hetsim.trace/1"
+COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "executions": {
+        "execution": "int64",
+        "task": "int64",
+        "job": "int64",
+        "operator": "int64",
+        "device": "int32",
+        "slot": "int32",
+        "attempt": "int32",
+        "status": "U",
+        "ready": "float64",
+        "placed": "float64",
+        "start": "float64",
+        "finish": "float64",
+    },
+    "members": {"execution": "int64", "job": "int64"},
+    "jobs": {
+        "job": "int64",
+        "graph": "int32",
+        "model": "U",
+        "batch": "int64",
+        "arrival": "float64",
+        "deadline": "float64",
+        "priority": "int64",
+        "finish": "float64",
+        "status": "U",
+        "reason": "U",
+    },
+    "transfers": {
+        "tensor": "int64",
+        "job": "int64",
+        "source": "int32",
+        "destination": "int32",
+        "link": "int32",
+        "requested": "float64",
+        "start": "float64",
+        "finish": "float64",
+        "bytes": "float64",
+    },
+}
+
+Table = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """See the module docstring.
+
+    Attributes:
+        wallclock: figures of the machine that ran it (``decisions``, ``deciding_seconds``); kept in
+            ``result.json``, never in the trace's files.
+    """
+
+    executions: Table
+    members: Table
+    jobs: Table
+    transfers: Table
+    meta: Mapping[str, Any]
+    wallclock: Mapping[str, float] = field(default_factory=dict, compare=False)
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from time 0 to the last job's finish, its outputs delivered."""
+        return float(np.max(self.jobs["finish"]))
+
+    @property
+    def tasks(self) -> Table:
+        """The executions that count: the last attempt at each task, in order of task."""
+        order = np.lexsort((self.executions["attempt"], self.executions["task"]))
+        task = self.executions["task"][order]
+        last = np.append(task[1:] != task[:-1], True) if len(task) else np.zeros(0, bool)
+        return {name: column[order][last] for name, column in self.executions.items()}
+
+    @property
+    def devices(self) -> list[str]:
+        """Names of the devices that the ``device`` column numbers."""
+        return list(self.meta["devices"])
+
+    def operator(self, job: int, operator: int) -> tuple[str, str]:
+        """Name and kind of an operator of a job."""
+        graph = self.meta["graphs"][int(self.jobs["graph"][job])]
+        return graph["operators"][operator], graph["kinds"][operator]
+
+    def save(self, folder: str | Path) -> None:
+        """Write the tables as Parquet and ``trace.json`` into ``folder``, each file whole or not."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in COLUMNS:
+            table = pa.table({key: pa.array(column) for key, column in getattr(self, name).items()})
+            path = folder / f"{name}.parquet"
+            temporary = path.with_suffix(".parquet.tmp")
+            pq.write_table(table, temporary)
+            os.replace(temporary, path)
+        path = folder / "trace.json"
+        temporary = folder / "trace.json.tmp"
+        temporary.write_text(json.dumps({"format": FORMAT, **self.meta}, sort_keys=True))
+        os.replace(temporary, path)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Trace:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            InvalidInput: a file is missing, truncated, or has other columns.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        folder = Path(folder)
+        try:
+            meta = json.loads((folder / "trace.json").read_text())
+        except OSError:
+            raise InvalidInput(f"{folder} is no trace: it has no trace.json") from None
+        except ValueError as error:
+            raise InvalidInput(f"{folder / 'trace.json'} is damaged: {error}") from None
+        if not isinstance(meta, dict) or meta.pop("format", None) != FORMAT:
+            raise InvalidInput(f"{folder / 'trace.json'} is not of format '{FORMAT}'")
+        tables: dict[str, Table] = {}
+        for name, columns in COLUMNS.items():
+            path = folder / f"{name}.parquet"
+            try:
+                table = pq.read_table(path)
+            except (OSError, pa.ArrowInvalid) as error:
+                raise InvalidInput(f"Cannot read {path}: {error}; was it truncated?") from None
+            if table.column_names != list(columns):
+                raise InvalidInput(
+                    f"{path} has columns {', '.join(table.column_names)}; expected "
+                    f"{', '.join(columns)}"
+                )
+            tables[name] = {
+                key: _column(table.column(key).to_pylist(), kind)
+                if kind == "U"
+                else table.column(key).to_numpy().astype(kind, copy=False)
+                for key, kind in columns.items()
+            }
+        return cls(
+            tables["executions"], tables["members"], tables["jobs"], tables["transfers"], meta
+        )
+
+
+class TraceRecorder:
+    """Collects a run's rows as flat lists; :meth:`trace` makes columns of them."""
+
+    def __init__(self) -> None:
+        self._executions: list[tuple[Any, ...]] = []
+        self._transfers: list[tuple[Any, ...]] = []
+
+    def execution(
+        self,
+        task: int,
+        job: int,
+        operator: int,
+        device: int,
+        slot: int,
+        ready: float,
+        placed: float,
+        start: float,
+        finish: float,
+    ) -> None:
+        """Record a finished execution."""
+        self._executions.append((task, job, operator, device, slot, ready, placed, start, finish))
+
+    def transfer(
+        self,
+        tensor: int,
+        job: int,
+        source: int,
+        destination: int,
+        link: int,
+        requested: float,
+        start: float,
+        finish: float,
+        size: float,
+    ) -> None:
+        """Record a transfer over one link; ``tensor`` is global."""
+        self._transfers.append(
+            (tensor, job, source, destination, link, requested, start, finish, size)
+        )
+
+    def trace(
+        self,
+        cluster: Cluster,
+        jobs: Sequence[Job],
+        first_tensor: Sequence[int],
+        finishes: Sequence[float],
+        settings: Mapping[str, Any],
+        decisions: int,
+        deciding_seconds: float,
+    ) -> Trace:
+        """The finished trace."""
+        count = len(self._executions)
+        task, job, operator, device, slot, ready, placed, start, finish = _transpose(
+            self._executions, 9
+        )
+        columns = COLUMNS["executions"]
+        executions = {
+            "execution": np.arange(count, dtype=np.int64),
+            "task": _column(task, columns["task"]),
+            "job": _column(job, columns["job"]),
+            "operator": _column(operator, columns["operator"]),
+            "device": _column(device, columns["device"]),
+            "slot": _column(slot, columns["slot"]),
+            "attempt": np.zeros(count, dtype=np.int32),
+            "status": np.full(count, "finished"),
+            "ready": _column(ready, "float64"),
+            "placed": _column(placed, "float64"),
+            "start": _column(start, "float64"),
+            "finish": _column(finish, "float64"),
+        }
+        members = {"execution": executions["execution"], "job": executions["job"]}
+        names = list(COLUMNS["transfers"])
+        rows = _transpose(self._transfers, len(names))
+        transfers = {
+            name: _column(row, COLUMNS["transfers"][name])
+            for name, row in zip(names, rows, strict=True)
+        }
+        transfers["tensor"] = transfers["tensor"] - np.asarray(first_tensor)[transfers["job"]]
+        graphs: dict[DataflowGraph, int] = {}
+        for entry in jobs:
+            graphs.setdefault(entry.graph, len(graphs))
+        job_table = {
+            "job": np.arange(len(jobs), dtype=np.int64),
+            "graph": _column([graphs[entry.graph] for entry in jobs], "int32"),
+            "model": _column([entry.model or entry.graph.name for entry in jobs], "U"),
+            "batch": _column([entry.batch or 1 for entry in jobs], "int64"),
+            "arrival": _column([entry.arrival for entry in jobs], "float64"),
+            "deadline": _column(
+                [np.inf if entry.deadline is None else entry.deadline for entry in jobs], "float64"
+            ),
+            "priority": _column([entry.priority for entry in jobs], "int64"),
+            "finish": _column(list(finishes), "float64"),
+            "status": np.full(len(jobs), "finished"),
+            "reason": np.full(len(jobs), "", dtype="U1"),
+        }
+        meta = {
+            **settings,
+            "cluster": cluster.name,
+            "devices": [entry.name for entry in cluster.devices],
+            "slots": [entry.slots for entry in cluster.devices],
+            "profiles": [entry.profile for entry in cluster.devices],
+            "labels": dict(cluster.labels),
+            "spaces": [space.name for space in cluster.spaces],
+            "space_of": list(cluster.space_of),
+            "channels": list(cluster.channels),
+            "graphs": [
+                {
+                    "name": graph.name,
+                    "operators": [operator.name for operator in graph.operators],
+                    "kinds": [operator.kind for operator in graph.operators],
+                }
+                for graph in graphs
+            ],
+        }
+        wallclock = {"decisions": float(decisions), "deciding_seconds": deciding_seconds}
+        return Trace(executions, members, job_table, transfers, meta, wallclock)
+
+
+def _transpose(rows: list[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * width
+
+
+def _column(values: Sequence[Any], kind: str) -> np.ndarray:
+    if kind == "U":
+        return np.array(values, dtype=str) if len(values) else np.zeros(0, dtype="U1")
+    return np.array(values, dtype=kind)
