@@ -1,0 +1,39 @@
+# make demo   sets everything up and runs the main job
+# make test   sets everything up and runs every check
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+# Tests and the demo use the cores that there are; each process computes on one.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test lint types unit bench clean
+demo: $(STAMP)
+	@$(BIN)/python -m experiments.sweep experiment=demo
+
+test: lint types unit
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+unit: $(STAMP)
+	$(BIN)/python -m pytest -n auto --dist worksteal -q
+
+bench: $(STAMP)
+	$(BIN)/python -m tests.benchmarks.engine
+
+# One environment, made anew only when what it holds has changed.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
+	sys.exit(None if (3, 11) <= v <= (3, 13) else f"Python 3.11 to 3.13 is needed, {sys.executable} is {v[0]}.{v[1]}; name another: make PYTHON=python3.12 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) (once; a few minutes) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis
