@@ -1,0 +1,65 @@
+"""Measured peaks of a device: the rates that the roofline divides by.
+
+A datasheet's peak is not reached by real kernels; the best rate that a large matrix product and a
+large copy reach here is what a kernel can hope for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+DTYPES = {"cpu": ("float32",), "cuda": ("float32", "float16", "bfloat16")}
+
+
+def _fastest(call: Callable[[], Any], device: str, budget: float) -> float:
+    """Seconds of the fastest of the calls that fit into ``budget`` seconds (at least three)."""
+    import torch
+
+    best, used, calls = float("inf"), 0.0, 0
+    call()
+    while calls < 3 or used < budget:
+        if device == "cpu":
+            start = time.perf_counter()
+            call()
+            seconds = time.perf_counter() - start
+        else:
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            call()
+            end.record()
+            end.synchronize()
+            seconds = begin.elapsed_time(end) * 1e-3
+        best, used, calls = min(best, seconds), used + seconds, calls + 1
+    return best
+
+
+def measure(device: str, budget: float = 0.5) -> dict[str, Any]:
+    """Peak FLOP/s per element type, and bandwidth in bytes/s (a copy's reads and writes).
+
+    Args:
+        device: ``cpu`` or ``cuda:<index>``.
+        budget: seconds for each figure.
+
+    Returns:
+        ``{"flops_per_s": {dtype: float}, "bandwidth_bytes_per_s": float, "call_overhead_s": float}``;
+        the overhead is the time of the smallest addition, host side.
+    """
+    import torch
+
+    size, numbers = (1536, 1 << 25) if device == "cpu" else (8192, 1 << 28)
+    rates = {}
+    for dtype in DTYPES[device.partition(":")[0]]:
+        a = torch.randn(size, size, device=device).to(getattr(torch, dtype))
+        rates[dtype] = 2.0 * size**3 / _fastest(lambda a=a: a @ a, device, budget)  # type: ignore[misc]
+    source = torch.ones(numbers, device=device)
+    target = torch.empty_like(source)
+    seconds = _fastest(lambda: target.copy_(source), device, budget)
+    small = torch.ones(1, device=device)
+    overhead = _fastest(lambda: small + small, device, 0.02)
+    return {
+        "flops_per_s": rates,
+        "bandwidth_bytes_per_s": 8.0 * numbers / seconds,
+        "call_overhead_s": overhead,
+    }

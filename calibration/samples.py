@@ -1,0 +1,160 @@
+"""The operators to be measured, as a file that carries them to another machine.
+
+JSON form ``hetsim.operators/1``::
+
+    {"format": "hetsim.operators/1",
+     "operators": [{"name", "kind", "target", "template", "attributes",
+                    "inputs": [spec], "outputs": [spec], "reads": [spec],
+                    "weights": [index into reads], "architectures": [str]}]}
+
+Template and specs are those of :mod:`simulator.graph`. ``architectures`` names the models in which
+the operator occurs; it is empty for a sampled one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph, Operator, TensorSpec
+
+FORMAT = "hetsim.operators/1"
+
+
+@dataclass(frozen=True)
+class OperatorSample:
+    """An operator to measure.
+
+    Attributes:
+        weights: which of ``operator.reads`` are weights; these lie in memory in state ``graph``.
+        architectures: the models it occurs in, sorted; empty for a sampled shape.
+    """
+
+    operator: Operator
+    weights: tuple[int, ...] = ()
+    architectures: tuple[str, ...] = ()
+
+    @cached_property
+    def identity(self) -> str:
+        """16 hex digits of everything that decides its time; the name does not."""
+        document = sample_to_json(self)
+        for key in ("name", "architectures"):
+            del document[key]
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def sample_to_json(sample: OperatorSample) -> dict[str, Any]:
+    """One entry of the file."""
+    operator = sample.operator
+    return {
+        "name": operator.name,
+        "kind": operator.kind,
+        "target": operator.target,
+        "template": operator.template,
+        "attributes": dict(operator.attributes),
+        "inputs": [spec.to_json() for spec in operator.inputs],
+        "outputs": [spec.to_json() for spec in operator.outputs],
+        "reads": [spec.to_json() for spec in operator.reads],
+        "weights": list(sample.weights),
+        "architectures": list(sample.architectures),
+    }
+
+
+def sample_from_json(document: Mapping[str, Any]) -> OperatorSample:
+    """Read one entry.
+
+    Raises:
+        InvalidInput: a key is missing or a spec is not one.
+    """
+    try:
+        specs = {
+            key: tuple(map(TensorSpec.from_json, document[key]))
+            for key in ("inputs", "outputs", "reads")
+        }
+        operator = Operator(
+            name=document["name"],
+            kind=document["kind"],
+            attributes=document["attributes"],
+            target=document["target"],
+            template=document["template"],
+            **specs,
+        )
+        sample = OperatorSample(
+            operator, tuple(document["weights"]), tuple(document["architectures"])
+        )
+    except KeyError as error:
+        raise InvalidInput(f"An operator of the file lacks the key {error}") from None
+    if any(index >= len(operator.reads) for index in sample.weights):
+        raise InvalidInput(f"Operator '{operator.name}' names a weight that it does not read")
+    return sample
+
+
+def distinct(samples: Iterable[OperatorSample]) -> list[OperatorSample]:
+    """Each identity once, in order of first appearance, with the union of its architectures."""
+    found: dict[str, OperatorSample] = {}
+    for sample in samples:
+        known = found.get(sample.identity)
+        if known is None:
+            found[sample.identity] = sample
+        else:
+            union = tuple(sorted({*known.architectures, *sample.architectures}))
+            found[sample.identity] = replace(known, architectures=union)
+    return list(found.values())
+
+
+def samples_of(graph: DataflowGraph, architecture: str) -> list[OperatorSample]:
+    """The distinct operators of a model's graph; those without a template cannot be run."""
+    samples = []
+    for operator, reads in zip(graph.operators, graph.reads, strict=True):
+        if operator.template is None:
+            raise InvalidInput(
+                f"Operator '{operator.name}' of graph '{graph.name}' has no argument template; only "
+                "graphs traced from a model can be measured"
+            )
+        weights = tuple(i for i, t in enumerate(reads) if graph.tensors[t].role == "weight")
+        samples.append(OperatorSample(operator, weights, (architecture,)))
+    return distinct(samples)
+
+
+def write_samples(path: str | Path, samples: Sequence[OperatorSample]) -> None:
+    """Write the file, whole or not at all; a name that ends in ``.gz`` is compressed."""
+    path = Path(path)
+    rows = ",\n".join(
+        json.dumps(sample_to_json(sample), separators=(",", ":")) for sample in samples
+    )
+    data = f'{{"format": "{FORMAT}", "operators": [\n{rows}\n]}}\n'.encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    os.replace(temporary, path)
+
+
+def read_samples(path: str | Path) -> list[OperatorSample]:
+    """Read the file.
+
+    Raises:
+        InvalidInput: it is missing, truncated, of another format, or an entry is incomplete.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+        document = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidInput(f"Cannot read the operators file {path}: {reason}") from None
+    except (EOFError, ValueError) as error:
+        raise InvalidInput(
+            f"{path} is not an operators file ({error}); was it truncated?"
+        ) from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise InvalidInput(f"{path} is not an operators file of format '{FORMAT}'")
+    return [sample_from_json(entry) for entry in document["operators"]]
