@@ -68,6 +68,23 @@ def _recurrent(states: int) -> Formula:
     return formula
 
 
+def _einsum(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    """Two operands: a multiply-add for every output element and combination of summed indices."""
+    left, _, right = str(attributes.get("equation", "")).replace(" ", "").partition("->")
+    operands = left.split(",")
+    if len(operands) != 2:
+        # More operands are contracted in an order that only the library knows.
+        return 0.0
+    lengths: dict[str, int] = {}
+    for letters, spec in zip(operands, inputs, strict=True):
+        # An ellipsis stands for leading dimensions, which are among the output's.
+        head, _, tail = letters.partition("...")
+        lengths.update(zip(head, spec.shape, strict=False))
+        lengths.update(zip(reversed(tail), reversed(spec.shape), strict=False))
+    summed = math.prod(n for letter, n in lengths.items() if letter not in right)
+    return 2.0 * outputs[0].elements * summed
+
+
 def _bilinear(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
     # weight [out, in1, in2]: x1 @ weight, then with x2.
     rows, weight = math.prod(inputs[0].shape[:-1]), inputs[2]
@@ -99,6 +116,7 @@ _FLOPS: dict[str, Formula] = {
     "rnn_tanh_cell": _recurrent(1),
     "rnn_relu_cell": _recurrent(1),
     "bilinear": _bilinear,
+    "einsum": _einsum,
 }
 
 
@@ -195,7 +213,9 @@ def _apply(
 ) -> float:
     try:
         return formula(inputs, outputs, attributes)
-    except IndexError:
+    except InvalidInput:
+        raise
+    except (IndexError, ValueError):
         shapes = ", ".join(str(list(spec.shape)) for spec in inputs)
         raise InvalidInput(f"Inputs {shapes or '(none)'} do not fit kind '{kind}'") from None
 

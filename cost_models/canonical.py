@@ -24,6 +24,7 @@ gelu                               approximate
 pow                                exponent, when it is a number
 lstm, gru                          num_layers, bidirectional
 topk                               k, dim
+einsum                             equation
 copy                               order: input dimensions by falling stride (``[0, 2, 1, 3]``);
                                    from: the element type it converts from, if it converts
 binary elementwise (add, mul, ..)  scalar: true when an operand is a number
@@ -166,6 +167,7 @@ _KEPT: Mapping[str, tuple[str, ...]] = {
     "rnn_tanh": ("num_layers", "bidirectional"),
     "rnn_relu": ("num_layers", "bidirectional"),
     "topk": ("k",),
+    "einsum": ("equation",),
 }
 
 

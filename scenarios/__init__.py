@@ -1,1 +1,22 @@
 """What is run: models traced into graphs, instances, arrivals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scenarios.instances import load_instance
+    from scenarios.tracing import trace_model
+
+__all__ = ["load_instance", "trace_model"]
+
+# Imported when first used, so that simulating bare instances needs no torch.
+_LAZY = {"load_instance": "scenarios.instances", "trace_model": "scenarios.tracing"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        import importlib
+
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

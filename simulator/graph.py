@@ -149,13 +149,15 @@ class TensorSpec:
 class Tensor:
     """A named value of a graph: a job's input, a weight, or what an operator wrote.
 
-    ``bytes`` is what a transfer of it moves; bare instances have bytes and no spec.
+    ``bytes`` is what a transfer of it moves; bare instances have bytes and no spec. ``value`` is there
+    for constants that a model's code makes and no module holds: the base64 of their elements.
     """
 
     name: str
     role: Role
     bytes: float
     spec: TensorSpec | None = None
+    value: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +339,8 @@ class DataflowGraph:
         for tensor in self.tensors:
             row: dict[str, Any] = {"name": tensor.name, "role": tensor.role}
             row |= {"bytes": tensor.bytes} if tensor.spec is None else tensor.spec.to_json()
+            if tensor.value is not None:
+                row["value"] = tensor.value
             tensors.append(row)
         operators = []
         for operator, reads, writes in zip(self.operators, self.reads, self.writes, strict=True):
@@ -392,7 +396,7 @@ class DataflowGraph:
             size = row["bytes"] if spec is None else float(spec.bytes)
             if not isinstance(size, int | float) or isinstance(size, bool):
                 raise InvalidInput(f"Tensor '{name}' has bytes {size!r}, not a number")
-            tensors.append(Tensor(name, row["role"], float(size), spec))
+            tensors.append(Tensor(name, row["role"], float(size), spec, row.get("value")))
         rows = _rows(document, "operators")
         reads = [_indices(row, "reads", index) for row in rows]
         writes = [_indices(row, "writes", index) for row in rows]
