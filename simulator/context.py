@@ -12,9 +12,10 @@ each job has its own copy of its graph's tensors.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,10 @@ from simulator.cluster import Cluster
 from simulator.costs import CostTable
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.graph import DataflowGraph
-from simulator.workload import Job
+from simulator.workload import Job, Workload
+
+if TYPE_CHECKING:
+    from simulator.scheduler import Scheduler
 
 MOVEMENTS = ("push", "pull")
 CONTENTIONS = ("none", "fifo")
@@ -73,7 +77,9 @@ class SchedulingContext:
         jobs: every job that has arrived.
     """
 
-    offers: frozenset[str] = frozenset()
+    world: ClassVar[str] = ""
+    """Where schedules happen: ``simulated`` or ``measured``; the trace says it."""
+    offers: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(
         self, cluster: Cluster, costs: CostTable, movement: str = "push", contention: str = "none"
@@ -106,6 +112,8 @@ class SchedulingContext:
         self._first_task: list[int] = []
         self._first_tensor: list[int] = []
         self._left: list[int] = []  # unfinished tasks of each job
+        self._destination: list[int] = []  # memory space where each job's outputs must arrive
+        self._done_at: list[float] = []  # last finish or delivery of each job so far
         # By task.
         self._job: list[int] = []
         self._pending: list[int] = []
@@ -307,7 +315,56 @@ class SchedulingContext:
     def _wake(self, time: float) -> None:
         raise NotImplementedError
 
+    def _request(self, tensor: int, space: int, size: float) -> None:
+        """Have a tensor brought to another space, from now on; a tensor crosses to a space once."""
+        raise NotImplementedError
+
     # -- bookkeeping shared by both worlds ------------------------------------------------------
+
+    def _check_run(self, workload: Workload, scheduler: Scheduler) -> None:
+        """Refuse before the run what cannot be run.
+
+        Raises:
+            SchedulingError: the scheduler needs an ability that this world lacks.
+            InvalidInput: a job's memory space or times are missing.
+        """
+        missing = scheduler.needs - self.offers
+        if missing:
+            raise SchedulingError(
+                f"Scheduler '{scheduler.name}' needs {', '.join(sorted(missing))}, which "
+                f"{self.world} runs do not offer"
+            )
+        for job in workload:
+            self._believed[job.graph]
+            for what, space in (("origin", job.origin), ("destination", job.destination)):
+                if space is not None and space not in self.cluster.space_index:
+                    raise InvalidInput(
+                        f"A job of '{job.graph.name}' has {what} '{space}', which is no memory space "
+                        f"of cluster '{self.cluster.name}'; it has "
+                        f"{', '.join(self.cluster.space_index)}"
+                    )
+
+    def _check_finished(self, scheduler: Scheduler) -> None:
+        """Called when nothing runs and nothing can start.
+
+        Raises:
+            SchedulingError: work is left; names the task that holds it up.
+        """
+        left = sum(self._left)
+        if not left:
+            return
+        unplaced = [t for t, d in enumerate(self._device) if d < 0]
+        if unplaced:
+            raise SchedulingError(
+                f"Scheduler '{scheduler.name}' ended with {left} tasks not run: {len(unplaced)} were "
+                f"never placed, the first is '{self.label(unplaced[0])}'"
+            )
+        device = next(d for d, queue in enumerate(self._queues) if queue)
+        raise SchedulingError(
+            f"Scheduler '{scheduler.name}' ended with {left} tasks not run: device "
+            f"'{self.cluster.devices[device].name}' must run '{self.label(self._head(device))}' next, "
+            "whose predecessors wait behind other tasks; the queues' order contradicts the graph"
+        )
 
     def _admit(self, job: Job) -> int:
         """Register a job that arrives now; its source tasks become ready."""
@@ -324,6 +381,10 @@ class SchedulingContext:
         self._first_task.append(first_task)
         self._first_tensor.append(first_tensor)
         self._left.append(tasks)
+        self._destination.append(
+            EVERYWHERE if job.destination is None else self.cluster.space_index[job.destination]
+        )
+        self._done_at.append(self.now)
         self._job += [number] * tasks
         self._pending += index.pending
         self._device += [-1] * tasks
@@ -371,6 +432,39 @@ class SchedulingContext:
                 released.append(successor)
         self.ready += released
         return released
+
+    def _job_of_tensor(self, tensor: int) -> int:
+        """The job that a (global) tensor belongs to."""
+        return bisect_right(self._first_tensor, tensor) - 1
+
+    def _request_inputs(self, task: int, device: int) -> None:
+        """Ask for the inputs of a placed task that exist and are not on their way to its space."""
+        job = self._job[task]
+        index = self._job_index[job]
+        first = self._first_tensor[job]
+        space = self._space_of[device]
+        for t in index.reads[task - self._first_task[job]]:
+            home = self._home[first + t]
+            if home not in (space, EVERYWHERE):
+                self._request(first + t, space, index.bytes[t])
+
+    def _request_outputs(self, task: int, device: int) -> None:
+        """Ask for what a finished task wrote to go where it is wanted: to the spaces of placed
+        consumers (``push``) and, if it is a result, to the job's destination.
+        """
+        job = self._job[task]
+        index = self._job_index[job]
+        first_task, first_tensor = self._first_task[job], self._first_tensor[job]
+        home = self._space_of[device]
+        destination = self._destination[job]
+        for t in index.writes[task - first_task]:
+            if self._push:
+                for reader in index.consumers[t]:
+                    place = self._device[first_task + reader]
+                    if place >= 0 and self._space_of[place] != home:
+                        self._request(first_tensor + t, self._space_of[place], index.bytes[t])
+            if destination not in (EVERYWHERE, home) and t in index.outputs:
+                self._request(first_tensor + t, destination, index.bytes[t])
 
     def _head(self, device: int) -> int:
         """The task that a device must run next, -1 if its queue is empty."""

@@ -19,7 +19,6 @@ import simpy
 from simulator.cluster import Cluster
 from simulator.context import EVERYWHERE, SchedulingContext
 from simulator.costs import CostTable, NoiseModel
-from simulator.errors import InvalidInput, SchedulingError
 from simulator.execution import ConstantRate, ExecutionModel
 from simulator.graph import DataflowGraph
 from simulator.links import transfer_model
@@ -46,6 +45,8 @@ class Clock(simpy.Environment):
 class Simulation(SchedulingContext):
     """One run. Use :func:`simulate`."""
 
+    world = "simulated"
+
     def __init__(
         self,
         workload: Workload,
@@ -58,15 +59,7 @@ class Simulation(SchedulingContext):
         seed: int,
     ) -> None:
         super().__init__(cluster, costs, movement, contention)
-        missing = scheduler.needs - self.offers
-        if missing:
-            raise SchedulingError(
-                f"Scheduler '{scheduler.name}' needs {', '.join(sorted(missing))}, which the "
-                "simulator does not offer"
-            )
-        for job in workload:
-            _check_job(job, cluster)
-            costs[job.graph]
+        self._check_run(workload, scheduler)
         if isinstance(actual, CostTable):
             actual.check_covers(cluster)
             for graph in workload.graphs:
@@ -96,8 +89,6 @@ class Simulation(SchedulingContext):
         self._touched: set[int] = set()
         self._next_job = 0
         self._admit_now = 0
-        self._destination: list[int] = []
-        self._done_at: list[float] = []
         self._deciding_seconds = 0.0
         self._decisions = 0
 
@@ -119,7 +110,7 @@ class Simulation(SchedulingContext):
             if not queue or queue[0][0] > now:
                 self.now = now
                 self._settle()
-        self._check_finished()
+        self._check_finished(self._scheduler)
         return self._trace()
 
     def _settle(self) -> None:
@@ -168,10 +159,6 @@ class Simulation(SchedulingContext):
         self._finish_time += [0.0] * tasks
         self._slot += [0] * tasks
         self._actual.append(self._realise(job))
-        self._done_at.append(self.now)
-        self._destination.append(
-            EVERYWHERE if job.destination is None else self.cluster.space_index[job.destination]
-        )
 
     def _realise(self, job: Job) -> list[list[float]]:
         """Actual seconds [operator][device] of a job."""
@@ -227,24 +214,13 @@ class Simulation(SchedulingContext):
                     self._request_inputs(successor, place)
         self.finished.append(task)
         job = self._job[task]
-        index = self._job_index[job]
-        first_task, first_tensor = self._first_task[job], self._first_tensor[job]
-        home = self._space_of[device]
-        destination = self._destination[job]
-        for t in index.writes[task - first_task]:
-            if self._push:
-                for reader in index.consumers[t]:
-                    place = self._device[first_task + reader]
-                    if place >= 0 and self._space_of[place] != home:
-                        self._request(first_tensor + t, self._space_of[place], index.bytes[t])
-            if destination not in (EVERYWHERE, home) and t in index.outputs:
-                self._request(first_tensor + t, destination, index.bytes[t])
+        self._request_outputs(task, device)
         if self.now > self._done_at[job]:
             self._done_at[job] = self.now
         self._recorder.execution(
             task,
             job,
-            task - first_task,
+            task - self._first_task[job],
             device,
             self._slot[task],
             self._ready_at[task],
@@ -295,17 +271,6 @@ class Simulation(SchedulingContext):
 
     # -- data -----------------------------------------------------------------------------------
 
-    def _request_inputs(self, task: int, device: int) -> None:
-        """Ask for the inputs of a placed task that exist and are not on their way to its space."""
-        job = self._job[task]
-        index = self._job_index[job]
-        first = self._first_tensor[job]
-        space = self._space_of[device]
-        for t in index.reads[task - self._first_task[job]]:
-            home = self._home[first + t]
-            if home not in (space, EVERYWHERE):
-                self._request(first + t, space, index.bytes[t])
-
     def _request(self, tensor: int, space: int, size: float) -> None:
         """Ask for a transfer now; a tensor crosses to a space once.
 
@@ -327,7 +292,7 @@ class Simulation(SchedulingContext):
         changed = False
         for key in sorted(requests):
             tensor, space = key
-            job = self._recorder_job(tensor)
+            job = self._job_of_tensor(tensor)
             size = self._job_index[job].bytes[tensor - self._first_tensor[job]]
             home = self._home[tensor]
             route = self.cluster.route(home, space)
@@ -346,11 +311,6 @@ class Simulation(SchedulingContext):
         if changed:
             self._stale = [True] * len(self._stale)
 
-    def _recorder_job(self, tensor: int) -> int:
-        from bisect import bisect_right
-
-        return bisect_right(self._first_tensor, tensor) - 1
-
     def _data_arrival(self, task: int, device: int) -> float:
         """When the last input of a ready, placed task is in its device's space; at least now."""
         job = self._job[task]
@@ -367,25 +327,6 @@ class Simulation(SchedulingContext):
 
     # -- the end --------------------------------------------------------------------------------
 
-    def _check_finished(self) -> None:
-        unplaced = [t for t, d in enumerate(self._device) if d < 0]
-        left = sum(self._left)
-        if not left:
-            return
-        name = self._scheduler.name
-        if unplaced:
-            raise SchedulingError(
-                f"Scheduler '{name}' ended with {left} tasks not run: {len(unplaced)} were never "
-                f"placed, the first is '{self.label(unplaced[0])}'"
-            )
-        device = next(d for d, queue in enumerate(self._queues) if queue)
-        head = self._head(device)
-        raise SchedulingError(
-            f"Scheduler '{name}' ended with {left} tasks not run: device "
-            f"'{self.cluster.devices[device].name}' must run '{self.label(head)}' next, whose "
-            "predecessors wait behind other tasks; the queues' order contradicts the graph"
-        )
-
     def _trace(self) -> Trace:
         jobs: Sequence[Job] = self._workload.jobs
         return self._recorder.trace(
@@ -394,7 +335,7 @@ class Simulation(SchedulingContext):
             first_tensor=self._first_tensor,
             finishes=self._done_at,
             settings={
-                "world": "simulated",
+                "world": self.world,
                 "scheduler": self._scheduler.name,
                 "movement": self.movement,
                 "contention": self.contention,
@@ -402,15 +343,6 @@ class Simulation(SchedulingContext):
             decisions=self._decisions,
             deciding_seconds=self._deciding_seconds,
         )
-
-
-def _check_job(job: Job, cluster: Cluster) -> None:
-    for what, space in (("origin", job.origin), ("destination", job.destination)):
-        if space is not None and space not in cluster.space_index:
-            raise InvalidInput(
-                f"A job of '{job.graph.name}' has {what} '{space}', which is no memory space of "
-                f"cluster '{cluster.name}'; it has {', '.join(cluster.space_index)}"
-            )
 
 
 def simulate(
