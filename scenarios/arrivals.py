@@ -1,0 +1,95 @@
+"""When jobs arrive."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph
+from simulator.units import parse_rate, parse_seconds
+from simulator.workload import Job, Workload
+
+ARRIVALS = ("single", "poisson", "periodic")
+
+
+@dataclass
+class WorkloadConfig:
+    """A stream of jobs of one model.
+
+    Attributes:
+        arrivals: ``single`` (one job at 0), ``poisson`` (the first job at 0, then exponential gaps of
+            mean 1 / ``rate``) or ``periodic`` (every ``period`` from 0).
+        jobs: how many.
+        rate: jobs per second, like ``20/s``.
+        period: like ``80ms``.
+    """
+
+    name: str
+    arrivals: str = "single"
+    jobs: int = 1
+    rate: str | None = None
+    period: str | None = None
+    description: str = ""
+    source: str = ""
+
+
+def arrival_times(config: WorkloadConfig, seed: int) -> list[float]:
+    """Arrival of every job in seconds, ascending from 0.
+
+    Raises:
+        InvalidInput: an unknown kind of arrivals, no jobs, or a quantity it lacks.
+    """
+    if config.jobs < 1:
+        raise InvalidInput(f"Workload '{config.name}' has {config.jobs} jobs; give at least 1")
+    if config.arrivals == "single":
+        if config.jobs != 1:
+            raise InvalidInput(
+                f"Workload '{config.name}' is a single job but has workload.jobs={config.jobs}; "
+                "take workload=poisson or workload=periodic"
+            )
+        return [0.0]
+    if config.arrivals == "poisson":
+        rate = _positive(config, "rate", config.rate, parse_rate)
+        gaps = np.random.default_rng(seed).exponential(1 / rate, config.jobs - 1)
+        return [0.0, *np.cumsum(gaps).tolist()]
+    if config.arrivals == "periodic":
+        period = _positive(config, "period", config.period, parse_seconds)
+        return [number * period for number in range(config.jobs)]
+    raise InvalidInput(
+        f"Workload '{config.name}' has unknown arrivals '{config.arrivals}'; known: "
+        f"{', '.join(ARRIVALS)}"
+    )
+
+
+def build_workload(
+    config: WorkloadConfig, graph: DataflowGraph, host: str | None, seed: int
+) -> Workload:
+    """Jobs of ``graph`` that begin and end in memory ``host``; ``seed`` draws the arrivals."""
+    return Workload(
+        [
+            Job(
+                graph,
+                arrival,
+                model=graph.name,
+                batch=graph.batch,
+                origin=host,
+                destination=host,
+            )
+            for arrival in arrival_times(config, seed)
+        ]
+    )
+
+
+def _positive(
+    config: WorkloadConfig, key: str, text: str | None, parse: Callable[[str, str], float]
+) -> float:
+    if text is None:
+        raise InvalidInput(f"Workload '{config.name}' needs workload.{key}")
+    value = parse(text, f"{key} of workload '{config.name}'")
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidInput(f"Workload '{config.name}' has {key} {text}; it must be above 0")
+    return value

@@ -1,0 +1,148 @@
+"""Clusters as configs describe them: mappings of memory spaces, devices and links, with units.
+
+A device with ``count: 4`` becomes ``gpu0`` ... ``gpu3``. Where its memory space says
+``per_device: true``, each gets a space of its own and every link to that space is repeated for each:
+four cards on four PCIe links. A link whose two ends are the same such space joins every pair.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from simulator.cluster import Cluster, Device, Link, MemorySpace
+from simulator.errors import InvalidInput
+from simulator.units import parse_bandwidth, parse_bytes, parse_seconds
+
+
+@dataclass
+class SpaceConfig:
+    """A memory. ``capacity`` like ``24 GiB``, unlimited unless given."""
+
+    capacity: str | None = None
+    per_device: bool = False
+
+
+@dataclass
+class DeviceConfig:
+    """``count`` equal devices timed by ``profile`` in memory ``space``."""
+
+    profile: str
+    space: str
+    count: int = 1
+    slots: int = 1
+    launch_overhead: str = "0s"
+
+
+@dataclass
+class LinkConfig:
+    """A connection of two memories, like ``25 GB/s`` each way and ``10us``."""
+
+    ends: list[str]
+    bandwidth: str
+    latency: str = "0s"
+    half_duplex: bool = False
+
+
+@dataclass
+class ClusterConfig:
+    """See the module docstring.
+
+    Attributes:
+        host: the memory where jobs begin and end.
+        allow_datasheet: take a device's published peaks where nobody has measured it.
+    """
+
+    name: str
+    spaces: dict[str, SpaceConfig]
+    devices: dict[str, DeviceConfig]
+    links: dict[str, LinkConfig] = field(default_factory=dict)
+    host: str | None = None
+    allow_datasheet: bool = False
+    description: str = ""
+    source: str = ""
+
+
+def build_cluster(config: ClusterConfig, labels: Mapping[str, str] | None = None) -> Cluster:
+    """The cluster that a config describes.
+
+    Args:
+        config: plain values, quantities as text with units.
+        labels: for each profile ``measured``, ``public`` or ``datasheet``.
+
+    Raises:
+        InvalidInput: an ambiguous quantity, an unknown memory space, a count below 1, or a space
+            ``per_device`` that two kinds of devices share.
+    """
+    owners: dict[str, list[str]] = {}  # space per device -> names of its copies
+    devices: list[Device] = []
+    for name, device in config.devices.items():
+        if device.count < 0 or device.slots < 1:
+            raise InvalidInput(
+                f"Device '{name}' of cluster '{config.name}' has count {device.count} and "
+                f"{device.slots} slots; give a count >= 0 and slots >= 1"
+            )
+        space = config.spaces.get(device.space)
+        if space is None:
+            raise InvalidInput(
+                f"Device '{name}' is in memory space '{device.space}', which cluster "
+                f"'{config.name}' lacks; it has {', '.join(config.spaces)}"
+            )
+        if space.per_device and device.space in owners:
+            raise InvalidInput(
+                f"Memory space '{device.space}' is per_device, so only one entry of devices may be "
+                f"in it; give '{name}' a space of its own"
+            )
+        overhead = parse_seconds(device.launch_overhead, f"launch overhead of device '{name}'")
+        for number in range(device.count):
+            suffix = str(number) if device.count > 1 else ""
+            home = device.space + suffix if space.per_device else device.space
+            if space.per_device:
+                owners.setdefault(device.space, []).append(home)
+            devices.append(Device(name + suffix, home, device.profile, device.slots, overhead))
+    spaces = []
+    for name, space in config.spaces.items():
+        capacity = math.inf
+        if space.capacity is not None:
+            capacity = parse_bytes(space.capacity, f"capacity of memory space '{name}'")
+        copies = owners.get(name, []) if space.per_device else [name]
+        spaces += [MemorySpace(copy, capacity) for copy in copies]
+    links = []
+    for name, link in config.links.items():
+        links += _links(name, link, config, owners)
+    return Cluster(config.name, spaces, devices, links, config.host, dict(labels or {}))
+
+
+def _links(
+    name: str, link: LinkConfig, config: ClusterConfig, owners: Mapping[str, list[str]]
+) -> list[Link]:
+    if len(link.ends) != 2:
+        raise InvalidInput(f"Link '{name}' must have two ends, it has {len(link.ends)}")
+    for end in link.ends:
+        if end not in config.spaces:
+            raise InvalidInput(
+                f"Link '{name}' ends at memory space '{end}', which cluster '{config.name}' lacks; "
+                f"it has {', '.join(config.spaces)}"
+            )
+    first, second = (
+        owners.get(end, []) if config.spaces[end].per_device else [end] for end in link.ends
+    )
+    pairs = (
+        list(itertools.combinations(first, 2))
+        if link.ends[0] == link.ends[1] and config.spaces[link.ends[0]].per_device
+        else list(itertools.product(first, second))
+    )
+    bandwidth = parse_bandwidth(link.bandwidth, f"bandwidth of link '{name}'")
+    latency = parse_seconds(link.latency, f"latency of link '{name}'")
+    return [
+        Link(
+            name + (str(number) if len(pairs) > 1 else ""),
+            pair,
+            bandwidth,
+            latency,
+            link.half_duplex,
+        )
+        for number, pair in enumerate(pairs)
+    ]

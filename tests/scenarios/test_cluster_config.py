@@ -1,0 +1,102 @@
+"""Clusters from configs: expansion of counts, memory spaces and links; refusals."""
+
+import pytest
+
+from scenarios.cluster_config import (
+    ClusterConfig,
+    DeviceConfig,
+    LinkConfig,
+    SpaceConfig,
+    build_cluster,
+)
+from simulator.errors import InvalidInput
+
+
+def config(gpus=2, per_device=True, **changes):
+    values = {
+        "name": "box",
+        "host": "ram",
+        "spaces": {
+            "ram": SpaceConfig("24 GiB"),
+            "vram": SpaceConfig("16 GB", per_device=per_device),
+        },
+        "devices": {
+            "cpu": DeviceConfig("some-core", "ram", count=2),
+            "gpu": DeviceConfig("some-gpu", "vram", count=gpus, slots=2, launch_overhead="5us"),
+        },
+        "links": {"pcie": LinkConfig(["ram", "vram"], "12 GB/s", "10us")},
+    }
+    return ClusterConfig(**values | changes)
+
+
+def test_counts_spaces_and_links_expand():
+    cluster = build_cluster(config(), {"some-gpu": "datasheet"})
+    assert [(d.name, d.space, d.profile) for d in cluster.devices] == [
+        ("cpu0", "ram", "some-core"),
+        ("cpu1", "ram", "some-core"),
+        ("gpu0", "vram0", "some-gpu"),
+        ("gpu1", "vram1", "some-gpu"),
+    ]
+    assert cluster.devices[2].slots == 2
+    assert cluster.devices[2].launch_overhead == pytest.approx(5e-6)
+    assert [(s.name, s.capacity) for s in cluster.spaces] == [
+        ("ram", 24 * 2**30),
+        ("vram0", 16e9),
+        ("vram1", 16e9),
+    ]
+    assert [(link.name, link.ends) for link in cluster.links] == [
+        ("pcie0", ("ram", "vram0")),
+        ("pcie1", ("ram", "vram1")),
+    ]
+    assert (cluster.links[0].bandwidth, cluster.links[0].latency) == (12e9, 1e-5)
+    assert cluster.labels == {"some-gpu": "datasheet"}
+    # From one card to the other by way of the host.
+    assert len(cluster.route(1, 2).channels) == 2
+
+
+def test_one_of_a_kind_keeps_its_name():
+    cluster = build_cluster(config(gpus=1))
+    assert [d.name for d in cluster.devices] == ["cpu0", "cpu1", "gpu"]
+    assert [s.name for s in cluster.spaces] == ["ram", "vram"]
+    assert [link.name for link in cluster.links] == ["pcie"]
+
+
+def test_a_link_within_a_space_of_each_device_joins_every_pair():
+    links = {
+        "pcie": LinkConfig(["ram", "vram"], "12 GB/s"),
+        "nvlink": LinkConfig(["vram", "vram"], "300 GB/s"),
+    }
+    cluster = build_cluster(config(gpus=3, links=links))
+    joined = [link.ends for link in cluster.links if link.name.startswith("nvlink")]
+    assert joined == [("vram0", "vram1"), ("vram0", "vram2"), ("vram1", "vram2")]
+
+
+def test_devices_can_share_one_space():
+    cluster = build_cluster(config(per_device=False))
+    assert [d.space for d in cluster.devices] == ["ram", "ram", "vram", "vram"]
+    assert len(cluster.links) == 1
+
+
+def test_no_device_of_a_kind_leaves_out_its_spaces_and_links():
+    cluster = build_cluster(config(gpus=0))
+    assert [d.name for d in cluster.devices] == ["cpu0", "cpu1"]
+    assert (len(cluster.spaces), len(cluster.links)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"devices": {"cpu": DeviceConfig("p", "rom")}}, "'rom'.*lacks; it has ram, vram"),
+        ({"devices": {"cpu": DeviceConfig("p", "ram", count=-1)}}, "count >= 0"),
+        ({"devices": {"a": DeviceConfig("p", "vram"), "b": DeviceConfig("p", "vram")}}, "'b'"),
+        ({"links": {"l": LinkConfig(["ram", "rom"], "1 GB/s")}}, "'rom'"),
+        ({"links": {"l": LinkConfig(["ram"], "1 GB/s")}}, "two ends"),
+        ({"links": {"l": LinkConfig(["ram", "vram"], "1 Gb/s")}}, "link 'l'.*ambiguous"),
+        ({"spaces": {"ram": SpaceConfig("24"), "vram": SpaceConfig()}}, "'ram'.*no unit"),
+        ({"devices": {"cpu": DeviceConfig("p", "ram", launch_overhead="5")}}, "'cpu'.*no unit"),
+        ({"devices": {}}, "no devices"),
+    ],
+)
+def test_refusals_name_the_thing(changes, reason):
+    with pytest.raises(InvalidInput, match=reason):
+        build_cluster(config(**changes))
