@@ -9,7 +9,7 @@ event, its finish: the end of an uncontended or fifo transfer is an addition.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -355,6 +355,7 @@ def simulate(
     movement: str = "push",
     contention: str = "none",
     seed: int = 0,
+    explain: Callable[[str], None] | None = None,
 ) -> Trace:
     """Simulate a workload under a scheduler.
 
@@ -368,6 +369,7 @@ def simulate(
         movement: ``push`` or ``pull``.
         contention: ``none`` or ``fifo``.
         seed: of the noise.
+        explain: called with one line for each decision of a scheduler that explains itself.
 
     Returns:
         The trace; ``trace.makespan`` in seconds.
@@ -379,7 +381,9 @@ def simulate(
     if isinstance(workload, DataflowGraph):
         host = cluster.host
         workload = Workload([Job(workload, batch=workload.batch, origin=host, destination=host)])
-    return Simulation(workload, cluster, costs, scheduler, actual, movement, contention, seed).run()
+    simulation = Simulation(workload, cluster, costs, scheduler, actual, movement, contention, seed)
+    simulation.explain = explain
+    return simulation.run()
 
 
 __all__ = ["Simulation", "simulate"]

@@ -111,9 +111,10 @@ def _parse(text: str | float, what: str, units: Mapping[str, Fraction], example:
             return 0.0
         raise InvalidInput(f"The {what} '{text}' has no unit; write it like {example}")
     if unit in units:
-        if not math.isfinite(float(number)):
-            raise InvalidInput(f"The {what} '{text}' is not finite")
-        return float(Fraction(number) * units[unit])
+        try:
+            return float(Fraction(number) * units[unit])
+        except OverflowError:
+            raise InvalidInput(f"The {what} '{text}' is not finite") from None
     near = [known for known in units if known.lower() == unit.lower()]
     if re.fullmatch(r"[kKMGT]?b(/s)?", unit):
         prefix = unit.rstrip("/s").rstrip("b")

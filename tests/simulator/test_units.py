@@ -56,6 +56,7 @@ def test_known_values(parse, text, value):
         (parse_seconds, "ms", "not a quantity"),
         (parse_seconds, "1,5 s", "unknown unit"),
         (parse_seconds, "1e999 s", "not finite"),
+        (parse_bytes, "1e300 TB", "not finite"),
         (parse_rate, "20", "no unit"),
     ],
 )
