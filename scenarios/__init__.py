@@ -6,12 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scenarios.instances import load_instance
-    from scenarios.tracing import trace_model
+    from scenarios.model_config import ModelConfig, graph_of, load_model
+    from scenarios.tracing import trace_family, trace_model
 
-__all__ = ["load_instance", "trace_model"]
+__all__ = [
+    "ModelConfig",
+    "graph_of",
+    "load_instance",
+    "load_model",
+    "trace_family",
+    "trace_model",
+]
 
 # Imported when first used, so that simulating bare instances needs no torch.
-_LAZY = {"load_instance": "scenarios.instances", "trace_model": "scenarios.tracing"}
+_LAZY = {
+    "ModelConfig": "scenarios.model_config",
+    "graph_of": "scenarios.model_config",
+    "load_instance": "scenarios.instances",
+    "load_model": "scenarios.model_config",
+    "trace_family": "scenarios.tracing",
+    "trace_model": "scenarios.tracing",
+}
 
 
 def __getattr__(name: str) -> Any:

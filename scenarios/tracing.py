@@ -25,7 +25,7 @@ import math
 import operator as python_operator
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from cost_models.canonical import attributes_of, bind_arguments, kind_of
 from simulator.errors import InvalidInput
+from simulator.family import GraphFamily
 from simulator.graph import DataflowGraph, Operator, Tensor, TensorSpec
 
 # A constant made by a model's code travels inside the graph document, up to this many bytes.
@@ -77,6 +78,29 @@ def trace_model(
         return _Converter(program, module, name, batch).graph()
     except InvalidInput as error:
         raise InvalidInput(f"Model '{name}' cannot be traced: {error}") from error
+
+
+def trace_family(
+    make: Callable[[int], tuple[torch.nn.Module, tuple[Sequence[Any], Mapping[str, Any]]]],
+    name: str | None = None,
+    batches: tuple[int, int, int] = (2, 3, 5),
+) -> GraphFamily:
+    """Trace a model at three batch sizes into its graphs at all of them.
+
+    Args:
+        make: gives for a batch size the module and its inputs as (positional, by name).
+        name: the graphs' name; the class's name unless given.
+        batches: two that determine the family and a third that checks it; at least 2, since batch 1
+            lets torch take shortcuts that hold there alone.
+
+    Raises:
+        InvalidInput: the model cannot be exported, or its graph is not affine in the batch.
+    """
+    graphs = []
+    for batch in batches:
+        module, (args, kwargs) = make(batch)
+        graphs.append(trace_model(module, args, kwargs=kwargs, name=name, batch=batch))
+    return GraphFamily.from_graphs(*graphs)
 
 
 def _arguments(

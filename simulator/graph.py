@@ -142,7 +142,7 @@ class TensorSpec:
             raise InvalidInput(f"Unknown element type '{dtype}'. Known: {', '.join(ITEM_BYTES)}")
         if strides is not None and len(strides) != len(shape):
             raise InvalidInput(f"Strides and shape have different lengths in {_short(document)}")
-        return spec
+        return spec if strides is None else cls.of(shape, dtype, strides)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,399 @@
+"""Models described by configuration: the shipped ones and a user's own, by the same few values.
+
+Importing this module, and getting a graph that is in the cache, imports no torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scenarios.graph_cache import GraphCache, content_key
+from simulator.errors import HetsimError, InvalidInput
+from simulator.family import GraphFamily
+from simulator.graph import ITEM_BYTES, DataflowGraph
+
+if TYPE_CHECKING:
+    import torch
+
+_ROOT = Path(__file__).resolve().parent.parent
+# Whatever decides what a traced graph looks like.
+_SOURCES = (
+    "scenarios/tracing.py",
+    "scenarios/model_config.py",
+    "cost_models/canonical.py",
+    "simulator/graph.py",
+    "simulator/family.py",
+)
+# Marks a model that has to be traced at every batch anew.
+_NOT_A_FAMILY = "hetsim.not_a_family/1"
+
+
+@dataclass
+class InputConfig:
+    """One input of a model.
+
+    Attributes:
+        shape: lengths: integers, ``"batch"``, or names of parameters or arguments.
+        dtype: element type, e.g. ``float32``, ``int64``, ``bool``.
+        high: integers are drawn from ``0 .. high - 1``: a number, or the name of a parameter or
+            argument. 2 unless given.
+        name: pass it to ``forward`` by this name instead of by position.
+    """
+
+    shape: list[Any]
+    dtype: str = "float32"
+    high: Any = None
+    name: str | None = None
+
+
+@dataclass
+class ModelConfig:
+    """A model: how to make it and what to feed it.
+
+    Attributes:
+        name: what tables and plots call it.
+        target: class or function that gives the module: ``package.module.Name``, or
+            ``path/to/file.py:Name`` for a file that is not importable (relative to the current
+            folder).
+        description: one line.
+        arguments: what the target is called with.
+        parameters: numbers that shapes may name (image_size, sequence_length, ...).
+        inputs: inputs of ``forward`` in order.
+        batch: batch size of a job.
+    """
+
+    name: str
+    target: str
+    description: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    inputs: list[InputConfig] = field(default_factory=list)
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        # Configuration files give plain mappings.
+        known = set(InputConfig.__dataclass_fields__)
+        inputs = []
+        for given in list[Any](self.inputs):
+            if isinstance(given, InputConfig):
+                inputs.append(given)
+                continue
+            unknown = set(given) - known
+            if unknown or "shape" not in given:
+                raise InvalidInput(
+                    f"Model '{self.name}': an input has the keys {', '.join(sorted(known))} (shape is "
+                    f"required), got {', '.join(map(str, given))}"
+                )
+            inputs.append(InputConfig(**given))
+        self.inputs = inputs
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether some input's shape names the batch."""
+        return any("batch" in given.shape for given in self.inputs)
+
+
+def graph_of(
+    config: ModelConfig, batch: int | None = None, cache: GraphCache | None = None
+) -> DataflowGraph:
+    """A model's graph at a batch size, from the cache or traced now.
+
+    The same configuration and batch give the same object within a process.
+
+    Args:
+        config: the model.
+        batch: batch size; the configuration's unless given. Without meaning for a model whose
+            inputs name no batch.
+        cache: where traced graphs are kept; the user's cache folder unless given.
+
+    Raises:
+        InvalidInput: the model cannot be made, exported, or run at this batch.
+    """
+    cache = cache or GraphCache()
+    batch = config.batch if batch is None else batch
+    if not config.has_batch:
+        return _single(config, None, cache)
+    try:
+        family = family_of(config, cache)
+    except InvalidInput as error:
+        # Not affine in the batch, or made for one batch only: this batch may still be traced. If it
+        # cannot be, that error is the one to show.
+        graph = _single(config, batch, cache)
+        cache.store(_family_key(config), {"format": _NOT_A_FAMILY, "reason": str(error)})
+        return graph
+    return family.at(batch)
+
+
+def family_of(config: ModelConfig, cache: GraphCache | None = None) -> GraphFamily:
+    """A model's graphs at all batch sizes.
+
+    Raises:
+        InvalidInput: the model cannot be made or exported, or its graph is not affine in the batch.
+    """
+    cache = cache or GraphCache()
+    key = _family_key(config)
+    held = _families.get((cache.folder, key))
+    if held is not None:
+        return held
+    document = cache.load(key)
+    if isinstance(document, dict) and document.get("format") == _NOT_A_FAMILY:
+        raise InvalidInput(str(document.get("reason")))
+    family = None
+    if document is not None:
+        # A file that decompresses but holds something else is damaged too.
+        with contextlib.suppress(InvalidInput):
+            family = GraphFamily.from_json(document)
+    if family is None:
+        from scenarios.tracing import trace_family
+
+        family = trace_family(lambda batch: load_model(config, batch, fake=True), config.name)
+        cache.store(key, family.to_json())
+    _families[cache.folder, key] = family
+    return family
+
+
+_families: dict[tuple[Path, str], GraphFamily] = {}
+_graphs: dict[tuple[Path, str], DataflowGraph] = {}
+
+
+def _single(config: ModelConfig, batch: int | None, cache: GraphCache) -> DataflowGraph:
+    key = content_key(["graph", batch, _content(config)], _sources(config))
+    held = _graphs.get((cache.folder, key))
+    if held is not None:
+        return held
+    document, graph = cache.load(key), None
+    if document is not None:
+        with contextlib.suppress(InvalidInput):
+            graph = DataflowGraph.from_json(document)
+    if graph is None:
+        from scenarios.tracing import trace_model
+
+        module, inputs = load_model(config, batch, fake=True)
+        args, kwargs = inputs
+        graph = trace_model(module, args, kwargs=kwargs, name=config.name, batch=batch)
+        cache.store(key, graph.to_json())
+    _graphs[cache.folder, key] = graph
+    return graph
+
+
+def load_model(
+    config: ModelConfig, batch: int | None = None, *, fake: bool = False, seed: int = 0
+) -> tuple[torch.nn.Module, ExampleInputs]:
+    """Make the module, in evaluation mode, and inputs for it.
+
+    Args:
+        config: the model.
+        batch: batch size of the inputs; the configuration's unless given.
+        fake: make both without data, for tracing: no memory, little time.
+        seed: of the random weights and inputs; torch's own generator is left as it was.
+
+    Returns:
+        The module, and its inputs as (positional, by name): ``module(*args, **kwargs)``.
+
+    Raises:
+        InvalidInput: the target is not found or does not make a module, or an input is malformed.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    batch = config.batch if batch is None else batch
+    shapes = [_shape(config, given, batch) for given in config.inputs]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        torch.manual_seed(seed)
+        target = _resolve(config)
+        if fake:
+            stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        try:
+            module = target(**config.arguments)
+        except HetsimError:
+            raise
+        except Exception as error:  # user code
+            raise InvalidInput(
+                f"Model '{config.name}': {config.target} cannot be called with "
+                f"{config.arguments or 'no arguments'}: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(module, torch.nn.Module):
+            raise InvalidInput(
+                f"Model '{config.name}': {config.target} gives a {type(module).__name__}, not a "
+                "torch.nn.Module"
+            )
+        args: list[torch.Tensor] = []
+        kwargs: dict[str, torch.Tensor] = {}
+        for given, shape in zip(config.inputs, shapes, strict=True):
+            tensor = _tensor(config, given, shape)
+            if given.name is None:
+                args.append(tensor)
+            else:
+                kwargs[given.name] = tensor
+    return module.eval(), ExampleInputs(tuple(args), kwargs)
+
+
+class ExampleInputs(NamedTuple):
+    """Inputs of a module's ``forward``."""
+
+    args: tuple[torch.Tensor, ...]
+    kwargs: dict[str, torch.Tensor]
+
+
+# -- inputs -----------------------------------------------------------------------------------
+
+
+def _number(config: ModelConfig, value: Any, batch: int | None, what: str) -> int:
+    known = {**config.arguments, **config.parameters}
+    if batch is not None:
+        known["batch"] = batch
+    number = known.get(value) if isinstance(value, str) else value
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        names = ", ".join(name for name, v in known.items() if isinstance(v, int))
+        raise InvalidInput(
+            f"Model '{config.name}': {what} {value!r} is neither a number nor the name of one "
+            f"({names})"
+        )
+    return number
+
+
+def _shape(config: ModelConfig, given: InputConfig, batch: int | None) -> list[int]:
+    if given.dtype not in ITEM_BYTES:
+        raise InvalidInput(
+            f"Model '{config.name}': unknown element type '{given.dtype}'. Known: "
+            f"{', '.join(ITEM_BYTES)}"
+        )
+    return [_number(config, length, batch, "the length") for length in given.shape]
+
+
+def _tensor(config: ModelConfig, given: InputConfig, shape: list[int]) -> torch.Tensor:
+    import torch
+
+    dtype: torch.dtype = getattr(torch, given.dtype)
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, dtype=torch.complex64 if dtype.is_complex else None).to(dtype)
+    high = 2 if given.high is None else _number(config, given.high, None, "the bound")
+    return torch.randint(0, max(high, 1), shape).to(dtype)
+
+
+# -- targets ----------------------------------------------------------------------------------
+
+
+def _resolve(config: ModelConfig) -> Any:
+    """The class or function that a target names."""
+    where = f"Model '{config.name}': target '{config.target}'"
+    file, name = _file_target(config)
+    if file is not None:
+        module, attribute = _load_file(file, where), name
+    else:
+        path, _, attribute = config.target.rpartition(".")
+        if not path:
+            raise InvalidInput(f"{where} is neither package.module.Name nor path/to/file.py:Name")
+        try:
+            module = importlib.import_module(path)
+        except ModuleNotFoundError as error:
+            raise InvalidInput(
+                f"{where}: no module named '{error.name}'; for a file that is not importable write "
+                "path/to/file.py:Name"
+            ) from None
+        except Exception as error:  # user code
+            raise InvalidInput(f"{where}: {type(error).__name__}: {error}") from error
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        offered = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", None) == module.__name__
+        ]
+        raise InvalidInput(
+            f"{where}: nothing called '{attribute}' to call there"
+            + (f" (there is: {', '.join(offered)})" if offered else "")
+        )
+    return found
+
+
+def _file_target(config: ModelConfig) -> tuple[Path | None, str]:
+    file, colon, name = config.target.rpartition(":")
+    if not colon:
+        return None, ""
+    return Path(file).expanduser().resolve(), name
+
+
+def _load_file(file: Path, where: str) -> ModuleType:
+    """Run a Python file as a module, with its neighbours importable while it loads."""
+    if not file.is_file():
+        raise InvalidInput(f"{where}: there is no file {file}")
+    content = hashlib.sha256(str(file).encode() + file.read_bytes()).hexdigest()[:12]
+    name = f"_hetsim_model_{file.stem}_{content}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise InvalidInput(f"{where}: {file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # user code
+        del sys.modules[name]
+        raise InvalidInput(f"{where}: {type(error).__name__}: {error}") from error
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(str(file.parent))
+    return module
+
+
+# -- what a graph depends on ------------------------------------------------------------------
+
+
+def _content(config: ModelConfig) -> dict[str, Any]:
+    """What of a configuration, and of the installed packages, decides the graph."""
+    content = asdict(config)
+    del content["description"], content["batch"]
+    file, _ = _file_target(config)
+    packages = {"torch", "transformers"}
+    if file is None:
+        packages.add(config.target.partition(".")[0])
+    versions = {}
+    for package in sorted(packages):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return content | {"versions": versions}
+
+
+def _family_key(config: ModelConfig) -> str:
+    return content_key(["family", _content(config)], _sources(config))
+
+
+def _sources(config: ModelConfig) -> list[Path]:
+    """Files whose content decides the graph: the tracer's, the model's and its neighbours'."""
+    files = [_ROOT / name for name in _SOURCES]
+    file, _ = _file_target(config)
+    if file is None:
+        file = _source_of(config.target.rpartition(".")[0])
+    if file is not None and file.is_file():
+        files.extend(sorted(file.parent.glob("*.py")))
+    return files
+
+
+def _source_of(module: str) -> Path | None:
+    """The file of a module, found without importing it or its packages."""
+    paths: Any = None
+    origin = None
+    for depth in range(1, module.count(".") + 2):
+        name = ".".join(module.split(".")[:depth])
+        try:
+            spec = importlib.machinery.PathFinder.find_spec(name, paths)
+        except (ImportError, ValueError):
+            return None
+        if spec is None:
+            return None
+        paths, origin = spec.submodule_search_locations, spec.origin
+    return None if origin is None else Path(origin)

@@ -1,0 +1,237 @@
+"""The graph of a model at any batch size, from its graphs at a few.
+
+Every integer of a graph document (shapes, strides, sizes inside argument templates) is taken to be
+an affine function of the batch: two graphs determine it and a third one checks it. Batches of at
+least 2 should be traced, since at batch 1 tracing takes shortcuts that hold there alone.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph, TensorSpec
+
+FORMAT = "hetsim.family/1"
+
+
+class GraphFamily:
+    """A model's graphs by batch size. Make it with :meth:`from_graphs` or :meth:`load`.
+
+    JSON form (``hetsim.family/1``): ``{"format": ..., "graphs": [document, document]}``, two graph
+    documents (:mod:`simulator.graph`) at different batches.
+    """
+
+    def __init__(self, lower: Mapping[str, Any], upper: Mapping[str, Any]) -> None:
+        """Take two graph documents that are known to belong together.
+
+        Raises:
+            InvalidInput: they differ in more than integers, or in a way that no affine function
+                with an integer slope explains.
+        """
+        self._lower, self._upper = lower, upper
+        b0, b1 = (_batch(document) for document in (lower, upper))
+        if b0 == b1:
+            raise InvalidInput(f"A graph family needs two different batches, got {b0} twice")
+        self.name = str(lower.get("name"))
+        self._base = b0
+        self._slopes = _slopes(lower, upper, b1 - b0, self.name, ())
+        self._graphs: dict[int, DataflowGraph] = {}
+
+    @classmethod
+    def from_graphs(
+        cls, first: DataflowGraph, second: DataflowGraph, check: DataflowGraph
+    ) -> GraphFamily:
+        """The family of three graphs of one model at different batches.
+
+        Raises:
+            InvalidInput: the structure changes with the batch, or a dimension is not affine in it;
+                the message names the operator or tensor.
+        """
+        family = cls(first.to_json(), second.to_json())
+        expected = check.to_json()
+        batch = _batch(expected)
+        if batch in (first.batch, second.batch):
+            raise InvalidInput(f"Batch {batch} cannot check itself; trace a third one")
+        _compare(family._document(batch), expected, family.name, ())
+        return family
+
+    def at(self, batch: int) -> DataflowGraph:
+        """The graph at a batch size; the same object every time.
+
+        Raises:
+            InvalidInput: the batch is no positive integer, or too small for the model.
+        """
+        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+            raise InvalidInput(f"Model '{self.name}': a batch is an integer >= 1, got {batch!r}")
+        graph = self._graphs.get(batch)
+        if graph is None:
+            graph = self._graphs[batch] = DataflowGraph.from_json(self._document(batch))
+        return graph
+
+    def _document(self, batch: int) -> dict[str, Any]:
+        document: dict[str, Any] = _shifted(self._lower, self._slopes, batch - self._base)
+        if batch == 1:
+            # A dimension of length 1 has no stride: some inputs are contiguous here alone.
+            rows = [_at_one(row) for row in document.get("operators", ())]
+            document = {**document, "operators": rows}
+        return document
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {"format": FORMAT, "graphs": [self._lower, self._upper]}
+
+    @classmethod
+    def from_json(cls, document: Any) -> GraphFamily:
+        """Read :meth:`to_json`'s form.
+
+        Raises:
+            InvalidInput: it is not of this form, or its graphs do not belong together.
+        """
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise InvalidInput(f"Not a graph family of format '{FORMAT}'")
+        graphs = document.get("graphs")
+        if not isinstance(graphs, list) or len(graphs) != 2:
+            raise InvalidInput("A graph family has two graphs")
+        family = cls(graphs[0], graphs[1])
+        family.at(_batch(graphs[0]))  # validates the document
+        return family
+
+    def save(self, path: str | Path) -> None:
+        """Write the JSON form whole or not at all; compressed if the name ends in ``.gz``."""
+        write_json(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | Path) -> GraphFamily:
+        """Read a file of :meth:`save`.
+
+        Raises:
+            InvalidInput: the file is missing, truncated or not a graph family.
+        """
+        return cls.from_json(read_json(path))
+
+
+def write_json(path: str | Path, document: Any) -> None:
+    """Write a JSON file whole or not at all; gzip-compressed if the name ends in ``.gz``."""
+    path = Path(path)
+    data = json.dumps(document, separators=(",", ":")).encode()
+    if path.suffix == ".gz":
+        data = gzip.compress(data, compresslevel=6, mtime=0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a file of :func:`write_json`.
+
+    Raises:
+        InvalidInput: the file is missing, truncated or not JSON.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+        return json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+    except (EOFError, gzip.BadGzipFile, zlib.error, ValueError) as error:
+        raise InvalidInput(f"{path} is not JSON ({error}); was it truncated?") from None
+    except OSError as error:
+        raise InvalidInput(f"Cannot read {path}: {error.strerror}") from None
+
+
+# -- affine documents -----------------------------------------------------------------------------
+# A tree of slopes has the shape of the document, without the parts that do not change.
+
+
+def _slopes(lower: Any, upper: Any, span: int, name: str, path: tuple[Any, ...]) -> Any:
+    if isinstance(lower, dict) and isinstance(upper, dict) and lower.keys() == upper.keys():
+        pairs: Any = lower.items()
+    elif isinstance(lower, list) and isinstance(upper, list) and len(lower) == len(upper):
+        pairs = enumerate(lower)
+    else:
+        if type(lower) is type(upper) and lower == upper:
+            return None
+        number = (int, float) if path and path[-1] == "bytes" else (int,)
+        if type(lower) in number and type(upper) in number:
+            slope = (upper - lower) / span
+            if slope == int(slope):
+                return int(slope)
+        raise _unlike(lower, upper, name, path)
+    found = {}
+    for key, value in pairs:
+        slope = _slopes(value, upper[key], span, name, (*path, _label(lower, key)))
+        if slope is not None:
+            found[key] = slope
+    return found or None
+
+
+def _shifted(value: Any, slopes: Any, distance: int) -> Any:
+    if slopes is None:
+        return value
+    if isinstance(slopes, int):
+        return value + slopes * distance
+    if isinstance(value, dict):
+        return value | {key: _shifted(value[key], s, distance) for key, s in slopes.items()}
+    changed = list(value)
+    for key, slope in slopes.items():
+        changed[key] = _shifted(value[key], slope, distance)
+    return changed
+
+
+def _compare(found: Any, expected: Any, name: str, path: tuple[Any, ...]) -> None:
+    if isinstance(found, dict) and isinstance(expected, dict) and found.keys() == expected.keys():
+        for key, value in found.items():
+            _compare(value, expected[key], name, (*path, _label(found, key)))
+    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        for key, value in enumerate(found):
+            _compare(value, expected[key], name, (*path, _label(found, key)))
+    elif type(found) is not type(expected) or found != expected:
+        raise _unlike(found, expected, name, path)
+
+
+def _at_one(row: dict[str, Any]) -> dict[str, Any]:
+    """An operator of batch 1 with its attribute ``strided`` (cost_models.canonical) counted anew."""
+    if "strided" not in row.get("attributes", ()):
+        return row
+    attributes = dict(row["attributes"])
+    specs = map(TensorSpec.from_json, row["inputs"])
+    attributes["strided"] = [i for i, spec in enumerate(specs) if spec.strides is not None]
+    if not attributes["strided"]:
+        del attributes["strided"]
+    return row | {"attributes": attributes}
+
+
+def _label(parent: Any, key: Any) -> Any:
+    """A step of a path that a reader understands: an item's name rather than its position."""
+    if isinstance(parent, list) and isinstance(parent[key], dict):
+        return parent[key].get("name", key)
+    return key
+
+
+def _unlike(first: Any, second: Any, name: str, path: tuple[Any, ...]) -> InvalidInput:
+    where = " / ".join(str(step) for step in path) or "the document"
+    shown = [text if len(text) < 60 else text[:57] + "..." for text in map(repr, (first, second))]
+    return InvalidInput(
+        f"Model '{name}' is not affine in the batch: at {where} it has {shown[0]} where {shown[1]} "
+        "is needed; give it a fixed batch instead"
+    )
+
+
+def _batch(document: Mapping[str, Any]) -> int:
+    batch = document.get("batch") if isinstance(document, Mapping) else None
+    if isinstance(batch, bool) or not isinstance(batch, int):
+        raise InvalidInput("A graph of a family must say its batch")
+    return batch
