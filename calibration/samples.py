@@ -44,12 +44,25 @@ class OperatorSample:
 
     @cached_property
     def identity(self) -> str:
-        """16 hex digits of everything that decides its time; the name does not."""
+        """16 hex digits of everything that decides its time.
+
+        Neither the name does, nor which part of a larger tensor a view picks: what the kernel sees
+        (``inputs``) counts, not what is stored behind it.
+        """
         document = sample_to_json(self)
-        for key in ("name", "architectures"):
+        for key in ("name", "architectures", "reads"):
             del document[key]
+        document["template"] = _without_views(document["template"])
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _without_views(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_without_views(part) for part in node]
+    if isinstance(node, Mapping):
+        return {k: _without_views(v) for k, v in node.items() if k != "views"}
+    return node
 
 
 def sample_to_json(sample: OperatorSample) -> dict[str, Any]:

@@ -325,6 +325,11 @@ def _where(rng: Rng) -> Drawn:
     return _make("aten.where.self", _spec(*shape, dtype="bool"), _spec(*shape), _spec(*shape))
 
 
+def _pad(rng: Rng) -> Drawn:
+    sides = [int(n) for n in rng.integers(0, 3, size=4)]
+    return _make("aten.pad.default", _spec(*_image(rng)), sides)
+
+
 def _stack(rng: Rng) -> Drawn:
     shape = (*_rows(rng), channels(rng, 8, 1024))
     parts = [_spec(*shape) for _ in range(log_uniform(rng, 2, 64))]
@@ -356,6 +361,7 @@ KINDS: Mapping[str, tuple[int, Callable[[Rng], Drawn]]] = {
     "mean": (50, _mean),
     "cat": (100, _cat),
     "stack": (40, _stack),
+    "pad": (40, _pad),
     "embedding": (60, _embedding),
     "copy": (100, _copy),
     "add": (130, _binary("add")),

@@ -25,8 +25,8 @@ from typing import Any, Protocol
 from calibration.environment import last_level_cache, private_cache
 
 CACHE_STATES = ("graph", "warm", "cold")
-SHORT = 2e-4
-"""Calls shorter than this (seconds) are repeated more often: they are cheap and noisier."""
+SHORT, LONG = 2e-4, 5e-3
+"""Seconds: shorter calls than SHORT are repeated more often in a visit, longer than LONG less."""
 
 Call = Callable[[Sequence[Any]], Any]
 
@@ -53,7 +53,7 @@ class CpuTimer:
 
     Args:
         states: which of :data:`CACHE_STATES`.
-        repeats: warm calls in a visit; short calls get five times as many.
+        repeats: warm calls in a visit; short calls get three times as many, long ones one.
     """
 
     def __init__(self, states: Sequence[str] = CACHE_STATES, repeats: int = 2) -> None:
@@ -79,22 +79,31 @@ class CpuTimer:
 
     def visit(self, call: Call, reads: Sequence[Any], spare: Sequence[Any] | None) -> list[Timing]:
         """See :class:`Timer`."""
-        found = []
-        length = self._once(call, reads, "").seconds  # compiles what the kernel compiles
+        found: list[Timing] = []
+        if "graph" in self.states:
+            length = self._graph(call, reads, spare, found)
+            if length < SHORT:
+                self._graph(call, reads, spare, found)
+        else:
+            length = self._once(call, reads, "").seconds  # compiles what the kernel compiles
+        if "warm" in self.states:
+            repeats = 1 if length > LONG else self.repeats * (1 if length > SHORT else 3)
+            found += [self._once(call, reads, "warm") for _ in range(repeats)]
         if "cold" in self.states:
             self.evict()
             found.append(self._once(call, reads, "cold"))
-        if "graph" in self.states:
-            for _ in range(2 if length < SHORT else 1):
-                self.evict()
-                call(spare or reads)
-                self._between.sum()
-                found.append(self._once(call, reads, "graph"))
-        if "warm" in self.states:
-            call(reads)
-            repeats = self.repeats * (5 if length < SHORT else 1)
-            found += [self._once(call, reads, "warm") for _ in range(repeats)]
         return found
+
+    def _graph(
+        self, call: Call, reads: Sequence[Any], spare: Sequence[Any] | None, found: list[Timing]
+    ) -> float:
+        """One timing in state ``graph``; returns its seconds."""
+        self.evict()
+        call(spare or reads)
+        self._between.sum()
+        timing = self._once(call, reads, "graph")
+        found.append(timing)
+        return timing.seconds
 
 
 class CudaTimer:

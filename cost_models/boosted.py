@@ -1,0 +1,223 @@
+"""Gradient-boosted trees on log(time / roofline), one model per kind.
+
+The roofline carries the scale, so the trees only learn how far a kernel stays from it: a ratio that
+changes slowly and extrapolates better than a time. Kinds with few measurements share one model in
+which the kind is a feature.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cost_models.features import Values, feature_rows, matrix
+from cost_models.roofline import Roofline
+from cost_models.table import Measurements, load
+from simulator.errors import InvalidInput
+
+OWN_MODEL = 60
+"""Kinds with at least this many rows get a model of their own."""
+PARAMETERS: Mapping[str, Any] = {
+    "max_depth": 6,
+    "learning_rate": 0.05,
+    "min_child_weight": 2,
+    "subsample": 0.8,
+    "colsample_bytree": 0.6,
+    "reg_lambda": 1.0,
+    "rounds": 600,
+}
+SHARED = "*"
+
+
+@dataclass
+class _Group:
+    """One booster and what it needs: feature names and, where kinds share it, their codes."""
+
+    names: list[str]
+    kinds: list[str]
+    booster: Any
+    lower: np.ndarray
+    upper: np.ndarray
+
+    def matrix(self, kinds: Sequence[str], values: Sequence[Values]) -> np.ndarray:
+        """float32[rows, features]."""
+        found = matrix(values, self.names)
+        if len(self.kinds) > 1:
+            codes = np.array([[kind == known for known in self.kinds] for kind in kinds])
+            found = np.hstack([found, codes.astype(np.float32)])
+        return found
+
+
+@dataclass
+class Boosted:
+    """See the module docstring. Made by :meth:`fitted` or :meth:`from_json`."""
+
+    roofline: Roofline
+    groups: dict[str, _Group]
+    name: str = field(default="boosted", init=False)
+
+    @classmethod
+    def fitted(
+        cls,
+        measurements: pd.DataFrame,
+        roofline: Roofline | None = None,
+        seed: int = 0,
+        own_model: int = OWN_MODEL,
+        **parameters: Any,
+    ) -> Boosted:
+        """Fit to a valid measurement table.
+
+        Args:
+            measurements: at least one row.
+            roofline: of the device; estimated from the rows unless given.
+            seed: of row and column sampling.
+            own_model: rows that a kind needs for a model of its own.
+            parameters: of XGBoost, and ``rounds``; defaults :data:`PARAMETERS`.
+
+        Raises:
+            InvalidInput: no rows, or an unknown parameter.
+        """
+        if not len(measurements):
+            raise InvalidInput("There are no measurements to fit a cost model to")
+        for name in parameters:
+            if name not in PARAMETERS:
+                known = ", ".join(["seed", "own_model", *PARAMETERS])
+                raise InvalidInput(f"The boosted model has no option '{name}'; known: {known}")
+        settings = {**PARAMETERS, **parameters}
+        roofline = roofline or Roofline.fitted(measurements)
+        target = np.log(measurements["seconds"].to_numpy() / roofline.of_rows(measurements))
+        kinds = measurements["kind"].to_numpy()
+        values = feature_rows(measurements)
+        names, counts = np.unique(kinds, return_counts=True)
+        own = [str(k) for k, n in zip(names, counts, strict=True) if n >= own_model]
+        shared = [str(k) for k in names if str(k) not in own]
+        groups = {}
+        for label, members in [*((k, [k]) for k in own), (SHARED, shared)]:
+            if members:
+                rows = np.flatnonzero(np.isin(kinds, members))
+                groups[label] = _fit(
+                    members, kinds[rows], [values[i] for i in rows], target[rows], settings, seed
+                )
+        return cls(roofline, groups)
+
+    def _group(self, kind: str) -> _Group | None:
+        if kind in self.groups:
+            return self.groups[kind]
+        return self.groups.get(SHARED)
+
+    def predict(self, measurements: Measurements) -> np.ndarray:
+        """float64[rows]: seconds of every row of a table (``seconds`` is not looked at)."""
+        return self.predict_with_range(measurements)[0]
+
+    def predict_with_range(self, measurements: Measurements) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds, and whether each row lies in the measured range.
+
+        A row is in range if its kind was measured and every feature lies between the smallest and
+        the largest value measured for that kind. A kind never measured takes the shared model's
+        correction, or the bare roofline, and is out of range.
+
+        Returns:
+            float64[rows], bool[rows].
+        """
+        rows = load(measurements, timed=False)
+        seconds = self.roofline.of_rows(rows)
+        inside = np.zeros(len(rows), dtype=bool)
+        kinds = rows["kind"].to_numpy()
+        values = feature_rows(rows)
+        labels = np.array([k if k in self.groups else SHARED for k in kinds], dtype=object)
+        for label in dict.fromkeys(labels):
+            group = self.groups.get(label)
+            if group is None:
+                continue
+            chosen = np.flatnonzero(labels == label)
+            data = group.matrix(kinds[chosen], [values[i] for i in chosen])
+            seconds[chosen] *= np.exp(group.booster.inplace_predict(data).astype(np.float64))
+            numbers = data[:, : len(group.names)]
+            position = [group.kinds.index(k) if k in group.kinds else -1 for k in kinds[chosen]]
+            known = np.array(position) >= 0
+            low, high = group.lower[position], group.upper[position]
+            # Half a per cent of slack for float32; an absent feature must have been absent before.
+            slack = 0.005 * np.maximum(1.0, np.abs(numbers))
+            fits = (numbers >= low - slack) & (numbers <= high + slack)
+            absent = np.isnan(numbers)
+            fits |= absent
+            fits &= absent | ~np.isnan(low)
+            inside[chosen] = known & fits.all(axis=1)
+        return seconds, inside
+
+    def to_json(self) -> dict[str, Any]:
+        """The model as a JSON object; boosters are XGBoost's UBJ, gzipped, in base64."""
+        groups = {}
+        for label, group in self.groups.items():
+            data = gzip.compress(bytes(group.booster.save_raw("ubj")), mtime=0)
+            groups[label] = {
+                "features": group.names,
+                "kinds": group.kinds,
+                "lower": _rounded(group.lower),
+                "upper": _rounded(group.upper),
+                "booster": base64.b85encode(data).decode(),
+            }
+        return {"roofline": self.roofline.to_json(), "groups": groups}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Boosted:
+        """Read :meth:`to_json`'s form.
+
+        Raises:
+            InvalidInput: it is incomplete or damaged.
+        """
+        import xgboost
+
+        groups = {}
+        try:
+            for label, entry in document["groups"].items():
+                booster = xgboost.Booster({"nthread": 1})
+                booster.load_model(bytearray(gzip.decompress(base64.b85decode(entry["booster"]))))
+                bounds = (np.array(entry[k], dtype=np.float64) for k in ("lower", "upper"))
+                groups[label] = _Group(entry["features"], entry["kinds"], booster, *bounds)
+            return cls(Roofline.from_json(document["roofline"]), groups)
+        except (KeyError, TypeError, ValueError, OSError, EOFError, xgboost.core.XGBoostError) as error:
+            raise InvalidInput(f"The boosted model is incomplete or damaged ({error})") from None
+
+
+def _rounded(bounds: np.ndarray) -> list[list[float | None]]:
+    return [[None if math.isnan(v) else round(float(v), 4) for v in row] for row in bounds]
+
+
+def _fit(
+    members: list[str],
+    kinds: np.ndarray,
+    values: list[Values],
+    target: np.ndarray,
+    settings: Mapping[str, Any],
+    seed: int,
+) -> _Group:
+    import xgboost
+
+    names = sorted({name for row in values for name in row})
+    data = matrix(values, names)
+    bounds = []
+    for member in members:
+        part = data[kinds == member]
+        absent = np.isnan(part).all(axis=0)
+        low, high = (np.full(len(names), np.nan) for _ in range(2))
+        low[~absent], high[~absent] = (
+            np.nanmin(part[:, ~absent], axis=0),
+            np.nanmax(part[:, ~absent], axis=0),
+        )
+        bounds.append((low, high))
+    lower, upper = (np.array(side) for side in zip(*bounds, strict=True))
+    group = _Group(names, members, None, lower, upper)
+    options = {name: value for name, value in settings.items() if name != "rounds"}
+    options |= {"objective": "reg:squarederror", "tree_method": "hist", "nthread": 1, "seed": seed}
+    options["base_score"] = float(np.mean(target))
+    training = xgboost.DMatrix(group.matrix(list(kinds), values), label=target)
+    group.booster = xgboost.train(options, training, num_boost_round=int(settings["rounds"]))
+    return group

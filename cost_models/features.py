@@ -1,0 +1,261 @@
+"""Features of an operator: from its shapes and attributes alone.
+
+Nothing that a profiler saw afterwards enters, so whatever can be named can be priced. Counts enter as
+log2; a feature that does not apply to a row is NaN, which boosted trees handle.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cost_models.arithmetic import bytes_moved, flops
+from simulator.graph import TensorSpec
+
+Shapes = tuple[tuple[int, ...], ...]
+Values = dict[str, float]
+
+_MATRIX_PRODUCTS = ("linear", "addmm", "matmul", "bmm", "baddbmm")
+_INT64_INPUTS: Mapping[str, tuple[int, ...]] = {"embedding": (1,), "gather": (1,), "index": (1, 2)}
+CACHE_CODES = {"warm": 0.0, "graph": 1.0, "cold": 2.0}
+
+
+def log2(value: float) -> float:
+    """log2 of a count; 0 and 1 are told apart."""
+    return math.log2(value) if value >= 1 else -1.0
+
+
+def specs(
+    kind: str, dtype: str, inputs: Shapes, attributes: Mapping[str, Any]
+) -> tuple[TensorSpec, ...]:
+    """Input tensors as far as a table row tells them: index tensors are int64, layouts are kept."""
+    layouts = attributes.get("layouts") or [None] * len(inputs)
+    found = []
+    for position, shape in enumerate(inputs):
+        layout = layouts[position] if position < len(layouts) else None
+        element = "int64" if position in _INT64_INPUTS.get(kind, ()) else dtype
+        strides = None
+        if layout is not None:
+            steps, step = [0] * len(shape), 1
+            for dimension in reversed(layout):
+                if dimension >= 0:
+                    steps[dimension] = step
+                    step *= max(shape[dimension], 1)
+            strides = tuple(steps)
+        found.append(TensorSpec(shape, element, strides))
+    return tuple(found)
+
+
+def work(
+    kind: str, dtype: str, inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]
+) -> tuple[float, float]:
+    """FLOPs and bytes moved of a row."""
+    tensors = specs(kind, dtype, inputs, attributes)
+    written = tuple(TensorSpec(shape, dtype) for shape in outputs)
+    return (
+        flops(kind, tensors, written, attributes),
+        bytes_moved(kind, tensors, written, attributes),
+    )
+
+
+def features_of(
+    kind: str, dtype: str, inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]
+) -> Values:
+    """Named features of one row."""
+    operations, moved = work(kind, dtype, inputs, outputs, attributes)
+    sizes = [math.prod(shape) for shape in inputs]
+    written = [math.prod(shape) for shape in outputs]
+    values: Values = {
+        "flops": log2(operations),
+        "bytes": log2(moved),
+        "intensity": log2(operations + 1) - log2(moved),
+        "inputs": float(len(inputs)),
+        "input_elements": log2(sum(sizes)),
+        "output_elements": log2(sum(written)),
+    }
+    if sizes:
+        values["first_elements"] = log2(sizes[0])
+        values["other_elements"] = log2(sum(sizes[1:]))
+    main = outputs[0] if outputs else ()
+    for back in range(1, 5):
+        if len(main) >= back:
+            values[f"out_{back}"] = log2(main[-back])
+        if inputs and len(inputs[0]) >= back:
+            values[f"in_{back}"] = log2(inputs[0][-back])
+    values |= _attribute_values(attributes)
+    values |= _layout_values(inputs, attributes)
+    if kind in _MATRIX_PRODUCTS:
+        # addmm and baddbmm take what is added first.
+        values |= _matrix(inputs[1 if "add" in kind else 0], inputs, outputs)
+    special = _SPECIAL.get(kind)
+    if special is not None:
+        values |= special(inputs, outputs, attributes)
+    return values
+
+
+def _attribute_values(attributes: Mapping[str, Any]) -> Values:
+    values: Values = {}
+    for name, value in attributes.items():
+        if name in ("layouts", "strided", "order", "from"):
+            continue
+        if isinstance(value, bool | int | float):
+            values[f"@{name}"] = float(value)
+        elif isinstance(value, list) and all(isinstance(v, int) for v in value):
+            for position, number in enumerate(value[:3]):
+                values[f"@{name}_{position}"] = float(number)
+        elif isinstance(value, str):
+            values[f"@{name}={value}"] = 1.0
+    return values
+
+
+def _layout_values(inputs: Shapes, attributes: Mapping[str, Any]) -> Values:
+    layouts = attributes.get("layouts")
+    if not layouts:
+        return {"strided": 0.0}
+    values = {"strided": float(sum(layout is not None for layout in layouts))}
+    for position, layout in enumerate(layouts[:3]):
+        if layout:
+            # How far the dimension that is fastest in memory stands from the last one.
+            values[f"fastest_{position}"] = float(len(layout) - 1 - max(layout[-1], -1))
+            values[f"expanded_{position}"] = float(sum(d < 0 for d in layout))
+    return values
+
+
+def _matrix(left: tuple[int, ...], inputs: Shapes, outputs: Shapes) -> Values:
+    """m, n, k and the batch of a matrix product; alignment decides which inner kernel fits."""
+    output = outputs[0]
+    n = output[-1] if output else 1
+    k = left[-1]
+    rows = math.prod(output[:-1])
+    batch = output[0] if len(inputs[-1]) == 3 else 1
+    m = rows // max(batch, 1)
+    return {
+        "m": log2(m), "n": log2(n), "k": log2(k), "batch": log2(batch),
+        "m_16": float(m % 16), "n_16": float(n % 16), "k_16": float(k % 16),
+        "n_64": float(n % 64), "few_rows": float(min(m, 16)),
+        "weights": log2(n * k),
+    }  # fmt: skip
+
+
+def _convolution(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
+    (n, c_in, *size), (c_out, per_group, *kernel) = inputs[0], inputs[1]
+    groups = int(attributes.get("groups", 1))
+    pixels = math.prod(outputs[0][2:])
+    taps = math.prod(kernel)
+    return {
+        "n": log2(n), "c_in": log2(c_in), "c_out": log2(c_out), "groups": log2(groups),
+        "c_in_group": log2(per_group), "c_out_group": log2(c_out / groups),
+        "size": log2(math.prod(size)), "pixels": log2(pixels), "rows": log2(n * pixels),
+        "k": log2(per_group * taps), "taps": float(taps),
+        "kernel_0": float(kernel[0]), "kernel_1": float(kernel[-1]),
+        "width": float(outputs[0][-1]), "depthwise": float(per_group == 1 and groups > 1),
+        "weights": log2(math.prod(inputs[1])), "bias": float(len(inputs) > 2),
+        "c_in_8": float(per_group % 8), "c_in_16": float(per_group % 16),
+        "c_out_8": float(c_out // groups % 8), "c_out_16": float(c_out // groups % 16),
+        "width_8": float(outputs[0][-1] % 8), "width_6": float(outputs[0][-1] % 6),
+    }  # fmt: skip
+
+
+def _attention(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
+    query, key, value = inputs[:3]
+    batch = math.prod(query[:-3]) if len(query) > 3 else 1
+    heads = query[-3] if len(query) > 2 else 1
+    values = {
+        "batch": log2(batch), "heads": log2(heads), "queries": log2(query[-2]),
+        "keys": log2(key[-2]), "width": log2(query[-1]), "value_width": log2(value[-1]),
+        "pairs": log2(query[-2] * key[-2]), "sequences": log2(batch * heads),
+        "keys_32": float(key[-2] % 32), "queries_32": float(query[-2] % 32),
+        "key_heads": log2(key[-3] if len(key) > 2 else 1), "mask": float(len(inputs) > 3),
+    }  # fmt: skip
+    if len(inputs) > 3:
+        values["mask_elements"] = log2(math.prod(inputs[3]))
+    return values
+
+
+def _cell(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
+    rows, width = inputs[0][0] if len(inputs[0]) > 1 else 1, inputs[0][-1]
+    hidden = outputs[0][-1]
+    return {
+        "rows": log2(rows), "few_rows": float(min(rows, 32)), "width": log2(width),
+        "hidden": log2(hidden), "weights": log2(4 * hidden * (width + hidden)),
+        "hidden_16": float(hidden % 16),
+    }  # fmt: skip
+
+
+def _normalised(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
+    length = int(attributes.get("normalized_size", inputs[0][-1] if inputs[0] else 1))
+    rows = math.prod(inputs[0]) // max(length, 1)
+    return {"length": log2(length), "rows": log2(rows), "length_16": float(length % 16)}
+
+
+def _pool(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
+    window = math.prod(attributes.get("kernel_size", [1]))
+    reads = math.prod(outputs[0]) * window
+    if "kernel_size" not in attributes:
+        reads = math.prod(inputs[0])
+    planes = math.prod(inputs[0][:2])
+    return {"window": log2(window), "window_reads": log2(reads), "planes": log2(planes)}
+
+
+def _joined(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
+    dimension = int(attributes.get("dim", 0))
+    piece = math.prod(outputs[0][dimension:])
+    return {
+        "pieces": log2(len(inputs) * math.prod(outputs[0][:dimension])),
+        "piece": log2(piece / max(len(inputs), 1)),
+    }
+
+
+def _lookup(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
+    return {
+        "table": log2(math.prod(inputs[0])),
+        "width": log2(inputs[0][-1]),
+        "rows": log2(math.prod(inputs[1])),
+    }
+
+
+_SPECIAL: Mapping[str, Callable[[Shapes, Shapes, Mapping[str, Any]], Values]] = {
+    "conv2d": _convolution,
+    "scaled_dot_product_attention": _attention,
+    "lstm_cell": _cell,
+    "layer_norm": _normalised,
+    "rms_norm": _normalised,
+    "softmax": _normalised,
+    "max_pool2d": _pool,
+    "avg_pool2d": _pool,
+    "adaptive_avg_pool2d": _pool,
+    "cat": _joined,
+    "stack": _joined,
+    "embedding": _lookup,
+}
+
+
+def feature_rows(rows: pd.DataFrame) -> list[Values]:
+    """Features of every row of a table, in order; equal rows are computed once."""
+    known: dict[tuple[Any, ...], Values] = {}
+    found = []
+    caches = rows["cache"] if "cache" in rows else [None] * len(rows)
+    columns = [rows[c] for c in ("kind", "dtype", "inputs", "outputs", "attributes")]
+    for *key, cache in zip(*columns, caches, strict=True):
+        identity = (*key, cache)
+        values = known.get(identity)
+        if values is None:
+            kind, dtype, inputs, outputs, attributes = key
+            values = features_of(kind, dtype, inputs, outputs, json.loads(attributes))
+            if isinstance(cache, str):
+                values["cache"] = CACHE_CODES.get(cache, math.nan)
+            known[identity] = values
+        found.append(values)
+    return found
+
+
+def matrix(values: Sequence[Values], names: Sequence[str]) -> np.ndarray:
+    """float32[rows, names]; NaN where a row has no such feature."""
+    return np.array(
+        [[row.get(name, math.nan) for name in names] for row in values], dtype=np.float32
+    ).reshape(len(values), len(names))
