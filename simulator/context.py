@@ -48,7 +48,7 @@ class InputTensor(NamedTuple):
 class GraphIndex:
     """Plain lists of one graph, shared by all its jobs; what the hot loops read."""
 
-    def __init__(self, graph: DataflowGraph, seconds: np.ndarray) -> None:
+    def __init__(self, graph: DataflowGraph, seconds: np.ndarray, overhead: np.ndarray) -> None:
         self.graph = graph
         self.successors = graph.successors
         self.pending = [len(parents) for parents in graph.predecessors]
@@ -58,8 +58,15 @@ class GraphIndex:
         self.bytes = graph.tensor_bytes.tolist()
         self.inputs = graph.inputs
         self.outputs = frozenset(graph.outputs)
-        self.seconds: list[list[float]] = seconds.tolist()
-        """Believed seconds [operator][device]."""
+        self.kernel_seconds: list[list[float]] = seconds.tolist()
+        """Believed seconds [operator][device] of the operator itself."""
+        self.matrix = seconds
+        """float64[operators, devices] believed seconds, the device's launch overhead included."""
+        self.seconds = self.kernel_seconds
+        """The same as lists."""
+        if overhead.any():
+            self.matrix = overhead + seconds
+            self.seconds = self.matrix.tolist()
 
 
 class SchedulingContext:
@@ -107,6 +114,7 @@ class SchedulingContext:
         self._believed = costs
         self._push = movement == "push"
         self._space_of = cluster.space_of
+        self._overhead = np.array([device.launch_overhead for device in cluster.devices])
         self._index: dict[DataflowGraph, GraphIndex] = {}
         self._job_index: list[GraphIndex] = []
         self._first_task: list[int] = []
@@ -167,13 +175,15 @@ class SchedulingContext:
         return name if len(self.jobs) == 1 else f"{name}#{job}"
 
     def seconds(self, task: int) -> Sequence[float]:
-        """Believed seconds of a task on every device; ``inf`` where it cannot run."""
+        """Believed seconds of a task on every device, launch overhead included; ``inf`` where it
+        cannot run.
+        """
         job = self._job[task]
         return self._job_index[job].seconds[task - self._first_task[job]]
 
     def cost_matrix(self, job: int) -> np.ndarray:
-        """Believed seconds [operators, devices] of a job's graph."""
-        return self._believed[self.jobs[job].graph].seconds
+        """Believed seconds [operators, devices] of a job's graph, launch overhead included."""
+        return self._job_index[job].matrix
 
     def is_ready(self, task: int) -> bool:
         """Whether all predecessors have finished."""
@@ -181,7 +191,7 @@ class SchedulingContext:
 
     def is_queued(self, task: int) -> bool:
         """Whether a task is placed and has not started: it can still be withdrawn."""
-        return self._device[task] >= 0 and not self._started[task]
+        return self._device[task] >= 0 and not self._has_started(task)
 
     def device_of(self, task: int) -> int:
         """The device a task is placed on, -1 if none."""
@@ -220,9 +230,14 @@ class SchedulingContext:
 
     def available(self, device: int) -> float:
         """When a task appended to a device's queue now could begin, its data aside."""
-        if self._load[device] < self._slots[device]:
+        if not self._load[device]:
             return self.now
-        if self._stale[device] or self._slots[device] > 1:
+        if not self._stale[device]:
+            # A task that runs longer than believed moves everything behind it.
+            for task in self._running[device]:
+                if self._expected[task] < self.now:
+                    self._stale[device] = True
+        if self._stale[device]:
             self._available[device] = self._project(device)
             self._stale[device] = False
         return max(self.now, self._available[device])
@@ -236,7 +251,8 @@ class SchedulingContext:
         of placement is the rank.
 
         Raises:
-            SchedulingError: the task is unknown, placed already, or cannot run there.
+            SchedulingError: the task is unknown, placed already, or cannot run there; the rank is
+                not a number.
         """
         if not 0 <= task < len(self._device):
             raise SchedulingError(f"There is no task {task} to place")
@@ -253,25 +269,29 @@ class SchedulingContext:
             raise SchedulingError(f"Device '{name}' cannot run task '{self.label(task)}'")
         if rank is None:
             rank = self.now
+        elif rank != rank:
+            raise SchedulingError(f"Task '{self.label(task)}' was placed with rank {rank}")
         sequence = self._placements = self._placements + 1
         self._device[task] = device
         self._sequence[task] = sequence
         self._rank[task] = rank
         self._placed_at[task] = self.now
         self._accept(task, device)
+        queue = self._queues[device]
+        tail = not queue or rank >= self._tail_rank[device]
         # The common case, a task at the tail of a queue whose end is known, needs no projection.
-        idle = self._load[device] < self._slots[device]
-        append = idle or not self._queues[device] or rank >= self._tail_rank[device]
-        self._tail_rank[device] = rank if append else self._tail_rank[device]
-        begin = self.available(device) if append and self._slots[device] == 1 else 0.0
-        heappush(self._queues[device], (rank, sequence, task))
-        self._load[device] += 1
-        if append and self._slots[device] == 1:
-            end = max(begin, self._data_expected(task, device)) + self.seconds(task)[device]
+        known = not self._load[device] or (tail and not self._stale[device])
+        if known and self._slots[device] == 1:
+            begin = max(self.available(device), self._data_expected(task, device))
+            end = begin + self.seconds(task)[device]
             self._available[device] = self._expected[task] = end
             self._stale[device] = False
         else:
             self._stale[device] = True
+        if tail:
+            self._tail_rank[device] = rank
+        heappush(queue, (rank, sequence, task))
+        self._load[device] += 1
 
     def withdraw(self, task: int) -> None:
         """Take a task back from its device's queue.
@@ -282,7 +302,7 @@ class SchedulingContext:
         device = self._device[task]
         if device < 0:
             raise SchedulingError(f"Task '{self.label(task)}' is not placed, so not to withdraw")
-        if self._started[task]:
+        if self._has_started(task):
             raise SchedulingError(f"Task '{self.label(task)}' has started; only queued tasks move")
         self._release(task, device)
         queue = self._queues[device]
@@ -296,10 +316,10 @@ class SchedulingContext:
         """Ask for a decision at ``time`` even if nothing else happens then.
 
         Raises:
-            SchedulingError: the time has passed.
+            SchedulingError: the time has passed, or is not finite.
         """
-        if time < self.now:
-            raise SchedulingError(f"Cannot wake at {time} s: it is {self.now} s already")
+        if not self.now <= time < math.inf:
+            raise SchedulingError(f"Cannot wake at {time} s: it is {self.now} s now")
         self._wake(time)
 
     # -- what the two worlds supply -------------------------------------------------------------
@@ -311,6 +331,10 @@ class SchedulingContext:
     def _release(self, task: int, device: int) -> None:
         """A placed task that has not started is about to be withdrawn."""
         raise NotImplementedError
+
+    def _has_started(self, task: int) -> bool:
+        """Whether a placed task has begun to execute: it can no longer be withdrawn."""
+        return self._started[task]
 
     def _wake(self, time: float) -> None:
         raise NotImplementedError
@@ -343,6 +367,12 @@ class SchedulingContext:
                         f"of cluster '{self.cluster.name}'; it has "
                         f"{', '.join(self.cluster.space_index)}"
                     )
+            for device in {*self.cluster.space_of}:
+                for what, space in (("origin", job.origin), ("destination", job.destination)):
+                    other = device if space is None else self.cluster.space_index[space]
+                    if other != device:
+                        ends = (other, device) if what == "origin" else (device, other)
+                        self.cluster.route(*ends)
 
     def _check_finished(self, scheduler: Scheduler) -> None:
         """Called when nothing runs and nothing can start.
@@ -372,7 +402,8 @@ class SchedulingContext:
         graph = job.graph
         index = self._index.get(graph)
         if index is None:
-            index = self._index[graph] = GraphIndex(graph, self._believed[graph].seconds)
+            seconds = self._believed[graph].seconds
+            index = self._index[graph] = GraphIndex(graph, seconds, self._overhead)
         first_task = len(self._job)
         first_tensor = len(self._home)
         tasks, tensors = len(graph), len(graph.tensors)
@@ -479,33 +510,35 @@ class SchedulingContext:
 
     def _data_expected(self, task: int, device: int) -> float:
         """When all inputs of a placed task are believed to be in its device's memory."""
+        if self._pending[task]:
+            # Some producer has not finished: the planned start is the best that is known.
+            return max(self.now, self._rank[task])
         job = self._job[task]
         space = self._space_of[device]
         first = self._first_tensor[job]
         latest = self.now
         for t in self._job_index[job].reads[task - self._first_task[job]]:
             time = self.copy_time(first + t, space)
-            if time is None or time == math.inf:
-                # Its producer has not finished: the planned start is the best that is known.
-                return max(latest, self._rank[task])
-            if time > latest:
+            if time is not None and time > latest:
                 latest = time
         return latest
 
     def _project(self, device: int) -> float:
-        """Believed time at which a slot is free after everything queued on a device."""
+        """Believed time at which a task behind everything queued on a device could begin."""
         free = []
+        last = self.now  # tasks start in the order of the queue
         for task in self._running[device]:
             began = self._began(task)
+            last = max(last, began)
             free.append(max(self.now, began + self.seconds(task)[device]))
             self._expected[task] = free[-1]
         free += [self.now] * (self._slots[device] - len(free))
         heapify(free)
         for _, _, task in sorted(self._queues[device]):
-            begin = max(heappop(free), self._data_expected(task, device))
-            end = self._expected[task] = begin + self.seconds(task)[device]
+            last = max(last, heappop(free), self._data_expected(task, device))
+            end = self._expected[task] = last + self.seconds(task)[device]
             heappush(free, end)
-        return free[0]
+        return max(last, free[0])
 
     def _began(self, task: int) -> float:
         """When a task that was taken into execution starts or started."""

@@ -8,6 +8,7 @@ event, its finish: the end of an uncontended or fifo transfer is an addition.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
@@ -19,6 +20,7 @@ import simpy
 from simulator.cluster import Cluster
 from simulator.context import EVERYWHERE, SchedulingContext
 from simulator.costs import CostTable, NoiseModel
+from simulator.errors import InvalidInput
 from simulator.execution import ConstantRate, ExecutionModel
 from simulator.graph import DataflowGraph
 from simulator.links import transfer_model
@@ -63,7 +65,7 @@ class Simulation(SchedulingContext):
         if isinstance(actual, CostTable):
             actual.check_covers(cluster)
             for graph in workload.graphs:
-                actual[graph]
+                _check_possible(graph, cluster, costs[graph].seconds, actual[graph].seconds)
         self._workload = workload
         self._scheduler = scheduler
         self._actual_source = actual
@@ -77,18 +79,19 @@ class Simulation(SchedulingContext):
         self._actual: list[list[list[float]]] = []  # [job][operator][device]
         self._shared_actual: dict[int, list[list[float]]] = {}
         self._requests: list[tuple[int, int]] = []  # (tensor, destination) asked for this instant
-        self._due: list[tuple[int, int]] = []  # (task, version) finish events of this instant
-        self._version: list[int] = []
+        self._due: list[int] = []  # tasks that finish at this instant
+        # By task; inf until it has been taken from its queue.
         self._start_time: list[float] = []
         self._finish_time: list[float] = []
         self._slot: list[int] = []
         devices = len(cluster.devices)
         self._free_slots: list[list[int]] = [list(range(n)) for n in self._slots]
-        self._last_start = [0.0] * devices
-        self._waiting: list[list[int]] = [[] for _ in range(devices)]  # begun, start ahead
+        # Taken from their queue while their data is on its way, in the order of their starts.
+        self._waiting: list[list[int]] = [[] for _ in range(devices)]
         self._touched: set[int] = set()
         self._next_job = 0
         self._admit_now = 0
+        self._woken = False
         self._deciding_seconds = 0.0
         self._decisions = 0
 
@@ -115,12 +118,14 @@ class Simulation(SchedulingContext):
 
     def _settle(self) -> None:
         """Apply everything that happened at this instant, decide, and start what can start."""
-        version = self._version
-        for task, number in sorted(self._due):
-            if version[task] == number:
-                self._finish(task)
+        if not (self._due or self._admit_now or self._woken):
+            return  # only finishes that have moved since they were foreseen
+        self._woken = False
+        self._due.sort()
+        for task in self._due:
+            self._finish(task)
+        self.finished += self._due
         self._due.clear()
-        self.finished.sort()
         while self._admit_now:
             self._admit_now -= 1
             self._arrive()
@@ -154,9 +159,8 @@ class Simulation(SchedulingContext):
         job = self._workload.jobs[len(self.jobs)]
         self._admit(job)
         tasks = len(job.graph)
-        self._version += [0] * tasks
-        self._start_time += [0.0] * tasks
-        self._finish_time += [0.0] * tasks
+        self._start_time += [math.inf] * tasks
+        self._finish_time += [math.inf] * tasks
         self._slot += [0] * tasks
         self._actual.append(self._realise(job))
 
@@ -164,7 +168,7 @@ class Simulation(SchedulingContext):
         """Actual seconds [operator][device] of a job."""
         source = self._actual_source
         if source is None:
-            return self._index[job.graph].seconds
+            return self._index[job.graph].kernel_seconds
         if isinstance(source, CostTable):
             key = id(job.graph)
             if key not in self._shared_actual:
@@ -175,14 +179,21 @@ class Simulation(SchedulingContext):
     # -- tasks ----------------------------------------------------------------------------------
 
     def _begin_tasks(self, device: int) -> None:
-        """Start heads of the queue while slots are free; a head waits for its data in its slot."""
+        """Take ready heads of the queue into free slots.
+
+        A head whose data is on its way is taken, too, and starts when it is there; those behind it
+        start no earlier. Nothing can go in front of it but by :meth:`_return_waiting`.
+        """
         slots = self._free_slots[device]
+        waiting = self._waiting[device]
         while slots:
             task = self._head(device)
             if task < 0 or self._pending[task]:
                 return
             self._start(device)
-            start = max(self._data_arrival(task, device), self._last_start[device])
+            start = self._data_arrival(task, device)
+            if waiting:
+                start = max(start, self._start_time[waiting[-1]])
             job = self._job[task]
             seconds = self._actual[job][task - self._first_task[job]][device]
             finish = self._models[device].begin(task, seconds, start)
@@ -190,19 +201,25 @@ class Simulation(SchedulingContext):
             self._start_time[task] = start
             self._finish_time[task] = finish
             if start > self.now:
-                self._waiting[device].append(task)
+                waiting.append(task)
             else:
-                self._last_start[device] = start
                 self._started[task] = True
-            self._clock.at(finish, self._on_finish, (task, self._version[task]))
+            self._clock.at(finish, self._on_finish, task)
 
     def _on_finish(self, event: simpy.Event) -> None:
-        self._due.append(event._value)
+        task = event._value
+        # Not if the task was taken back, nor twice if it was then begun anew to the same end.
+        if self._finish_time[task] == self._clock._now:
+            self._finish_time[task] = math.inf
+            self._due.append(task)
 
     def _finish(self, task: int) -> None:
         device = self._device[task]
-        if self._waiting[device]:
+        waiting = self._waiting[device]
+        if waiting:
             self._mark_started(device)
+            if task in waiting:  # it took no time; those ahead of it started no later
+                self._pop_waiting(device, waiting.index(task) + 1)
         heappush(self._free_slots[device], self._slot[task])
         touched = self._touched
         touched.add(device)
@@ -212,7 +229,6 @@ class Simulation(SchedulingContext):
                 touched.add(place)
                 if not self._push:
                     self._request_inputs(successor, place)
-        self.finished.append(task)
         job = self._job[task]
         self._request_outputs(task, device)
         if self.now > self._done_at[job]:
@@ -230,44 +246,58 @@ class Simulation(SchedulingContext):
         )
 
     def _mark_started(self, device: int) -> None:
-        """Tasks that waited in their slot for data and whose start has passed have started."""
+        """Tasks that waited for their data and whose start has passed wait no more."""
+        waiting, starts = self._waiting[device], self._start_time
+        count = 0
+        while count < len(waiting) and starts[waiting[count]] < self.now:
+            count += 1
+        self._pop_waiting(device, count)
+
+    def _pop_waiting(self, device: int, count: int) -> None:
         waiting = self._waiting[device]
-        for task in [t for t in waiting if self._start_time[t] < self.now]:
-            waiting.remove(task)
+        for task in waiting[:count]:
             self._started[task] = True
-            self._last_start[device] = max(self._last_start[device], self._start_time[task])
+        del waiting[:count]
+
+    def _has_started(self, task: int) -> bool:
+        # A task that waits for its data starts without an event of its own.
+        return self._started[task] or self._start_time[task] < self.now
 
     def _began(self, task: int) -> float:
         return self._start_time[task]
 
     def _return_waiting(self, device: int) -> None:
-        """Put tasks that wait in a slot for data back into the queue: its order may have changed."""
-        self._mark_started(device)
-        waiting = self._waiting[device]
-        for task in waiting:
-            self._version[task] += 1  # their finish events no longer count
+        """Put tasks that wait for their data back into the queue, whose order is about to change."""
+        for task in self._waiting[device]:
+            self._start_time[task] = self._finish_time[task] = math.inf
             heappush(self._free_slots[device], self._slot[task])
             self._running[device].remove(task)
             heappush(self._queues[device], (self._rank[task], self._sequence[task], task))
-        waiting.clear()
-        self._touched.add(device)
+        self._waiting[device].clear()
 
     # -- placement ------------------------------------------------------------------------------
 
     def _accept(self, task: int, device: int) -> None:
         self._touched.add(device)
         if self._waiting[device]:
-            self._return_waiting(device)
+            self._mark_started(device)
+            waiting = self._waiting[device]
+            if waiting and self._rank[task] < self._rank[waiting[-1]]:
+                self._return_waiting(device)
         if self._push or not self._pending[task]:
             self._request_inputs(task, device)
 
     def _release(self, task: int, device: int) -> None:
-        if self._waiting[device]:
-            self._return_waiting(device)
         self._touched.add(device)
+        self._mark_started(device)
+        if task in self._waiting[device]:
+            self._return_waiting(device)
 
     def _wake(self, moment: float) -> None:
-        self._clock.at(moment, lambda _: None, None)
+        self._clock.at(moment, self._on_wake, None)
+
+    def _on_wake(self, _: simpy.Event) -> None:
+        self._woken = True
 
     # -- data -----------------------------------------------------------------------------------
 
@@ -342,6 +372,20 @@ class Simulation(SchedulingContext):
             },
             decisions=self._decisions,
             deciding_seconds=self._deciding_seconds,
+        )
+
+
+def _check_possible(
+    graph: DataflowGraph, cluster: Cluster, believed: np.ndarray, actual: np.ndarray
+) -> None:
+    """Refuse a belief that a device can run what it cannot."""
+    wrong = np.argwhere(np.isinf(actual) & np.isfinite(believed))
+    if len(wrong):
+        operator, device = wrong[0].tolist()
+        raise InvalidInput(
+            f"Operator '{graph.operators[operator].name}' of '{graph.name}' is believed to take "
+            f"{believed[operator, device]:g} s on '{cluster.devices[device].name}', which cannot "
+            "run it according to the actual times"
         )
 
 
