@@ -1,0 +1,237 @@
+"""Traces for ui.perfetto.dev and chrome://tracing, in Chrome's JSON form.
+
+A process for each device with a track for each slot, one process for the links with a track for each
+channel (one direction of a link), and one for the jobs where there are several. Slices of one track
+never overlap, which these viewers require: what does overlap (transfers without contention) is spread
+over several tracks of the same name.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.atomic import replacing
+from simulator.trace import Trace
+
+# Viewers multiply microseconds by 1000 in floating point and cut off the rest. Times that are whole
+# multiples of 2^-8 us survive that without neighbouring slices coming to overlap by a nanosecond.
+_PER_MICROSECOND = 256.0
+
+
+def write_perfetto(trace: Trace, path: str | Path) -> Path:
+    """Write the trace as Chrome trace JSON, whole or not at all; returns the path.
+
+    Timestamps and durations are microseconds, rounded to 1/256 us; the exact seconds of a slice are
+    among its arguments. The same trace gives the same bytes.
+    """
+    document = {
+        "displayTimeUnit": "ms",
+        "otherData": {
+            key: trace.meta[key]
+            for key in ("cluster", "scheduler", "world", "movement", "contention")
+            if key in trace.meta
+        },
+        "traceEvents": perfetto_events(trace),
+    }
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        json.dump(document, file, separators=(",", ":"))
+    return Path(path)
+
+
+def perfetto_events(trace: Trace) -> list[dict[str, Any]]:
+    """The trace's events: names of processes and tracks first, then slices in order of start."""
+    writer = _Tracks()
+    devices, spaces = trace.devices, trace.meta["spaces"]
+    labels = trace.meta.get("labels", {})
+    for number, (device, slots) in enumerate(zip(devices, trace.meta["slots"], strict=True)):
+        profile = trace.meta["profiles"][number]
+        label = f" ({labels[profile]})" if profile in labels else ""
+        writer.process(number, f"{device}: {profile}{label}" if profile else device)
+        for slot in range(slots):
+            writer.track(number, slot, device if slots == 1 else f"{device} slot {slot}")
+    links, jobs = len(devices), len(devices) + 1
+    channels = trace.meta["channels"]
+    if len(trace.transfers["link"]):
+        writer.process(links, "links")
+        for channel, name in enumerate(channels):
+            writer.track(links, channel, name)
+    if len(trace.jobs["job"]) > 1:
+        writer.process(jobs, "jobs")
+        writer.track(jobs, 0, "jobs")
+
+    members: dict[int, list[int]] = {}
+    for execution, job in _rows(trace.members, "execution", "job"):
+        members.setdefault(execution, []).append(job)
+    for (
+        execution,
+        task,
+        job,
+        operator,
+        device,
+        slot,
+        attempt,
+        status,
+        ready,
+        placed,
+        start,
+        end,
+    ) in _rows(
+        trace.executions,
+        *("execution", "task", "job", "operator", "device", "slot", "attempt", "status"),
+        *("ready", "placed", "start", "finish"),
+    ):
+        name, kind = trace.operator(job, operator)
+        arguments = {
+            "task": task,
+            "job": job,
+            "attempt": attempt,
+            "status": status,
+            "ready_s": _finite(ready),
+            "placed_s": _finite(placed),
+            "start_s": start,
+            "finish_s": end,
+        }
+        if len(members.get(execution, ())) > 1:
+            arguments["jobs"] = members[execution]
+        writer.slice(device, slot, name, kind, start, end, arguments)
+    for tensor, job, source, destination, link, requested, start, end, size in _rows(
+        trace.transfers,
+        *(
+            "tensor",
+            "job",
+            "source",
+            "destination",
+            "link",
+            "requested",
+            "start",
+            "finish",
+            "bytes",
+        ),
+    ):
+        arguments = {
+            "tensor": tensor,
+            "job": job,
+            "source": spaces[source],
+            "destination": spaces[destination],
+            "bytes": size,
+            "requested_s": requested,
+            "start_s": start,
+            "finish_s": end,
+        }
+        writer.slice(links, link, f"tensor {tensor}", "transfer", start, end, arguments)
+    if len(trace.jobs["job"]) > 1:
+        for job, model, batch, arrival, deadline, end, status in _rows(
+            trace.jobs, "job", "model", "batch", "arrival", "deadline", "finish", "status"
+        ):
+            if math.isfinite(end):
+                arguments = {"batch": batch, "deadline_s": _finite(deadline), "status": status}
+                writer.slice(jobs, 0, f"{model} #{job}", "job", arrival, end, arguments)
+    return writer.events()
+
+
+class _Tracks:
+    """Collects slices by track and spreads those of one track that overlap over several."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, str] = {}
+        self._names: dict[tuple[int, int], str] = {}
+        self._slices: dict[tuple[int, int], list[tuple[int, int, int, dict[str, Any]]]] = {}
+        self._count = 0
+
+    def process(self, process: int, name: str) -> None:
+        self._processes[process] = name
+
+    def track(self, process: int, track: int, name: str) -> None:
+        self._names[process, track] = name
+
+    def slice(
+        self,
+        process: int,
+        track: int,
+        name: str,
+        category: str,
+        start: float,
+        finish: float,
+        arguments: dict[str, Any],
+    ) -> None:
+        begin, end = _ticks(start), _ticks(finish)
+        event = {"name": name, "cat": category, "args": arguments}
+        self._slices.setdefault((process, track), []).append((begin, end, self._count, event))
+        self._count += 1
+
+    def events(self) -> list[dict[str, Any]]:
+        metadata: list[dict[str, Any]] = []
+        slices: list[tuple[int, int, int, dict[str, Any]]] = []
+        for process, name in sorted(self._processes.items()):
+            metadata.append(_metadata(process, 0, "process_name", name=name))
+            metadata.append(_metadata(process, 0, "process_sort_index", sort_index=process))
+        thread = 0
+        for key, name in sorted(self._names.items()):
+            entries = sorted(self._slices.get(key, []), key=lambda entry: entry[:3])
+            lanes = assign_lanes([(begin, end) for begin, end, _, _ in entries])
+            for lane in range(max(lanes, default=0) + 1):
+                suffix = f" ({lane + 1})" if lane else ""
+                metadata.append(_metadata(key[0], thread + lane, "thread_name", name=name + suffix))
+                metadata.append(
+                    _metadata(key[0], thread + lane, "thread_sort_index", sort_index=thread + lane)
+                )
+            for (begin, end, order, event), lane in zip(entries, lanes, strict=True):
+                placed = {
+                    **event,
+                    "ph": "X",
+                    "pid": key[0],
+                    "tid": thread + lane,
+                    "ts": begin / _PER_MICROSECOND,
+                    "dur": (end - begin) / _PER_MICROSECOND,
+                }
+                slices.append((begin, end, order, placed))
+            thread += max(lanes, default=0) + 1
+        return metadata + [event for *_, event in sorted(slices, key=lambda entry: entry[:3])]
+
+
+def assign_lanes(intervals: Sequence[tuple[float, float]]) -> list[int]:
+    """The first lane that is free for each interval; touching intervals may share a lane.
+
+    Args:
+        intervals: (start, finish), sorted by start and then finish.
+
+    Returns:
+        A lane for each; as many lanes as intervals overlap at once.
+    """
+    free: list[int] = []
+    busy: list[tuple[float, int]] = []
+    lanes, used = [], 0
+    for start, finish in intervals:
+        while busy and busy[0][0] <= start:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            lane = heapq.heappop(free)
+        else:
+            lane, used = used, used + 1
+        heapq.heappush(busy, (finish, lane))
+        lanes.append(lane)
+    return lanes
+
+
+def _metadata(process: int, thread: int, kind: str, **arguments: Hashable) -> dict[str, Any]:
+    return {"ph": "M", "pid": process, "tid": thread, "name": kind, "args": arguments}
+
+
+def _ticks(seconds: float) -> int:
+    return round(seconds * 1e6 * _PER_MICROSECOND)
+
+
+def _finite(seconds: float) -> float | None:
+    """JSON has no infinity and no NaN."""
+    return seconds if math.isfinite(seconds) else None
+
+
+def _rows(table: dict[str, np.ndarray], *columns: str) -> zip[tuple[Any, ...]]:
+    return zip(*(table[column].tolist() for column in columns), strict=True)

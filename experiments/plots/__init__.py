@@ -1,0 +1,1 @@
+"""Figures. Matplotlib is imported only when one is drawn."""

@@ -1,0 +1,310 @@
+"""Gantt charts: a row for each slot of each device, then one for each channel that carried data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.plots.style import (
+    OTHER,
+    TWO_COLUMNS,
+    figure_style,
+    kind_colours,
+    legend_below,
+    new_figure,
+    save_figure,
+    shorten,
+    text_colour,
+    time_unit,
+)
+from simulator.errors import InvalidInput
+from simulator.trace import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+TRANSFER = "#444444"
+_RASTER = 4000
+"""Bars from which a PDF holds them as pixels: as vectors they would make it tens of megabytes."""
+_TALLEST = 9.0
+_BOUND_STYLES: tuple[Any, ...] = ((0, (4, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))
+
+
+def draw_gantt(
+    trace: Trace,
+    stem: str | Path,
+    bounds: Mapping[str, float] | None = None,
+    title: str | None = None,
+    caption: str | None = None,
+) -> list[Path]:
+    """Draw a trace, simulated or measured, to ``stem``.pdf, .png and .csv.
+
+    Args:
+        trace: what to draw.
+        stem: path of the files without suffix.
+        bounds: lower bounds in seconds by name, drawn as vertical lines.
+        title: instead of model, cluster, scheduler and makespan.
+        caption: written to ``stem``.txt.
+
+    Returns:
+        Paths of the files.
+
+    Raises:
+        InvalidInput: the trace has no executions.
+    """
+    return draw_stacked([trace], [title or describe(trace)], stem, bounds, caption=caption)
+
+
+def draw_stacked(
+    traces: Sequence[Trace],
+    labels: Sequence[str],
+    stem: str | Path,
+    bounds: Mapping[str, float] | None = None,
+    title: str | None = None,
+    caption: str | None = None,
+) -> list[Path]:
+    """Draw traces as panels above one another on one time axis, with the same colours.
+
+    Args:
+        traces: drawn from the top: simulated, then measured; best, then worst.
+        labels: a title for each panel.
+        stem: path of the files without suffix.
+        bounds: lower bounds in seconds by name, drawn through all panels.
+        title: over all panels.
+        caption: written to ``stem``.txt.
+
+    Returns:
+        Paths of the files.
+
+    Raises:
+        InvalidInput: no traces, not one label each, or a trace without executions.
+    """
+    if not traces or len(traces) != len(labels):
+        raise InvalidInput(
+            f"{len(traces)} traces and {len(labels)} labels: one label each is needed"
+        )
+    tables = [bars(trace) for trace in traces]
+    for label, table in zip(labels, tables, strict=True):
+        if not (table["what"] == "execution").any():
+            raise InvalidInput(f"The trace of '{label}' has no executions to draw")
+    import pandas as pd
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    everything = pd.concat(
+        [table.assign(panel=label) for label, table in zip(labels, tables, strict=True)]
+    )
+    runs = everything[everything["what"] == "execution"]
+    busy = (runs["finish_s"] - runs["start_s"]).groupby(runs["kind"]).sum()
+    colours = kind_colours({str(kind): float(value) for kind, value in busy.items()})
+    bounds = {name: value for name, value in (bounds or {}).items() if np.isfinite(value)}
+    end = max(*(trace.makespan for trace in traces), *bounds.values(), 0.0)
+    end = max(end, float(everything["finish_s"].max()))
+    factor, unit = time_unit([end])
+
+    rows = [table.attrs["rows"] for table in tables]
+    total = sum(map(len, rows))
+    height = min(0.75 + 0.3 * len(traces) + 0.2 * total, _TALLEST)
+    with figure_style():
+        figure = new_figure(TWO_COLUMNS, height + (0.2 if title else 0.0))
+        axes = figure.subplots(
+            len(traces),
+            1,
+            sharex=True,
+            squeeze=False,
+            height_ratios=[len(names) + 0.8 for names in rows],
+        )[:, 0]
+        axes[0].set_xlim(0, end * factor * 1.01 or 1.0)
+        per_row = (height - 0.75 - 0.3 * len(traces)) / total * 72
+        for panel, label, trace, table in zip(axes, labels, traces, tables, strict=True):
+            _draw_panel(panel, trace, table, colours, factor, per_row)
+            panel.set_title(shorten(label, 105), loc="left")
+            for style, value in zip(_cycle(len(bounds)), bounds.values(), strict=True):
+                panel.axvline(value * factor, color="black", linestyle=style, linewidth=0.9)
+        axes[-1].set_xlabel(f"time [{unit}]")
+        if title:
+            figure.suptitle(shorten(title, 110), fontsize=8, fontweight="bold")
+        handles: list[Any] = [
+            Patch(facecolor=colour, label=kind) for kind, colour in colours.items()
+        ]
+        if set(map(str, busy.index)) - set(colours):
+            handles.append(Patch(facecolor=OTHER, label="other"))
+        if (everything["what"] == "transfer").any():
+            handles.append(Patch(facecolor=TRANSFER, alpha=0.6, label="transfer"))
+        if any(len(trace.jobs["job"]) > 1 for trace in traces):
+            handles.append(
+                Line2D([], [], color="black", marker="v", ls="", ms=3.5, label="job arrives")
+            )
+        handles += [
+            Line2D([], [], color="black", linestyle=style, linewidth=0.9, label=label)
+            for style, label in zip(
+                _cycle(len(bounds)),
+                [f"{name} {value * factor:.3g} {unit}" for name, value in bounds.items()],
+                strict=True,
+            )
+        ]
+        legend_below(figure, handles, columns=6)
+        return save_figure(figure, stem, everything, caption)
+
+
+def describe(trace: Trace) -> str:
+    """Model, cluster, scheduler and makespan of a trace, as its Gantt's title."""
+    factor, unit = time_unit([trace.makespan])
+    models = list(dict.fromkeys(trace.jobs["model"].tolist()))
+    jobs = len(trace.jobs["job"])
+    model = models[0] if len(models) == 1 else f"{len(models)} models"
+    what = model if jobs == 1 else f"{jobs} jobs of {model}"
+    labels = trace.meta.get("labels", {})
+    profiles = [f"{name} {label}" for name, label in sorted(labels.items())]
+    cluster = trace.meta["cluster"] + (f" ({', '.join(profiles)})" if profiles else "")
+    parts = [what, cluster, str(trace.meta.get("scheduler", ""))]
+    parts.append(f"makespan {trace.makespan * factor:.3g} {unit}")
+    return "  ·  ".join(part for part in parts if part)
+
+
+def bars(trace: Trace) -> pd.DataFrame:
+    """Every bar of a trace's Gantt: row, start_s, finish_s, what, kind, operator, job, status.
+
+    ``attrs["rows"]`` names all rows from the top; a device's slot without work is there, a channel
+    without transfers is not.
+    """
+    import pandas as pd
+
+    slots = trace.meta["slots"]
+    names = [
+        [device] if count == 1 else [f"{device}.{slot}" for slot in range(count)]
+        for device, count in zip(trace.devices, slots, strict=True)
+    ]
+    first = np.concatenate([[0], np.cumsum(slots)]).astype(int)
+    rows = [name for device in names for name in device]
+    runs = trace.executions
+    described = [
+        trace.operator(job, operator)
+        for job, operator in zip(runs["job"].tolist(), runs["operator"].tolist(), strict=True)
+    ]
+    executions = pd.DataFrame(
+        {
+            "row": [rows[i] for i in (first[runs["device"]] + runs["slot"]).tolist()],
+            "start_s": runs["start"],
+            "finish_s": runs["finish"],
+            "what": "execution",
+            "kind": [kind for _, kind in described],
+            "operator": [name for name, _ in described],
+            "job": runs["job"],
+            "status": runs["status"],
+        }
+    )
+    moves = trace.transfers
+    channels = [str(name) for name in trace.meta["channels"]]
+    used = sorted(set(moves["link"].tolist()))
+    transfers = pd.DataFrame(
+        {
+            "row": [channels[i] for i in moves["link"].tolist()],
+            "start_s": moves["start"],
+            "finish_s": moves["finish"],
+            "what": "transfer",
+            "kind": "transfer",
+            "operator": [f"tensor {tensor}" for tensor in moves["tensor"].tolist()],
+            "job": moves["job"],
+            "status": "finished",
+        }
+    )
+    table = pd.concat([executions, transfers]) if used else executions
+    table = table.reset_index(drop=True)
+    table.attrs["rows"] = rows + [channels[i] for i in used]
+    return table
+
+
+def _draw_panel(
+    axes: Axes,
+    trace: Trace,
+    table: pd.DataFrame,
+    colours: Mapping[str, str],
+    factor: float,
+    points_per_row: float,
+) -> None:
+    from matplotlib.collections import PolyCollection
+
+    rows = table.attrs["rows"]
+    position = {name: number for number, name in enumerate(rows)}
+    y = table["row"].map(position).to_numpy(float)
+    start, finish = table["start_s"].to_numpy() * factor, table["finish_s"].to_numpy() * factor
+    half = 0.42
+    corners = np.stack(
+        [
+            np.stack([start, y - half], axis=1),
+            np.stack([start, y + half], axis=1),
+            np.stack([finish, y + half], axis=1),
+            np.stack([finish, y - half], axis=1),
+        ],
+        axis=1,
+    )
+    runs = (table["what"] == "execution").to_numpy()
+    faces = np.array([colours.get(kind, OTHER) for kind in table["kind"]], dtype=object)
+    edge = 0.25 if len(table) <= 600 else 0.0
+    for mask, face, alpha in ((runs, faces[runs].tolist(), 1.0), (~runs, TRANSFER, 0.6)):
+        if mask.any():
+            axes.add_collection(
+                PolyCollection(
+                    list(corners[mask]),
+                    facecolors=face,
+                    edgecolors="white",
+                    linewidths=edge,
+                    alpha=alpha,
+                    rasterized=len(table) > _RASTER,
+                )
+            )
+    lost = runs & (table["status"] != "finished").to_numpy()
+    if lost.any():
+        axes.add_collection(
+            PolyCollection(
+                list(corners[lost]), facecolors="none", edgecolors="black", hatch="xxxx", lw=0
+            )
+        )
+    if len(trace.jobs["job"]) > 1:
+        arrivals = trace.jobs["arrival"] * factor
+        axes.plot(arrivals, np.full(len(arrivals), -0.75), "kv", ms=3.5, clip_on=False, lw=0)
+    axes.axvline(trace.makespan * factor, color="black", linewidth=0.6)
+    axes.set_ylim(len(rows) - 0.4, -1.0 if len(trace.jobs["job"]) > 1 else -0.6)
+    step = max(1, int(np.ceil(7.5 / max(points_per_row, 0.1))))
+    axes.set_yticks(range(0, len(rows), step), [shorten(name, 22) for name in rows[::step]])
+    axes.tick_params(axis="y", length=0)
+    if len(table) <= 400 and points_per_row >= 8:
+        _label_bars(axes, table, colours, y, start, finish, runs)
+
+
+def _label_bars(
+    axes: Axes,
+    table: pd.DataFrame,
+    colours: Mapping[str, str],
+    y: np.ndarray,
+    start: np.ndarray,
+    finish: np.ndarray,
+    runs: np.ndarray,
+) -> None:
+    """Operators' names inside the bars that are wide enough to hold them."""
+    # Before the layout is known: a panel's axes get about 85% of the figure's width.
+    inches = 0.85 * TWO_COLUMNS / axes.get_xlim()[1]
+    for index in np.flatnonzero(runs).tolist():
+        name = str(table["operator"].iloc[index])
+        needed = (len(name) * 3.6 + 3) / 72  # 6 pt digits and letters are about 3.5 pt wide
+        if (finish[index] - start[index]) * inches >= needed:
+            axes.text(
+                (start[index] + finish[index]) / 2,
+                y[index],
+                name,
+                ha="center",
+                va="center",
+                fontsize=6,
+                color=text_colour(colours.get(str(table["kind"].iloc[index]), OTHER)),
+                clip_on=True,
+                zorder=4,
+            )
+
+
+def _cycle(count: int) -> list[Any]:
+    return [_BOUND_STYLES[i % len(_BOUND_STYLES)] for i in range(count)]

@@ -1,0 +1,205 @@
+"""What every figure shares: size, fonts, one colour and one hatch per scheduler, colours of kinds.
+
+Colours are Okabe and Ito's, distinguishable with the common forms of colour blindness; hatches, dashes
+and markers tell apart what a grey print cannot.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.atomic import replacing, write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+ONE_COLUMN = 3.33
+"""Inches: one column of a two-column page."""
+TWO_COLUMNS = 7.0
+
+COLOURS = (
+    "#0072B2",  # blue
+    "#E69F00",  # orange
+    "#009E73",  # green
+    "#CC79A7",  # pink
+    "#56B4E9",  # sky
+    "#D55E00",  # vermilion
+    "#F0E442",  # yellow
+    "#999999",  # grey
+)
+HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "++", "ooo")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 2, 2, 2)))
+MARKERS = "osD^vP*X"
+OTHER = "#BBBBBB"
+"""Operator kinds outside the most frequent."""
+
+# The order gives colour (modulo 8) and hatch; never reorder, only append.
+_SCHEDULERS = (
+    *("heft", "fcfs", "donf", "sufferage", "cpop", "peft", "task_groups", "best device"),
+    *("min_min", "olb", "donf2", "lookahead", "max_min", "mct", "met", "single_device"),
+    *("sjf", "round_robin", "adon", "pets", "hcpt"),
+)
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one scheduler looks in every figure."""
+
+    colour: str
+    hatch: str
+    dash: Any
+    marker: str
+
+
+def _style(number: int) -> Style:
+    row, column = divmod(number, len(COLOURS))
+    shifted = (column + 3 * row) % 8
+    return Style(
+        COLOURS[column],
+        HATCHES[shifted],
+        DASHES[(column + row) % len(DASHES)],
+        MARKERS[shifted],
+    )
+
+
+def scheduler_styles(names: Iterable[str]) -> dict[str, Style]:
+    """A distinct style for each name.
+
+    A scheduler of the library has its own, always. Any other name (one with options, a user's own) has
+    the style its hash chooses, so that it too looks the same in every plot, unless another name of
+    this very call took that one first in alphabetical order.
+    """
+    combinations = len(COLOURS) * len(HATCHES)
+    names = sorted(set(names))
+    chosen = {name: _SCHEDULERS.index(name) for name in names if name in _SCHEDULERS}
+    taken = set(chosen.values())
+    for name in names:
+        if name in chosen:
+            continue
+        room = combinations - len(_SCHEDULERS)
+        first = zlib.crc32(name.encode()) % room
+        numbers = (len(_SCHEDULERS) + (first + step) % room for step in range(room))
+        number = next((n for n in numbers if n not in taken), len(_SCHEDULERS) + first)
+        chosen[name] = number
+        taken.add(number)
+    return {name: _style(number) for name, number in chosen.items()}
+
+
+def kind_colours(seconds: Mapping[str, float]) -> dict[str, str]:
+    """Colours of the operator kinds that take longest; what is not in the result is "other".
+
+    Args:
+        seconds: time spent in each kind.
+    """
+    order = sorted(seconds, key=lambda kind: (-seconds[kind], kind))
+    keep = order if len(order) <= len(COLOURS) else order[: len(COLOURS) - 1]
+    return dict(zip(keep, COLOURS, strict=False))
+
+
+@contextmanager
+def figure_style() -> Iterator[None]:
+    """Fonts, lines and embedded TrueType for whatever is drawn and saved inside."""
+    import matplotlib
+
+    settings: dict[Any, Any] = {
+        "font.size": 7.5,
+        "axes.titlesize": 8,
+        "axes.labelsize": 7.5,
+        "xtick.labelsize": 7,
+        "ytick.labelsize": 7,
+        "legend.fontsize": 7,
+        "axes.linewidth": 0.6,
+        "xtick.major.width": 0.6,
+        "ytick.major.width": 0.6,
+        "lines.linewidth": 1.2,
+        "hatch.linewidth": 0.5,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "legend.frameon": False,
+        "pdf.fonttype": 42,
+        "ps.fonttype": 42,
+        "svg.fonttype": "none",
+        "figure.dpi": 100,
+        "savefig.dpi": 200,
+        "figure.constrained_layout.use": True,
+    }
+    with matplotlib.rc_context(settings):
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of so many inches on the Agg canvas; no display and no global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(
+    figure: Figure, stem: str | Path, data: pd.DataFrame, caption: str | None = None
+) -> list[Path]:
+    """Write ``stem``.pdf, .png, .csv (what is drawn) and, given a caption, .txt.
+
+    Each file whole or not at all; nothing in them depends on the date.
+
+    Returns:
+        Their paths.
+    """
+    stem = Path(stem)
+    paths = []
+    for suffix in (".pdf", ".png"):
+        metadata = {"CreationDate": None} if suffix == ".pdf" else {"Software": None}
+        with replacing(with_suffix(stem, suffix)) as temporary:
+            figure.savefig(temporary, metadata=metadata)
+        paths.append(with_suffix(stem, suffix))
+    paths.append(write_text(with_suffix(stem, ".csv"), data.to_csv(index=False)))
+    if caption is not None:
+        paths.append(write_text(with_suffix(stem, ".txt"), caption.rstrip() + "\n"))
+    return paths
+
+
+def with_suffix(stem: Path, suffix: str) -> Path:
+    """``stem`` with ``suffix`` appended: ``fig_v1.5`` keeps its ``.5``."""
+    return stem.with_name(stem.name + suffix)
+
+
+def time_unit(seconds: Iterable[float]) -> tuple[float, str]:
+    """Factor and name of the unit in which the largest of these times reads best."""
+    largest = max((value for value in seconds if value == value), default=0.0)
+    for factor, unit in ((1.0, "s"), (1e3, "ms")):
+        if largest * factor >= 1.0:
+            return factor, unit
+    return (1e6, "us") if largest > 0 else (1.0, "s")
+
+
+def text_colour(background: str) -> str:
+    """Black or white, whichever is read better on a colour ``#rrggbb`` (WCAG luminance)."""
+    channels = [int(background[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "black" if luminance > 0.179 else "white"
+
+
+def shorten(text: str, length: int) -> str:
+    """``text``, its end replaced by an ellipsis where it is longer than ``length``."""
+    return text if len(text) <= length else text[: max(length - 1, 1)] + "…"
+
+
+def legend_below(figure: Figure, handles: Sequence[Any], columns: int) -> None:
+    """A legend under all panels, in ``columns`` columns, that takes space of its own."""
+    if handles:
+        figure.legend(
+            handles=list(handles),
+            loc="outside lower center",
+            ncols=min(columns, len(handles)),
+            handlelength=1.8,
+            columnspacing=1.2,
+        )

@@ -1,0 +1,138 @@
+"""Gantt charts: every bar in its row, files whole, the same look for the same scheduler."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.plots import gantt
+from experiments.plots.gantt import bars, describe, draw_gantt, draw_stacked
+from simulator import schedulers
+from simulator.cluster import Cluster, Device, MemorySpace
+from simulator.costs import CostTable
+from simulator.engine import simulate
+from simulator.errors import InvalidInput
+from simulator.graph import from_edges
+from tests.experiments.synthetic_sweep import two_job_trace
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return two_job_trace()
+
+
+def two_slot_trace():
+    cluster = Cluster("one", [MemorySpace("m")], [Device("pool", "m", slots=2)])
+    graph = from_edges("fork", 3, [(0, 1, 1.0), (0, 2, 1.0)])
+    table = CostTable.of(graph, np.array([[1.0], [2.0], [3.0]]))
+    return simulate(graph, cluster, table, schedulers.create("fcfs"))
+
+
+def test_bars_by_hand():
+    table = bars(two_slot_trace())
+    assert table.attrs["rows"] == ["pool.0", "pool.1"]
+    rows = table.sort_values("operator")[["operator", "start_s", "finish_s", "row"]]
+    assert rows[["operator", "start_s", "finish_s"]].to_numpy().tolist() == [
+        ["t0", 0.0, 1.0],
+        ["t1", 1.0, 3.0],
+        ["t2", 1.0, 4.0],
+    ]
+    # t1 and t2 overlap, so each has a slot of its own.
+    assert set(rows["row"].iloc[1:]) == {"pool.0", "pool.1"}
+
+
+def test_bars_hold_every_execution_and_transfer(trace):
+    table = bars(trace)
+    assert (table["what"] == "execution").sum() == len(trace.executions["task"])
+    moves = table[table["what"] == "transfer"]
+    assert len(moves) == len(trace.transfers["link"]) > 0
+    assert table.attrs["rows"][:3] == ["cpu0", "cpu1", "gpu0"]
+    assert set(moves["row"]) == set(table.attrs["rows"][3:])
+    names = [trace.meta["channels"][i] for i in trace.transfers["link"].tolist()]
+    assert moves["row"].tolist() == names
+
+
+def test_files_of_a_gantt_and_their_fonts(trace, tmp_path):
+    paths = draw_gantt(trace, tmp_path / "gantt", {"critical path": 0.01}, caption="One run.")
+    assert [path.name for path in paths] == ["gantt.pdf", "gantt.png", "gantt.csv", "gantt.txt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(path.name for path in paths)
+    pdf = (tmp_path / "gantt.pdf").read_bytes()
+    # Type 42 fonts are embedded TrueType; /Type3 is what journals refuse.
+    assert b"/Type3" not in pdf
+    assert b"/FontFile2" in pdf
+    drawn = pd.read_csv(tmp_path / "gantt.csv")
+    assert len(drawn) == len(bars(trace))
+    again = draw_gantt(trace, tmp_path / "again", {"critical path": 0.01})
+    assert [p.read_bytes() for p in again[:3]] == [p.read_bytes() for p in paths[:3]]
+
+
+def test_stacked_panels_share_time_axis_and_colours(trace, tmp_path, monkeypatch):
+    seen = []
+    draw = gantt._draw_panel
+
+    def spy(axes, panel_trace, table, colours, *rest):
+        draw(axes, panel_trace, table, colours, *rest)
+        seen.append((axes, colours))
+
+    monkeypatch.setattr(gantt, "_draw_panel", spy)
+    other = two_job_trace(1)
+    draw_stacked([trace, other], ["simulated", "measured"], tmp_path / "both")
+    (above, colours), (below, same) = seen
+    assert colours == same
+    assert above.get_xlim() == below.get_xlim()
+    latest = max(trace.makespan, other.makespan)
+    assert above.get_xlim()[1] == pytest.approx(latest * 1e3, rel=0.02)
+    assert [axes.get_title(loc="left") for axes, _ in seen] == ["simulated", "measured"]
+
+
+def test_labels_in_bars_are_no_wider_than_their_bars(trace, tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(gantt, "save_figure", lambda figure, *rest: figures.append(figure) or [])
+    draw_gantt(trace, tmp_path / "gantt")
+    figure = figures[0]
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    table = bars(trace)
+    assert axes.texts, "no bar was wide enough for this test to check anything"
+    for text in axes.texts:
+        box = text.get_window_extent()
+        widths = [
+            np.ptp(
+                axes.transData.transform([[row.start_s * 1e3, 0], [row.finish_s * 1e3, 0]])[:, 0]
+            )
+            for row in table.itertuples()
+            if row.operator == text.get_text()
+        ]
+        assert box.width <= max(widths)
+
+
+def test_title_names_what_is_not_measured(trace):
+    title = describe(trace)
+    for part in (
+        "2 jobs of layered",
+        "cpu2_gpu1",
+        "tesla-t4 datasheet",
+        f"{trace.makespan * 1e3:.3g} ms",
+    ):
+        assert part in title
+
+
+def test_refusals(trace, tmp_path):
+    with pytest.raises(InvalidInput, match="one label each"):
+        draw_stacked([trace], [], tmp_path / "x")
+    empty = two_slot_trace()
+    for column in empty.executions:
+        empty.executions[column] = empty.executions[column][:0]
+    with pytest.raises(InvalidInput, match="no executions"):
+        draw_gantt(empty, tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_matplotlib_is_imported_only_when_something_is_drawn():
+    program = (
+        "import experiments.plots.gantt, experiments.plots.style, sys; "
+        "sys.exit('matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
