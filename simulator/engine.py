@@ -92,6 +92,7 @@ class Simulation(SchedulingContext):
         self._next_job = 0
         self._admit_now = 0
         self._woken = False
+        self._settled = -1.0  # the instant whose starts have happened
         self._deciding_seconds = 0.0
         self._decisions = 0
 
@@ -142,6 +143,7 @@ class Simulation(SchedulingContext):
             self._touched.clear()
             for device in touched:
                 self._begin_tasks(device)
+        self._settled = self.now
 
     # -- arrivals -------------------------------------------------------------------------------
 
@@ -202,8 +204,6 @@ class Simulation(SchedulingContext):
             self._finish_time[task] = finish
             if start > self.now:
                 waiting.append(task)
-            else:
-                self._started[task] = True
             self._clock.at(finish, self._on_finish, task)
 
     def _on_finish(self, event: simpy.Event) -> None:
@@ -219,7 +219,7 @@ class Simulation(SchedulingContext):
         if waiting:
             self._mark_started(device)
             if task in waiting:  # it took no time; those ahead of it started no later
-                self._pop_waiting(device, waiting.index(task) + 1)
+                del waiting[: waiting.index(task) + 1]
         heappush(self._free_slots[device], self._slot[task])
         touched = self._touched
         touched.add(device)
@@ -246,22 +246,17 @@ class Simulation(SchedulingContext):
         )
 
     def _mark_started(self, device: int) -> None:
-        """Tasks that waited for their data and whose start has passed wait no more."""
-        waiting, starts = self._waiting[device], self._start_time
-        count = 0
-        while count < len(waiting) and starts[waiting[count]] < self.now:
-            count += 1
-        self._pop_waiting(device, count)
-
-    def _pop_waiting(self, device: int, count: int) -> None:
+        """Tasks that waited for their data and have started wait no more."""
         waiting = self._waiting[device]
-        for task in waiting[:count]:
-            self._started[task] = True
+        count = 0
+        while count < len(waiting) and self._has_started(waiting[count]):
+            count += 1
         del waiting[:count]
 
     def _has_started(self, task: int) -> bool:
-        # A task that waits for its data starts without an event of its own.
-        return self._started[task] or self._start_time[task] < self.now
+        # Without an event of its own: at a start's instant, decisions precede it.
+        start = self._start_time[task]
+        return start < self.now or (start == self.now and self._settled == start)
 
     def _began(self, task: int) -> float:
         return self._start_time[task]
