@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import gzip
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +46,7 @@ class _Group:
     lower: np.ndarray
     upper: np.ndarray
 
-    def matrix(self, kinds: Sequence[str], values: Sequence[Values]) -> np.ndarray:
+    def matrix(self, kinds: Iterable[str], values: Sequence[Values]) -> np.ndarray:
         """float32[rows, features]."""
         found = matrix(values, self.names)
         if len(self.kinds) > 1:
@@ -70,6 +70,7 @@ class Boosted:
         roofline: Roofline | None = None,
         seed: int = 0,
         own_model: int = OWN_MODEL,
+        only: Collection[str] | None = None,
         **parameters: Any,
     ) -> Boosted:
         """Fit to a valid measurement table.
@@ -79,6 +80,7 @@ class Boosted:
             roofline: of the device; estimated from the rows unless given.
             seed: of row and column sampling.
             own_model: rows that a kind needs for a model of its own.
+            only: fit no more than what pricing these kinds needs; None fits all.
             parameters: of XGBoost, and ``rounds``; defaults :data:`PARAMETERS`.
 
         Raises:
@@ -100,7 +102,8 @@ class Boosted:
         shared = [str(k) for k in names if str(k) not in own]
         groups = {}
         for label, members in [*((k, [k]) for k in own), (SHARED, shared)]:
-            if members:
+            wanted = only is None or (label in only if label != SHARED else not {*only} <= {*own})
+            if members and wanted:
                 rows = np.flatnonzero(np.isin(kinds, members))
                 groups[label] = _fit(
                     members, kinds[rows], [values[i] for i in rows], target[rows], settings, seed
@@ -183,7 +186,14 @@ class Boosted:
                 bounds = (np.array(entry[k], dtype=np.float64) for k in ("lower", "upper"))
                 groups[label] = _Group(entry["features"], entry["kinds"], booster, *bounds)
             return cls(Roofline.from_json(document["roofline"]), groups)
-        except (KeyError, TypeError, ValueError, OSError, EOFError, xgboost.core.XGBoostError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            OSError,
+            EOFError,
+            xgboost.core.XGBoostError,
+        ) as error:
             raise InvalidInput(f"The boosted model is incomplete or damaged ({error})") from None
 
 
@@ -218,6 +228,6 @@ def _fit(
     options = {name: value for name, value in settings.items() if name != "rounds"}
     options |= {"objective": "reg:squarederror", "tree_method": "hist", "nthread": 1, "seed": seed}
     options["base_score"] = float(np.mean(target))
-    training = xgboost.DMatrix(group.matrix(list(kinds), values), label=target)
+    training = xgboost.DMatrix(group.matrix(kinds, values), label=target)
     group.booster = xgboost.train(options, training, num_boost_round=int(settings["rounds"]))
     return group

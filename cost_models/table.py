@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +217,10 @@ def rows_of(operators: Sequence[Operator]) -> pd.DataFrame:
     return pd.DataFrame([row_of(operator) for operator in operators], columns=list(FEATURES))
 
 
-def identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What two rows must share to be the same operator to a cost model."""
-    return (row["kind"], row["dtype"], row["inputs"], row["outputs"], row["attributes"])
+def identities(rows: pd.DataFrame) -> np.ndarray:
+    """int64[rows]: equal numbers for rows that a cost model cannot tell apart, cache state aside."""
+    known: dict[tuple[Any, ...], int] = {}
+    columns = (rows[column] for column in FEATURES)
+    return np.array(
+        [known.setdefault(key, len(known)) for key in zip(*columns, strict=True)], dtype=np.int64
+    )
