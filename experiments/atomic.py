@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -30,3 +33,34 @@ def write_text(path: str | Path, text: str) -> Path:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return Path(path)
+
+
+def write_json(path: str | Path, document: Any) -> Path:
+    """Write JSON with sorted keys; infinities and NaN become null, which any reader understands."""
+    return write_text(
+        path, json.dumps(_finite(document), sort_keys=True, indent=1, allow_nan=False) + "\n"
+    )
+
+
+def point_to(link: Path, target: Path) -> None:
+    """Make ``link`` a relative symbolic link to ``target``, in place of one that is there.
+
+    Where the file system has no symbolic links nothing happens: the link is a convenience.
+    """
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
+    try:
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(os.path.relpath(target, link.parent), target_is_directory=True)
+        os.replace(temporary, link)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return value

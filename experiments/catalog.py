@@ -94,14 +94,14 @@ def unknown(group: str, name: str, config_dirs: Sequence[Path] = ()) -> InvalidI
 
 
 def find_instance(name: str, config_dirs: Sequence[Path] = ()) -> Path:
-    """The file of a bare instance, by name in ``conf/instance`` or by path.
+    """The file of a bare instance, by name in ``conf/instances`` or by path.
 
     Raises:
         InvalidInput: there is none; names the nearest.
     """
     known: dict[str, Path] = {}
     for root in (CONF, *config_dirs):
-        for path in sorted((root / "instance").glob("*.json")):
+        for path in sorted((root / "instances").glob("*.json")):
             known.setdefault(path.stem, path)
     if name in known:
         return known[name]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
 
 from scenarios.arrivals import WorkloadConfig
 from scenarios.cluster_config import ClusterConfig
@@ -42,7 +42,8 @@ class SimulationConfig:
 
     Attributes:
         movement: ``push`` or ``pull``.
-        contention: ``none`` or ``fifo``.
+        contention: ``none``, ``fifo``, or ``auto``: ``none`` for bare instances, whose edges say how
+            long they take, ``fifo`` for everything else. Results record which it was.
         noise: of the actual times: ``none``, ``lognormal`` (of width ``sigma``) or ``measured`` (each
             operator's own measured spread).
         sigma: standard deviation of log seconds.
@@ -50,7 +51,7 @@ class SimulationConfig:
     """
 
     movement: str = "push"
-    contention: str = "fifo"
+    contention: str = "auto"
     noise: str = "none"
     sigma: float | None = None
     draws: int = 200
@@ -64,7 +65,7 @@ class SimulationConfig:
         """
         for key, value, known in (
             ("movement", self.movement, MOVEMENTS),
-            ("contention", self.contention, CONTENTIONS),
+            ("contention", self.contention, ("auto", *CONTENTIONS)),
             ("noise", self.noise, NOISES),
         ):
             if value not in known:
@@ -106,7 +107,7 @@ class Scenario:
     """What determines a simulation's result.
 
     Attributes:
-        instance: a bare instance instead of a model and a cluster: a name in ``conf/instance`` or a
+        instance: a bare instance instead of a model and a cluster: a name in ``conf/instances`` or a
             path.
         strict: refuse predictions outside the range that was measured.
     """
@@ -121,6 +122,35 @@ class Scenario:
     instance: str | None = None
     strict: bool = False
     output_dir: str = "outputs"
+
+    def settled(self: S) -> S:
+        """Itself with nothing left to be decided by what else it says.
+
+        Raises:
+            InvalidInput: the simulation's settings are unknown or contradict each other.
+        """
+        self.simulation.check()
+        if self.simulation.contention != "auto":
+            return self
+        contention = "none" if self.instance is not None else "fifo"
+        return replace(self, simulation=replace(self.simulation, contention=contention))
+
+    def document(self) -> dict[str, Any]:
+        """What decides the result, JSON-ready: without output folders, and without the model and
+        the cluster where an instance takes their place.
+        """
+        document = {
+            key: value
+            for key, value in asdict(self).items()
+            if key in Scenario.__dataclass_fields__ and key != "output_dir" and value is not None
+        }
+        if self.instance is not None:
+            for key in ("model", "cluster", "cost_model"):
+                del document[key]
+        return document
+
+
+S = TypeVar("S", bound=Scenario)
 
 
 @dataclass

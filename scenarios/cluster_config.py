@@ -27,13 +27,16 @@ class SpaceConfig:
 
 @dataclass
 class DeviceConfig:
-    """``count`` equal devices timed by ``profile`` in memory ``space``."""
+    """``count`` equal devices timed by ``profile`` in memory ``space``.
+
+    ``launch_overhead`` like ``5us`` is added to every operator; the profile's own unless given.
+    """
 
     profile: str
     space: str
     count: int = 1
     slots: int = 1
-    launch_overhead: str = "0s"
+    launch_overhead: str | None = None
 
 
 @dataclass
@@ -65,12 +68,18 @@ class ClusterConfig:
     source: str = ""
 
 
-def build_cluster(config: ClusterConfig, labels: Mapping[str, str] | None = None) -> Cluster:
+def build_cluster(
+    config: ClusterConfig,
+    labels: Mapping[str, str] | None = None,
+    launch_overheads: Mapping[str, float] | None = None,
+) -> Cluster:
     """The cluster that a config describes.
 
     Args:
         config: plain values, quantities as text with units.
         labels: for each profile ``measured``, ``public`` or ``datasheet``.
+        launch_overheads: for each profile the seconds that a device of it adds to every operator,
+            unless its config says otherwise; 0 for a profile that is not there.
 
     Raises:
         InvalidInput: an ambiguous quantity, an unknown memory space, a count below 1, or a space
@@ -95,7 +104,9 @@ def build_cluster(config: ClusterConfig, labels: Mapping[str, str] | None = None
                 f"Memory space '{device.space}' is per_device, so only one entry of devices may be "
                 f"in it; give '{name}' a space of its own"
             )
-        overhead = parse_seconds(device.launch_overhead, f"launch overhead of device '{name}'")
+        overhead = (launch_overheads or {}).get(device.profile, 0.0)
+        if device.launch_overhead is not None:
+            overhead = parse_seconds(device.launch_overhead, f"launch overhead of device '{name}'")
         for number in range(device.count):
             suffix = str(number) if device.count > 1 else ""
             home = device.space + suffix if space.per_device else device.space

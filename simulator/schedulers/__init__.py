@@ -49,7 +49,7 @@ def create(name_or_class_path: str, **options: Any) -> Scheduler:
     Raises:
         InvalidInput: there is no such scheduler, or it does not take these options.
     """
-    kind = available().get(name_or_class_path) or _import(name_or_class_path)
+    kind = resolve(name_or_class_path)
     try:
         inspect.signature(kind).bind(**options)
     except TypeError as error:
@@ -58,6 +58,15 @@ def create(name_or_class_path: str, **options: Any) -> Scheduler:
             f"Scheduler '{name_or_class_path}' does not take these options ({error}); it has: {known}"
         ) from None
     return kind(**options)
+
+
+def resolve(name_or_class_path: str) -> type[Scheduler]:
+    """The class that :func:`create` would make one of.
+
+    Raises:
+        InvalidInput: there is no such scheduler.
+    """
+    return available().get(name_or_class_path) or _import(name_or_class_path)
 
 
 def _import(path: str) -> type[Scheduler]:

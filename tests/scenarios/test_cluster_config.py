@@ -30,7 +30,9 @@ def config(gpus=2, per_device=True, **changes):
 
 
 def test_counts_spaces_and_links_expand():
-    cluster = build_cluster(config(), {"some-gpu": "datasheet"})
+    cluster = build_cluster(
+        config(), {"some-gpu": "datasheet"}, {"some-gpu": 1.0, "some-core": 1e-7}
+    )
     assert [(d.name, d.space, d.profile) for d in cluster.devices] == [
         ("cpu0", "ram", "some-core"),
         ("cpu1", "ram", "some-core"),
@@ -38,7 +40,8 @@ def test_counts_spaces_and_links_expand():
         ("gpu1", "vram1", "some-gpu"),
     ]
     assert cluster.devices[2].slots == 2
-    assert cluster.devices[2].launch_overhead == pytest.approx(5e-6)
+    # The config's own overhead comes before the profile's.
+    assert [d.launch_overhead for d in cluster.devices] == [1e-7, 1e-7, 5e-6, 5e-6]
     assert [(s.name, s.capacity) for s in cluster.spaces] == [
         ("ram", 24 * 2**30),
         ("vram0", 16e9),

@@ -1,0 +1,173 @@
+"""One simulated scenario: the run itself, its interval, and what it is measured against."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments import catalog
+from experiments.configs import Scenario, SchedulerConfig, scheduler_label
+from experiments.provenance import config_digest, revision, versions
+from experiments.world import World, prepare
+from simulator import schedulers
+from simulator.engine import simulate
+from simulator.metrics import metrics
+from simulator.scheduler import Scheduler
+from simulator.trace import Trace
+
+FORMAT = "hetsim.result/1"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one scenario.
+
+    Attributes:
+        draws: makespans in seconds of the draws, paired between schedulers of one world.
+        figures: ``makespan_s``, ``bound_s``, ``best_device_s``, ... as in ``result.json``.
+        wallclock: seconds that this machine took; they differ from run to run.
+    """
+
+    scenario: Scenario
+    label: str
+    world: World
+    trace: Trace
+    draws: tuple[float, ...]
+    figures: Mapping[str, Any]
+    wallclock: Mapping[str, float]
+
+    def result(self) -> dict[str, Any]:
+        """The document of ``result.json``."""
+        bare = self.scenario.instance is not None
+        config = self.scenario.document()
+        return {
+            "format": FORMAT,
+            "hash": config_digest(config)[:12],
+            "status": "done",
+            "labels": {
+                "model": self.world.graph.name if bare else self.scenario.model.name,
+                "batch": self.world.graph.batch or 1,
+                "cluster": self.world.cluster.name,
+                "scheduler": self.label,
+                "workload": self.scenario.workload.name,
+                "profiles": self.world.profile_text,
+            },
+            "config": config,
+            "seeds": dataclasses.asdict(self.scenario.seed),
+            "versions": versions(),
+            "revision": revision(),
+            "profiles": [dataclasses.asdict(profile) for profile in self.world.profiles],
+            "graph": {"name": self.world.graph.name, "digest": self.world.graph.digest},
+            "metrics": dict(self.figures),
+            "draws": list(self.draws),
+            "wallclock": dict(self.wallclock),
+        }
+
+
+def make_scheduler(
+    config: SchedulerConfig, search_seed: int = 0, config_dirs: Sequence[Path] = ()
+) -> Scheduler:
+    """A fresh scheduler; one that takes a ``seed`` gets ``seed.search`` unless its options say one.
+
+    Raises:
+        InvalidInput: there is no such scheduler, or it does not take these options.
+    """
+    path = catalog.resolve_class_path(config.class_path or config.name, config_dirs)
+    options = dict(config.options)
+    if "seed" in inspect.signature(schedulers.resolve(path)).parameters:
+        options.setdefault("seed", search_seed)
+    return schedulers.create(path, **options)
+
+
+def label_of(config: SchedulerConfig, config_dirs: Sequence[Path] = ()) -> str:
+    """What tables call a scheduler: its name, and the options that differ from its entry."""
+    entry = catalog.entry("scheduler", config.name, config_dirs)
+    return scheduler_label(config, None if entry is None else entry.content.get("options") or {})
+
+
+def run_scenario(
+    scenario: Scenario,
+    config_dirs: Sequence[Path] = (),
+    explain: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Simulate a scenario once, then once for each draw of its times.
+
+    Raises:
+        HetsimError: a name, a quantity or a combination that cannot be used.
+    """
+    began = time.perf_counter()
+    scenario = scenario.settled()
+    # A misspelt option should not have to wait for a model to be traced.
+    make_scheduler(scenario.scheduler, scenario.seed.search, config_dirs)
+    world = prepare(scenario, config_dirs)
+    workload = world.workload(scenario)
+    simulation = scenario.simulation
+    prepared = time.perf_counter()
+
+    def run(actual: Any, seed: int, listen: Callable[[str], None] | None = None) -> Trace:
+        return simulate(
+            workload,
+            world.cluster,
+            world.costs,
+            make_scheduler(scenario.scheduler, scenario.seed.search, config_dirs),
+            actual=actual,
+            movement=simulation.movement,
+            contention=simulation.contention,
+            seed=seed,
+            explain=listen,
+        )
+
+    trace = run(world.actual(simulation), scenario.seed.noise, explain)
+    simulated = time.perf_counter()
+    # One seed a draw, apart from the seed of the run itself.
+    draws = tuple(
+        run(actual, scenario.seed.noise + 1_000_003 * (number + 1)).makespan
+        for number, actual in enumerate(world.draws(scenario))
+    )
+    figures = _figures(scenario, world, trace, draws)
+    wallclock = {
+        "prepare_seconds": prepared - began,
+        "simulate_seconds": simulated - prepared,
+        "draws_seconds": time.perf_counter() - simulated,
+        **trace.wallclock,
+    }
+    label = label_of(scenario.scheduler, config_dirs)
+    return Outcome(scenario, label, world, trace, draws, figures, wallclock)
+
+
+def _figures(
+    scenario: Scenario, world: World, trace: Trace, draws: Sequence[float]
+) -> dict[str, Any]:
+    low, high = np.percentile(draws, [2.5, 97.5]).tolist() if draws else (None, None)
+    bounds = world.bounds(scenario)
+    best = world.best_device(scenario)
+    return {
+        **metrics(trace),
+        "makespan_low_s": low,
+        "makespan_high_s": high,
+        "bound_s": bounds.bound_s,
+        "critical_path_s": bounds.critical_path_s,
+        "best_device": None if best is None else best[0],
+        "best_device_s": None if best is None else best[1],
+        "extrapolated_share": extrapolated_share(world, trace),
+        "interval_without": list(world.pricer.without_error) if world.pricer and draws else [],
+    }
+
+
+def extrapolated_share(world: World, trace: Trace) -> float:
+    """Share of the executed time that rests on predictions outside the measured range."""
+    in_range = world.costs[world.graph].in_range
+    rows = trace.executions
+    seconds = rows["finish"] - rows["start"]
+    total = float(seconds.sum())
+    if in_range is None or not total:
+        return 0.0
+    outside = ~in_range[rows["operator"], rows["device"]]
+    return float(seconds[outside].sum()) / total

@@ -1,0 +1,111 @@
+"""Times of operators on a cluster's devices, from the profiles that the cluster names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments.configs import CostModelConfig
+from scenarios.cluster_config import ClusterConfig
+from simulator.cluster import Cluster
+from simulator.costs import CostTable
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph
+
+# Profiles bring pandas and XGBoost along, which a simulation of a bare instance does not need.
+if TYPE_CHECKING:
+    from cost_models.profile import Profile
+
+
+def load_profiles(cluster: ClusterConfig, cost_model: CostModelConfig) -> dict[str, Profile]:
+    """Every profile that a cluster's devices name.
+
+    Raises:
+        InvalidInput: there is no such profile (the nearest are named), it is a data sheet and the
+            cluster does not allow those, or there is no such cost model.
+    """
+    found = {}
+    for device in cluster.devices.values():
+        if device.count == 0:
+            continue
+        profile = _load(device.profile, _search_path())
+        if profile.label == "datasheet" and not cluster.allow_datasheet:
+            raise InvalidInput(
+                f"Nobody has measured '{profile.name}': its profile is a roofline from the data sheet. "
+                "To take it all the same: cluster.allow_datasheet=true"
+            )
+        profile.model_name(cost_model.name)  # refuses an unknown one
+        found[device.profile] = profile
+    return found
+
+
+def profile_digests(cluster: ClusterConfig) -> dict[str, str]:
+    """The digest of every profile that a cluster's devices name.
+
+    Raises:
+        InvalidInput: there is no such profile.
+    """
+    names = {device.profile for device in cluster.devices.values() if device.count > 0}
+    return {name: _digest(name, _search_path()) for name in sorted(names)}
+
+
+def _search_path() -> tuple[Path, ...]:
+    from cost_models.profile import search_path
+
+    return tuple(search_path())
+
+
+@cache
+def _load(name: str, search_path: tuple[Path, ...]) -> Profile:
+    from cost_models.profile import Profile
+
+    return Profile.load(name)
+
+
+@cache
+def _digest(name: str, search_path: tuple[Path, ...]) -> str:
+    from cost_models.profile import digest
+
+    return digest(name)
+
+
+class Pricer:
+    """Prices graphs on a cluster, and draws how wrong those prices may be.
+
+    Args:
+        cluster: its devices name profiles.
+        profiles: by name.
+        cost_model: which fit of a profile is used.
+    """
+
+    def __init__(
+        self, cluster: Cluster, profiles: Mapping[str, Profile], cost_model: CostModelConfig
+    ) -> None:
+        self._cluster = cluster
+        self._profiles = profiles
+        self._model = cost_model.name
+
+    @property
+    def without_error(self) -> tuple[str, ...]:
+        """Profiles of which nobody knows how wrong they are: draws leave their times as they are."""
+        names = (name for name, p in self._profiles.items() if not p.residuals_for(self._model))
+        return tuple(sorted(names))
+
+    def price(self, graphs: Sequence[DataflowGraph]) -> CostTable:
+        """Believed seconds of every operator, from one batch prediction a profile."""
+        from cost_models.pricing import price_graphs
+
+        names = [device.profile for device in self._cluster.devices]
+        return price_graphs(graphs, names, self._profiles, model=self._model)
+
+    def draws(self, costs: CostTable, count: int, seed: int) -> Iterator[CostTable]:
+        """``count`` possible tables of actual seconds, errors correlated by profile and kind."""
+        from cost_models.uncertainty import draws
+
+        residuals = [
+            (str(device.profile), self._profiles[str(device.profile)].residuals_for(self._model))
+            for device in self._cluster.devices
+        ]
+        return draws(costs, residuals, count, seed)

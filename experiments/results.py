@@ -1,0 +1,178 @@
+"""Results as tables: one row a run or a cell.
+
+Columns: ``cell`` (hash of what decides the result), ``status`` (done, failed), ``error``; labels
+(``model``, ``batch``, ``cluster``, ``scheduler``, ``workload``, ``profiles``); settings
+(``movement``, ``contention``, ``noise``, ``cost_model``, ``seed_workload``, ``seed_noise``,
+``seed_search``); figures in seconds (``makespan_s`` with its 95% interval ``makespan_low_s`` and
+``makespan_high_s``, ``bound_s``, ``critical_path_s``, ``best_device_s``, ``mean_flow_s``) and shares
+(``utilisation``, ``extrapolated_share``); ``interval_without``, the profiles whose errors nobody knows, which the
+interval leaves out; ``decision_s`` and ``wall_s`` of the machine that simulated;
+``draws``, the makespans of the draws, paired between the schedulers of one setting.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments import atomic
+from simulator.errors import InvalidInput
+
+# pandas and pyarrow are imported where they are used: a sweep's workers need neither.
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+COLUMNS = {
+    "cell": "string",
+    "status": "string",
+    "error": "string",
+    "model": "string",
+    "batch": "int64",
+    "cluster": "string",
+    "scheduler": "string",
+    "workload": "string",
+    "movement": "string",
+    "contention": "string",
+    "noise": "string",
+    "cost_model": "string",
+    "seed_workload": "int64",
+    "seed_noise": "int64",
+    "seed_search": "int64",
+    "makespan_s": "double",
+    "makespan_low_s": "double",
+    "makespan_high_s": "double",
+    "bound_s": "double",
+    "critical_path_s": "double",
+    "best_device": "string",
+    "best_device_s": "double",
+    "mean_flow_s": "double",
+    "utilisation": "double",
+    "extrapolated_share": "double",
+    "profiles": "string",
+    "interval_without": "string",
+    "decision_s": "double",
+    "wall_s": "double",
+    "draws": "list<double>",
+}
+"""Names and Arrow types, in the order of the files."""
+
+
+def row_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a ``result.json``, of a run or of a cell, finished or failed."""
+    config = document["config"]
+    wallclock = document.get("wallclock", {})
+    row: dict[str, Any] = {
+        "cell": document["hash"],
+        "status": document["status"],
+        "error": document.get("error", ""),
+        **document["labels"],
+        "movement": config["simulation"]["movement"],
+        "contention": config["simulation"]["contention"],
+        "noise": config["simulation"]["noise"],
+        # An instance brings its times along.
+        "cost_model": config.get("cost_model", {"name": "given"})["name"],
+        **{f"seed_{key}": seed for key, seed in config["seed"].items()},
+        **document.get("metrics", {}),
+        "interval_without": ", ".join(document.get("metrics", {}).get("interval_without", [])),
+        "decision_s": wallclock.get("deciding_seconds"),
+        "draws": document.get("draws"),
+    }
+    if wallclock:
+        parts = ("prepare_seconds", "simulate_seconds", "draws_seconds")
+        row["wall_s"] = sum(wallclock[part] for part in parts)
+    return {name: row.get(name) for name in COLUMNS}
+
+
+def write_results(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write ``results.parquet`` and ``results.csv`` (which leaves the draws out)."""
+    import pyarrow.parquet as pq
+
+    table = table_of(rows)
+    with atomic.replacing(folder / "results.parquet") as temporary:
+        pq.write_table(table, temporary)
+    frame = table.drop_columns(["draws"]).to_pandas()
+    with atomic.replacing(folder / "results.csv") as temporary:
+        frame.to_csv(temporary, index=False)
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows as an Arrow table of the columns above."""
+    import pyarrow as pa
+
+    types = {"list<double>": pa.list_(pa.float64()), "double": pa.float64()}
+    fields = [(name, types.get(kind, kind)) for name, kind in COLUMNS.items()]
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(fields))
+
+
+def load_results(path: str | Path) -> pd.DataFrame:
+    """Whatever runs and sweeps left: one row each, in the columns of this module.
+
+    Args:
+        path: a run's folder, a sweep's folder, or a folder that holds some of them at any depth
+            (``outputs``); the column ``folder`` says where a row comes from.
+
+    Raises:
+        InvalidInput: there is nothing of that kind, or a file of it is damaged.
+    """
+    import pandas as pd
+
+    root = Path(path)
+    if not root.is_dir():
+        raise InvalidInput(f"There is no folder {root} to read results from")
+    frames = [
+        frame.assign(folder=str(folder))
+        for folder in _result_folders(root)
+        if len(frame := _read_folder(folder))
+    ]
+    if not frames:
+        raise InvalidInput(
+            f"{root} holds no results; runs have a result.json, sweeps a results.parquet"
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def _result_folders(root: Path) -> Iterable[Path]:
+    """Runs and sweeps at or below ``root``; cells within a sweep belong to the sweep."""
+    if (root / "results.parquet").is_file() or (root / "result.json").is_file():
+        yield root
+        return
+    for child in sorted(root.iterdir()):
+        if child.is_dir() and not child.is_symlink():
+            yield from _result_folders(child)
+
+
+def _read_folder(folder: Path) -> pd.DataFrame:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = folder / "results.parquet"
+    if path.is_file():
+        try:
+            frame: pd.DataFrame = pq.read_table(path).to_pandas()
+        except (OSError, pa.ArrowInvalid) as error:
+            raise InvalidInput(f"Cannot read {path}: {error}; was it truncated?") from None
+        return frame
+    document = read_document(folder / "result.json")
+    # A result of another command, such as validate, has a form of its own.
+    rows = [row_of(document)] if {"labels", "config", "hash"} <= document.keys() else []
+    return table_of(rows).to_pandas()
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """A ``result.json``.
+
+    Raises:
+        InvalidInput: it is missing or damaged.
+    """
+    try:
+        document = json.loads(path.read_text())
+    except OSError as error:
+        raise InvalidInput(f"Cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InvalidInput(f"{path} is damaged: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidInput(f"{path} is damaged: it holds no object")
+    return document

@@ -1,0 +1,155 @@
+"""One run: ``python -m experiments.simulate model=inception_v3 cluster=cpu2_gpu1 scheduler=heft``.
+
+Leaves a folder ``outputs/runs/<time>-<model>-<cluster>-<scheduler>-<hash>/`` and prints the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml  # type: ignore[import-untyped]
+from rich.console import Console
+from rich.table import Table
+
+from experiments import atomic
+from experiments.cell import Outcome, label_of, run_scenario
+from experiments.command import Invocation, hydra_command
+from experiments.configs import SimulateConfig
+from experiments.provenance import config_digest
+from experiments.world import prepare
+from simulator.units import format_bytes, format_seconds
+
+WIDTH = 100
+
+
+def simulate_command(config: SimulateConfig, invocation: Invocation) -> None:
+    """Simulate, write the run's folder, print the answer."""
+    console = make_console()
+    if config.explain:
+        # Graph and times first, so that what they print does not come between the decisions.
+        prepare(config, invocation.config_dirs)
+        console.print(f"[bold]Decisions of {label_of(config.scheduler, invocation.config_dirs)}[/]")
+    explain = (lambda line: console.print(line, markup=False)) if config.explain else None
+    outcome = run_scenario(config, invocation.config_dirs, explain)
+    folder = write_run(outcome, Path(config.output_dir), invocation)
+    print_answer(outcome, folder, console)
+
+
+def make_console() -> Console:
+    """A console of at most 100 columns, of exactly 100 where the output is no terminal."""
+    console = Console(highlight=False)
+    console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
+    return console
+
+
+def write_run(outcome: Outcome, output_dir: Path, invocation: Invocation) -> Path:
+    """Write everything a run leaves, ``result.json`` last; returns the folder.
+
+    ``config.yaml`` (all values), ``command.txt`` (repeats the run), the trace's tables and
+    ``trace.json``, ``graph.json``, ``gantt.pdf`` and ``.png``, ``trace.perfetto.json``,
+    ``result.json``. ``outputs/latest`` points to it.
+    """
+    from experiments.perfetto import write_perfetto
+    from experiments.plots.gantt import draw_gantt
+
+    folder = _new_folder(outcome, output_dir / "runs")
+    result = outcome.result()
+    atomic.write_text(
+        folder / "config.yaml", yaml.safe_dump(result["config"], sort_keys=False, width=WIDTH)
+    )
+    atomic.write_text(folder / "command.txt", invocation.command + "\n")
+    outcome.trace.save(folder)
+    atomic.write_text(folder / "graph.json", json.dumps(outcome.world.graph.to_json()))
+    write_perfetto(outcome.trace, folder / "trace.perfetto.json")
+    bounds = outcome.world.bounds(outcome.scenario)
+    lines = {"critical path": bounds.critical_path_s, "area": bounds.area_s}
+    draw_gantt(outcome.trace, folder / "gantt", bounds=lines)
+    atomic.write_json(folder / "result.json", result)
+    atomic.point_to(output_dir / "latest", folder)
+    return folder
+
+
+def _new_folder(outcome: Outcome, runs: Path) -> Path:
+    """A folder of a run's own, however many start within the same second."""
+    world, scenario = outcome.world, outcome.scenario
+    names = [world.graph.name, world.cluster.name, outcome.label]
+    # A bare instance is graph and cluster in one.
+    names = list(dict.fromkeys(names)) if scenario.instance else names
+    parts = [re.sub(r"[^\w.=,+]+", "_", name).strip("_") for name in names]
+    stem = "-".join(
+        [time.strftime("%Y%m%d_%H%M%S"), *parts, config_digest(scenario.document())[:8]]
+    )
+    for number in range(10_000):
+        folder = runs / (stem if not number else f"{stem}.{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+    raise RuntimeError(f"cannot make a new folder beside {runs / stem}")
+
+
+def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
+    """The makespan first, then how good it is, what it rests on, and where everything lies."""
+    figures, world, scenario = outcome.figures, outcome.world, outcome.scenario
+    simulation = scenario.simulation
+    makespan = figures["makespan_s"]
+    bare = scenario.instance is not None
+
+    def show(seconds: float) -> str:
+        return f"{seconds:.6g}" if bare else format_seconds(seconds)
+
+    interval = ""
+    if figures["makespan_low_s"] is not None:
+        low, high = show(figures["makespan_low_s"]), show(figures["makespan_high_s"])
+        interval = f"  [dim][95%: {low} to {high}, {len(outcome.draws)} draws][/dim]"
+    console.print(
+        f"[bold]{world.graph.name} on {world.cluster.name} with {outcome.label}: "
+        f"makespan {show(makespan)}[/bold]{interval}"
+    )
+    notes = [f"at most {makespan / figures['bound_s'] - 1:.0%} above the lower bound"]
+    if figures["best_device_s"] is not None:
+        ratio = figures["best_device_s"] / makespan
+        notes.append(f"{ratio:.2f}x the best device alone ({figures['best_device']})")
+    notes.append(f"utilisation {figures['utilisation']:.0%}")
+    console.print("; ".join(notes))
+    table = Table(box=None, pad_edge=False)
+    for heading in ("device", "profile", "tasks", "busy", "utilisation"):
+        table.add_column(heading, justify="left" if heading in ("device", "profile") else "right")
+    for device in world.cluster.devices:
+        figure = figures["devices"][device.name]
+        label = world.cluster.labels.get(device.profile or "", "")
+        table.add_row(
+            device.name,
+            f"{device.profile} ({label})" if device.profile else "given times",
+            str(figure["tasks"]),
+            show(figure["busy_s"]),
+            f"{figure['utilisation']:.0%}",
+        )
+    console.print(table)
+    moved = figures["transferred_bytes"]
+    console.print(
+        f"{figures['transfers']} transfers"
+        + ("" if bare else f", {format_bytes(moved)}")
+        + f"; {simulation.movement}, contention {simulation.contention}, noise {simulation.noise}"
+        + ("" if bare else f"; {figures['extrapolated_share']:.0%} of the time is extrapolated")
+    )
+    if figures["interval_without"]:
+        names = ", ".join(figures["interval_without"])
+        console.print(f"the interval leaves out errors of {names}: nobody has measured them")
+    console.print(f"wrote {folder}/", style="dim", soft_wrap=True)
+    console.print("look at gantt.png, or open trace.perfetto.json in ui.perfetto.dev", style="dim")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    return hydra_command(simulate_command, SimulateConfig, "experiments.simulate", arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

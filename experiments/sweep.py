@@ -1,0 +1,385 @@
+"""Many runs: ``python -m experiments.sweep scheduler=heft,donf model=resnet50,bert_base``.
+
+Takes Hydra's comma and ``range()`` syntax and presets (``experiment=demo``), works through the grid in
+processes, goes on where an earlier call ended, and prints the comparison.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from experiments import atomic
+from experiments.cell import make_scheduler
+from experiments.cell_folder import (
+    CellTask,
+    State,
+    run_cell,
+    state_of,
+    task_of,
+    trace_graph,
+    write_failure,
+)
+from experiments.command import Invocation, report_errors, user_folders
+from experiments.grid import Grid, compose_grid
+from experiments.pool import WorkerDiedError, work_through
+from experiments.provenance import code_digest, digest, revision, versions
+from experiments.results import row_of, write_results
+from experiments.simulate import make_console
+from simulator.errors import InvalidInput
+
+RERUNS = ("failed", "stale", "all")
+FORMAT = "hetsim.sweep/1"
+
+
+@dataclass
+class Plan:
+    """What a sweep will do.
+
+    Attributes:
+        states: of every cell, before anything is done.
+        documents: of the cells that have one.
+        todo: cells to simulate.
+        changed: which digests stale cells were made with and are different now.
+    """
+
+    name: str
+    folder: Path
+    grid: Grid
+    tasks: list[CellTask]
+    states: dict[str, State]
+    documents: dict[str, dict[str, Any]]
+    todo: list[CellTask]
+    changed: tuple[str, ...]
+    workers: int
+
+
+def plan_sweep(invocation: Invocation) -> Plan:
+    """Compose the grid and look at what is there; refuses what could only fail later.
+
+    Raises:
+        InvalidInput: a name, an option or a profile that does not exist.
+    """
+    grid = compose_grid(invocation.overrides, invocation.config_dirs)
+    settings = grid.settings
+    if settings.rerun is not None and settings.rerun not in RERUNS:
+        raise InvalidInput(f"There is no rerun={settings.rerun}; known: {', '.join(RERUNS)}")
+    if settings.workers is not None and settings.workers < 1:
+        raise InvalidInput(f"workers={settings.workers}: at least one process is needed")
+    name = settings.name or f"sweep-{digest([cell.hash for cell in grid.cells])[:8]}"
+    if not re.fullmatch(r"[\w.=+-]+", name):
+        raise InvalidInput(f"name={name} names a folder: letters, digits and . _ - = + only")
+    folder = Path(settings.output_dir) / "sweeps" / name
+    tasks = [
+        task_of(cell, folder / "cells", invocation.config_dirs, settings.traces)
+        for cell in grid.cells
+    ]
+    checked = set()
+    for task in tasks:
+        scheduler = task.scenario.scheduler
+        key = digest([scheduler.name, scheduler.class_path, scheduler.options])
+        if key not in checked:
+            checked.add(key)
+            make_scheduler(scheduler, config_dirs=invocation.config_dirs)
+    states: dict[str, State] = {}
+    documents: dict[str, dict[str, Any]] = {}
+    changed: set[str] = set()
+    for task in tasks:
+        states[task.hash], document, differences = state_of(task)
+        changed.update(differences)
+        if document is not None:
+            documents[task.hash] = document
+    again = {
+        None: ("missing",),
+        "failed": ("missing", "failed"),
+        "stale": ("missing", "stale"),
+        "all": ("missing", "failed", "stale", "done"),
+    }[settings.rerun]
+    todo = [task for task in tasks if states[task.hash] in again]
+    workers = settings.workers or _cores()
+    return Plan(name, folder, grid, tasks, states, documents, todo, tuple(sorted(changed)), workers)
+
+
+def _cores() -> int:
+    # The cores this process may use, which in a container or under taskset are fewer than there are.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def print_plan(plan: Plan, console: Console) -> None:
+    """Say what a sweep consists of and what of it is done already."""
+    axes = " x ".join(f"{axis.key} ({len(axis.values)})" for axis in plan.grid.axes)
+    cells = len(plan.tasks)
+    console.print(f"[bold]{plan.name}[/bold]: {cells} cells" + (f" of {axes}" if axes else ""))
+    left_out = [
+        f"{count} {what}"
+        for count, what in (
+            (plan.grid.excluded, "excluded"),
+            (plan.grid.repeated, "the same as another"),
+        )
+        if count
+    ]
+    if left_out:
+        console.print(f"left out: {', '.join(left_out)}")
+    counts = Counter(plan.states.values())
+    if counts["missing"] < cells:
+        causes = {"code": "code changed"}
+        why = ", ".join(dict.fromkeys(causes.get(c, f"{c} changed") for c in plan.changed))
+        stale = f"{counts['stale']} stale" + (f" ({why})" if why else "")
+        console.print(f"{counts['done']} done, {stale}, {counts['failed']} failed")
+        kept = {
+            state: counts[state]
+            for state in ("stale", "failed")
+            if counts[state] and plan.grid.settings.rerun not in (state, "all")
+        }
+        if kept:
+            console.print(
+                f"kept as they are; rerun={'|'.join(kept)}{'|all' if len(kept) > 1 else ''} "
+                "simulates them again",
+                style="dim",
+            )
+
+
+def print_estimate(plan: Plan, console: Console) -> None:
+    """Minutes and megabytes of what is to do."""
+    minutes, basis = _estimate_minutes(plan)
+    megabytes = len(plan.todo) * _cell_bytes(plan) / 1e6
+    console.print(
+        f"to do: {len(plan.todo)} cells, about {minutes:.2g} min with {plan.workers} processes "
+        f"({basis}), {megabytes:.2g} MB in {plan.folder}"
+    )
+
+
+def _estimate_minutes(plan: Plan) -> tuple[float, str]:
+    known = [row_of(d).get("wall_s") for d in plan.documents.values() if d["status"] == "done"]
+    times = [seconds for seconds in known if seconds is not None]
+    if times:
+        each, basis = sum(times) / len(times), f"from {len(times)} cells done"
+    else:
+        # Some 150 operators a model at some 20,000 simulated operators a second, a run and draws.
+        runs = [
+            task.scenario.workload.jobs * (task.scenario.simulation.draws + 4) for task in plan.todo
+        ]
+        each = sum(runs) / max(1, len(runs)) * 150 / 20_000
+        basis = "a rough guess"
+    start = 5.0 if plan.todo else 0.0  # processes and models load first
+    return (start + each * len(plan.todo) / plan.workers) / 60, basis
+
+
+def _cell_bytes(plan: Plan) -> float:
+    sizes = [
+        sum(file.stat().st_size for file in task.folder.iterdir())
+        for task in plan.tasks
+        if task.hash in plan.documents
+    ]
+    if sizes:
+        return sum(sizes) / len(sizes)
+    draws = [task.scenario.simulation.draws for task in plan.todo]
+    return 8_000 + 25 * sum(draws) / max(1, len(draws)) + 30_000 * plan.grid.settings.traces
+
+
+def run_sweep(plan: Plan, invocation: Invocation, console: Console) -> bool:
+    """Simulate what is to do and write the sweep's files; returns False if it was interrupted."""
+    began = time.perf_counter()
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    _write_grid(plan, invocation)
+    interrupted = False
+    try:
+        _work(plan, console)
+    except KeyboardInterrupt:
+        interrupted = True
+    rows = [row_of(plan.documents[task.hash]) for task in plan.tasks if task.hash in plan.documents]
+    if rows:
+        write_results(plan.folder, rows)
+    _write_failures(plan)
+    counts = Counter(row["status"] for row in rows)
+    atomic.write_json(
+        plan.folder / "manifest.json",
+        {
+            "format": FORMAT,
+            "name": plan.name,
+            "description": plan.grid.settings.description,
+            "command": invocation.command,
+            "baseline": plan.grid.settings.baseline,
+            "axes": {axis.key: list(axis.values) for axis in plan.grid.axes},
+            "cells": len(plan.tasks),
+            "done": counts["done"],
+            "failed": counts["failed"],
+            "simulated": sum(1 for task in plan.todo if task.hash in plan.documents),
+            "wall_s": time.perf_counter() - began,
+            "workers": plan.workers,
+            "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "versions": versions(),
+            "revision": revision(),
+            "code": code_digest(),
+        },
+    )
+    return not interrupted
+
+
+def _work(plan: Plan, console: Console) -> None:
+    # Children inherit these: each process computes on one core.
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    workers = min(plan.workers, len(plan.todo)) if plan.todo else 1
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        models: dict[str, CellTask] = {}
+        for task in plan.todo:
+            if task.scenario.instance is None:
+                models.setdefault(digest(task.scenario.document()["model"]), task)
+        # Each model once, before two workers could both need it; what fails here fails in its cell.
+        if len(models) > 1 and workers > 1:
+            bar = progress.add_task("models to graphs", total=len(models))
+            for _ in work_through(list(models.items()), trace_graph, workers):
+                progress.advance(bar)
+            progress.remove_task(bar)
+        bar = progress.add_task("simulating", total=len(plan.todo))
+        failed = 0
+        tasks = [(_world_of(task), task) for task in plan.todo]
+        for task, answer in work_through(tasks, run_cell, workers):
+            if isinstance(answer, WorkerDiedError):
+                answer = write_failure(
+                    task, "the process that simulated it was killed; was there enough memory?"
+                )
+            plan.documents[task.hash] = answer
+            failed += answer["status"] == "failed"
+            progress.update(
+                bar,
+                advance=1,
+                description="simulating" + (f", {failed} failed" if failed else ""),
+            )
+
+
+def _world_of(task: CellTask) -> str:
+    document = task.scenario.document()
+    keys = ("instance", "model", "cluster", "cost_model")
+    return digest([document.get(key) for key in keys])
+
+
+def _write_grid(plan: Plan, invocation: Invocation) -> None:
+    settings = plan.grid.settings
+    document = {
+        "name": plan.name,
+        "command": invocation.command,
+        "axes": {axis.key: list(axis.values) for axis in plan.grid.axes},
+        "exclude": settings.exclude,
+        "cells": {task.hash: dict(task.choices) for task in plan.tasks},
+    }
+    text = yaml.safe_dump(document, sort_keys=False, width=100)
+    atomic.write_text(plan.folder / "grid.yaml", text)
+
+
+def _write_failures(plan: Plan) -> None:
+    """``failures.csv``: what failed, why, and the command that repeats it alone."""
+    path = plan.folder / "failures.csv"
+    failed = [
+        task for task in plan.tasks if plan.documents.get(task.hash, {}).get("status") == "failed"
+    ]
+    if not failed:
+        path.unlink(missing_ok=True)
+        return
+    axes = [axis.key for axis in plan.grid.axes]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["cell", *axes, "error", "command"])
+    for task in failed:
+        error = plan.documents[task.hash]["error"]
+        writer.writerow([task.hash, *(task.choices[axis] for axis in axes), error, task.command])
+    atomic.write_text(path, text.getvalue())
+
+
+def sweep_command(invocation: Invocation) -> int:
+    """Plan, simulate, compare; returns the exit code."""
+    console = make_console()
+    plan = plan_sweep(invocation)
+    print_plan(plan, console)
+    if plan.grid.settings.dry_run:
+        print_estimate(plan, console)
+        console.print("dry run: nothing was written", style="dim")
+        return 0
+    finished = run_sweep(plan, invocation, console)
+    if not finished:
+        done = sum(task.hash in plan.documents for task in plan.tasks)
+        console.print(
+            f"interrupted: {done} of {len(plan.tasks)} cells are there; the same command goes on"
+        )
+        return 130
+    _report(plan, console)
+    return 0
+
+
+def _report(plan: Plan, console: Console) -> None:
+    from experiments.compare import compare_sweep
+
+    failed = [t for t in plan.tasks if plan.documents[t.hash]["status"] == "failed"]
+    if failed:
+        error = plan.documents[failed[0].hash]["error"]
+        console.print(
+            f"[red]{len(failed)} of {len(plan.tasks)} cells failed[/red], the first: {error}\n"
+            f"all of them, with commands that repeat them: {plan.folder / 'failures.csv'}",
+            soft_wrap=True,
+        )
+    if len(failed) < len(plan.tasks):
+        compare_sweep(plan.folder, baseline=plan.grid.settings.baseline, console=console)
+
+
+HELP = """\
+examples:
+  scheduler=heft,donf model=resnet50,bert_base 'seed.workload=range(0,30)'
+  experiment=demo                    a preset of conf/experiment
+  experiment=demo scheduler=mine,heft --config-dir ~/mine
+  name=paper1                        the folder in outputs/sweeps; the same name goes on
+  'exclude=[{scheduler:fcfs,model:gpt2}]'  combinations to leave out
+  dry_run=true                       cells, minutes, megabytes; nothing is written
+  rerun=failed|stale|all             simulate those again
+  workers=4 traces=true baseline=heft
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.sweep",
+        description="Simulate every combination of several values and compare them.",
+        epilog=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config-dir", "-cd", metavar="FOLDER", help="your own configs")
+    parser.add_argument("--multirun", "-m", action="store_true", help="has no effect: it always is")
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    parsed = parser.parse_intermixed_args(words)
+    config_dirs = tuple(user_folders(words))
+    invocation = Invocation("experiments.sweep", tuple(parsed.overrides), config_dirs)
+    code = 0
+
+    def run() -> None:
+        nonlocal code
+        code = sweep_command(invocation)
+
+    return report_errors(run, config_dirs) or code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,281 @@
+"""What a run starts from: graph, cluster, believed times, and draws of the actual ones.
+
+Cells of a sweep share most of it, so each process keeps what it has made: tracing and pricing happen
+once for a model on a cluster, the draws once for all schedulers compared on them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from experiments import catalog
+from experiments.configs import Scenario, SimulationConfig
+from experiments.pricing import Pricer, load_profiles, profile_digests
+from experiments.provenance import digest, digest_files
+from scenarios.arrivals import build_workload
+from scenarios.cluster_config import build_cluster
+from scenarios.instances import load_instance
+from simulator.bounds import Bounds, workload_bound
+from simulator.cluster import Cluster
+from simulator.costs import CostTable, GraphCosts, LogNormalNoise, NoiseModel
+from simulator.engine import simulate
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph
+from simulator.schedulers import create
+from simulator.workload import Workload
+
+V = TypeVar("V")
+_KEEP = 32  # worlds a process remembers; a graph and its tables take a few MB
+
+
+class _Memory(OrderedDict[str, Any]):
+    """The values that were used last."""
+
+    def get_or_make(self, key: str, make: Callable[[], V]) -> V:
+        if key in self:
+            self.move_to_end(key)
+        else:
+            self[key] = make()
+            while len(self) > _KEEP:
+                self.popitem(last=False)
+        value: V = self[key]
+        return value
+
+
+_worlds = _Memory()
+
+
+@dataclass(frozen=True)
+class ProfileIdentity:
+    """Which times a result rests on, as ``result.json`` records it."""
+
+    name: str
+    label: str
+    digest: str
+    dtypes: tuple[str, ...] = ()
+
+
+class World:
+    """A graph on a cluster with believed times.
+
+    Attributes:
+        graph, cluster, costs: what the simulator takes.
+        profiles: what the times rest on.
+        pricer: draws actual times around the believed ones; None for bare instances, whose times
+            are given and have no error.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        graph: DataflowGraph,
+        cluster: Cluster,
+        costs: CostTable,
+        profiles: Sequence[ProfileIdentity],
+        pricer: Pricer | None,
+    ) -> None:
+        self.key = key
+        self.graph = graph
+        self.cluster = cluster
+        self.costs = costs
+        self.profiles = tuple(profiles)
+        self.pricer = pricer
+        self._kept = _Memory()
+
+    @cached_property
+    def profile_text(self) -> str:
+        """``2x amd-epyc-1core (measured), 1x tesla-t4 (datasheet)``."""
+        counts = Counter(d.profile for d in self.cluster.devices if d.profile is not None)
+        labels = self.cluster.labels
+        return ", ".join(f"{n}x {p} ({labels.get(p, 'unknown')})" for p, n in counts.items())
+
+    def workload(self, scenario: Scenario) -> Workload:
+        """The jobs of a scenario."""
+        return build_workload(
+            scenario.workload, self.graph, self.cluster.host, scenario.seed.workload
+        )
+
+    def bounds(self, scenario: Scenario) -> Bounds:
+        """Lower bounds on the makespan, from the believed times."""
+        key = digest(["bounds", dataclasses.asdict(scenario.workload), scenario.seed.workload])
+        return self._kept.get_or_make(
+            key, lambda: workload_bound(self.workload(scenario), self.costs, self.cluster)
+        )
+
+    def best_device(self, scenario: Scenario) -> tuple[str, float] | None:
+        """The device on which everything alone is done first, and when; simulated like the rest.
+
+        None where no device can run every operator.
+        """
+        key = digest(
+            [
+                "best_device",
+                dataclasses.asdict(scenario.workload),
+                dataclasses.asdict(scenario.simulation),
+                dataclasses.asdict(scenario.seed),
+            ]
+        )
+        return self._kept.get_or_make(key, lambda: self._best_device(scenario))
+
+    def _best_device(self, scenario: Scenario) -> tuple[str, float] | None:
+        workload = self.workload(scenario)
+        simulation = scenario.simulation
+        seen, results = set(), []
+        for number, device in enumerate(self.cluster.devices):
+            seconds = self.costs[self.graph].seconds[:, number]
+            if not np.isfinite(seconds).all():
+                continue
+            # Equal devices of one memory do the same; one of them is enough.
+            kind = (device.profile, device.space, device.slots, seconds.tobytes())
+            if kind in seen:
+                continue
+            seen.add(kind)
+            trace = simulate(
+                workload,
+                self.cluster,
+                self.costs,
+                create("single_device", device=device.name),
+                actual=self.actual(simulation),
+                movement=simulation.movement,
+                contention=simulation.contention,
+                seed=scenario.seed.noise,
+            )
+            results.append((trace.makespan, number))
+        if not results:
+            return None
+        makespan, number = min(results)
+        return self.cluster.devices[number].name, makespan
+
+    def actual(self, simulation: SimulationConfig) -> NoiseModel | None:
+        """What makes the actual times of a run differ from the believed ones."""
+        if simulation.noise == "none":
+            return None
+        return LogNormalNoise(simulation.sigma if simulation.noise == "lognormal" else None)
+
+    def draws(self, scenario: Scenario) -> Iterator[CostTable | NoiseModel]:
+        """``simulation.draws`` drawn actual times: predictor error first, noise on top of it.
+
+        The noise is the simulation's own, or else the spread that was measured. The draws depend on
+        the seed and on this world alone: all schedulers meet the same ones. There are none where
+        the times are certain.
+        """
+        simulation = scenario.simulation
+        noise = self.actual(simulation)
+        if self.pricer is None:
+            if noise is not None:
+                for _ in range(simulation.draws):
+                    yield noise
+            return
+        if noise is None and self.costs[self.graph].spread is not None:
+            noise = LogNormalNoise()
+        pricer, count, seed = self.pricer, simulation.draws, scenario.seed.noise
+        tables = self._kept.get_or_make(
+            digest(["draws", count, seed]), lambda: list(pricer.draws(self.costs, count, seed))
+        )
+        for table in tables:
+            yield table if noise is None else NoisyTable(table, noise)
+
+
+@dataclass(frozen=True)
+class NoisyTable:
+    """Noise around drawn times instead of around the believed ones."""
+
+    table: CostTable
+    noise: NoiseModel
+
+    def realise(
+        self, graph: DataflowGraph, costs: GraphCosts, rng: np.random.Generator
+    ) -> np.ndarray:
+        """See :class:`simulator.costs.NoiseModel`."""
+        drawn = self.table[graph]
+        around = GraphCosts(drawn.seconds, costs.spread, costs.in_range)
+        return self.noise.realise(graph, around, rng)
+
+
+def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict[str, str]:
+    """Digests of what a scenario names and does not contain: profiles, instance and user's files.
+
+    Raises:
+        InvalidInput: one of them does not exist.
+    """
+    found: dict[str, str] = {}
+    if scenario.instance is not None:
+        found["instance"] = digest_files([catalog.find_instance(scenario.instance, config_dirs)])
+    else:
+        found |= profile_digests(scenario.cluster)
+    for what, path in (
+        ("scheduler", scenario.scheduler.class_path),
+        ("model", None if scenario.instance is not None else scenario.model.target),
+    ):
+        file = catalog.resolve_class_path(path or "", config_dirs).rpartition(":")[0]
+        if file.endswith(".py") and Path(file).is_file():
+            found[what] = digest_files([Path(file)])
+    return found
+
+
+def prepare(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World:
+    """The world of a scenario, made now or kept from an earlier one of this process.
+
+    Raises:
+        InvalidInput: a name is unknown, a quantity ambiguous, a profile missing, or (``strict``) a
+            prediction extrapolates.
+    """
+    parts = source_digests(scenario, config_dirs)
+    if scenario.instance is None:
+        parts["model_config"] = digest(dataclasses.asdict(scenario.model))
+        parts["cluster"] = digest(dataclasses.asdict(scenario.cluster))
+        parts["cost_model"] = digest(dataclasses.asdict(scenario.cost_model))
+    key = digest(parts)
+    world = _worlds.get_or_make(key, lambda: _make(key, scenario, parts, config_dirs))
+    if scenario.strict:
+        _refuse_extrapolation(world)
+    return world
+
+
+def _make(
+    key: str, scenario: Scenario, parts: Mapping[str, str], config_dirs: Sequence[Path]
+) -> World:
+    if scenario.instance is not None:
+        path = catalog.find_instance(scenario.instance, config_dirs)
+        graph, cluster, costs = load_instance(path)
+        identity = ProfileIdentity(f"instance {graph.name}", "given", parts["instance"])
+        return World(key, graph, cluster, costs, [identity], None)
+    from scenarios.model_config import graph_of
+
+    # Whatever can be refused at once is refused before a model is traced.
+    profiles = load_profiles(scenario.cluster, scenario.cost_model)
+    labels = {name: profile.label for name, profile in profiles.items()}
+    overheads = {name: profile.launch_overhead_s for name, profile in profiles.items()}
+    cluster = build_cluster(scenario.cluster, labels, overheads)
+    cluster.check_connected()
+    target = catalog.resolve_class_path(scenario.model.target, config_dirs)
+    graph = graph_of(dataclasses.replace(scenario.model, target=target))
+    pricer = Pricer(cluster, profiles, scenario.cost_model)
+    costs = pricer.price([graph])
+    identities = [
+        ProfileIdentity(name, profile.label, parts[name], tuple(profile.dtypes))
+        for name, profile in profiles.items()
+    ]
+    return World(key, graph, cluster, costs, identities, pricer)
+
+
+def _refuse_extrapolation(world: World) -> None:
+    in_range = world.costs[world.graph].in_range
+    if in_range is None or in_range.all():
+        return
+    row, column = np.argwhere(~in_range)[0].tolist()
+    operator, device = world.graph.operators[row], world.cluster.devices[column]
+    share = float((~in_range).mean())
+    raise InvalidInput(
+        f"strict=true: {share:.1%} of the predictions for '{world.graph.name}' extrapolate, the first "
+        f"is '{operator.name}' (kind {operator.kind}) on '{device.name}' ({device.profile}); measure "
+        "more shapes of this kind, or leave strict out"
+    )
