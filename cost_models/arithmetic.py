@@ -2,7 +2,7 @@
 
 FLOPs follow the conventions of ``torch.utils.flop_counter.FlopCounterMode``: a multiply-add counts
 as two, biases and element-wise work (activations, normalisation, softmax, pooling) as none, causal
-attention in full. Kinds without a formula here have no multiplications of matrices that are known
+attention in full. (Products with a vector count here, which torch omits.) Kinds without a formula here have no multiplications of matrices that are known
 of and count 0; their time follows from the bytes.
 
 Bytes are what the kernel must read and write once: every distinct element of its inputs (an

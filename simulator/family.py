@@ -169,7 +169,8 @@ def _slopes(lower: Any, upper: Any, span: int, name: str, path: tuple[Any, ...])
             slope = (upper - lower) / span
             if slope == int(slope):
                 return int(slope)
-        raise _unlike(lower, upper, name, path)
+        change = f"{_shown(lower)} becomes {_shown(upper)} when it grows by {span}"
+        raise _unlike(change, name, path)
     found = {}
     for key, value in pairs:
         slope = _slopes(value, upper[key], span, name, (*path, _label(lower, key)))
@@ -199,7 +200,7 @@ def _compare(found: Any, expected: Any, name: str, path: tuple[Any, ...]) -> Non
         for key, value in enumerate(found):
             _compare(value, expected[key], name, (*path, _label(found, key)))
     elif type(found) is not type(expected) or found != expected:
-        raise _unlike(found, expected, name, path)
+        raise _unlike(f"{_shown(found)} is expected but {_shown(expected)} found", name, path)
 
 
 def _at_one(row: dict[str, Any]) -> dict[str, Any]:
@@ -221,13 +222,16 @@ def _label(parent: Any, key: Any) -> Any:
     return key
 
 
-def _unlike(first: Any, second: Any, name: str, path: tuple[Any, ...]) -> InvalidInput:
+def _unlike(what: str, name: str, path: tuple[Any, ...]) -> InvalidInput:
     where = " / ".join(str(step) for step in path) or "the document"
-    shown = [text if len(text) < 60 else text[:57] + "..." for text in map(repr, (first, second))]
     return InvalidInput(
-        f"Model '{name}' is not affine in the batch: at {where} it has {shown[0]} where {shown[1]} "
-        "is needed; give it a fixed batch instead"
+        f"Model '{name}' is not affine in the batch: at {where} {what}; give it a fixed batch instead"
     )
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else text[:57] + "..."
 
 
 def _batch(document: Mapping[str, Any]) -> int:
