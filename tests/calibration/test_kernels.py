@@ -1,0 +1,203 @@
+import pytest
+
+from simulator.errors import InvalidInput
+from simulator.graph import Operator
+from simulator.graph import TensorSpec as T
+
+torch = pytest.importorskip("torch")
+
+from torch.nn import functional as F  # noqa: E402
+
+from calibration.kernels import (  # noqa: E402
+    build,
+    make_operator,
+    random_reads,
+    resolve,
+    spec_of,
+)
+
+
+def operator(target, args, reads, kwargs=None):
+    template = {"args": args, "kwargs": kwargs or {}}
+    return Operator("op", "kind", target=target, template=template, reads=tuple(reads))
+
+
+def leaf(r, *views):
+    return {"read": r, "views": list(views)}
+
+
+def test_a_kernel_calls_its_target_with_the_stored_tensors():
+    x, w, b = torch.randn(2, 3, 9, 9), torch.randn(4, 3, 3, 3), torch.randn(4)
+    convolution = make_operator(
+        "aten.conv2d.default", T((2, 3, 9, 9)), T((4, 3, 3, 3)), T((4,)), [2, 2], [1, 1]
+    )
+    (y,) = build(convolution)(x, w, b)
+    torch.testing.assert_close(y, F.conv2d(x, w, b, stride=2, padding=1), rtol=0, atol=0)
+    assert convolution.outputs == (spec_of(y),)
+
+
+def test_views_are_applied_left_to_right_and_bound_kernels_have_them_applied():
+    x = torch.arange(24.0).reshape(2, 12)
+    split = ["aten.split.Tensor", [{"self": True}, 4, 1], {}]
+    transpose = ["aten.transpose.int", [{"self": True}, 0, 1], {}]
+    node = leaf(0, split, ["getitem", 2], transpose)
+    kernel = build(
+        operator("aten.add.Tensor", [node, leaf(0, split, ["getitem", 0], transpose)], [T((2, 12))])
+    )
+    expected = x[:, 8:].t() + x[:, :4].t()
+    assert torch.equal(kernel(x)[0], expected)
+    call = kernel.bind(x)
+    assert torch.equal(call(), expected)
+    x.zero_()
+    assert torch.equal(call(), torch.zeros(4, 2))
+
+
+def test_lists_constants_and_placeholders():
+    x = torch.ones(2, 3)
+    cat = build(operator("aten.cat.default", [[leaf(0), leaf(1), leaf(0)], 1], [T((2, 3))] * 2))
+    assert cat(x, 2 * x)[0].sum() == 6 + 12 + 6
+    full = build(
+        operator(
+            "aten.full.default",
+            [[2, 3], {"float": "-inf"}],
+            [],
+            {
+                "dtype": {"dtype": "float64"},
+                "device": {"device": True},
+                "layout": {"layout": "strided"},
+            },
+        )
+    )
+    (made,) = full()
+    assert made.dtype == torch.float64
+    assert made.device.type == "cpu"
+    assert torch.isneginf(made).all()
+    copy = build(
+        operator(
+            "aten.clone.default",
+            [leaf(0)],
+            [T((1, 2, 3, 4))],
+            {"memory_format": {"memory_format": "channels_last"}},
+        )
+    )
+    assert copy(torch.ones(1, 2, 3, 4))[0].stride() == (24, 1, 8, 2)
+
+
+def test_several_results_keep_their_order():
+    topk = build(make_operator("aten.topk.default", T((2, 9)), 3))
+    values, indices = topk(torch.arange(18.0).reshape(2, 9))
+    assert values.tolist() == [[8, 7, 6], [17, 16, 15]]
+    assert indices.dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("aten.relu_.default", "changes its arguments"),
+        ("aten.add.out", "changes its arguments"),
+        ("aten.nothing.default", "not an ATen operator"),
+        ("aten.add.Nothing", "overloads of add"),
+        ("aten.__class__.x", "not an ATen operator"),
+        ("aten.from_file.default", "not an ATen operator"),
+        ("os.system", "not an ATen operator"),
+        ("aten.add.Tensor; import os", "not an ATen operator"),
+        ("", "not an ATen operator"),
+    ],
+)
+def test_other_targets_are_refused(target, message):
+    with pytest.raises(InvalidInput, match=message):
+        resolve(target)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"dtype": "Tensor"},
+        {"dtype": "load"},
+        {"memory_format": "float32"},
+        {"float": "1.0"},
+        {"nothing": 1},
+        {"read": 0, "views": [["os.system", [{"self": True}], {}]]},
+        {"read": 0, "views": [["aten.transpose.int", [0, 1], {}]]},
+        {"read": 0, "views": [["aten.relu_.default", [{"self": True}], {}]]},
+        {"read": "x"},
+    ],
+)
+def test_malformed_templates_are_refused(node):
+    with pytest.raises(InvalidInput, match="Operator 'op'"):
+        build(operator("aten.relu.default", [node], [T((2,))]))
+
+
+def test_an_operator_without_a_template_is_refused():
+    with pytest.raises(InvalidInput, match="has no template"):
+        build(Operator("t0", "task"))
+
+
+def test_make_operator_gives_torchs_reason(capfd):
+    with pytest.raises(InvalidInput, match=r"aten.linear.default refuses these arguments: .*15"):
+        make_operator("aten.linear.default", T((2, 16)), T((4, 15)))
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        ("aten.embedding.default", T((7, 4)), T((50, 60), "int64")),
+        ("aten.embedding.default", T((7, 4)), T((50, 60), "int32")),
+        ("aten.gather.default", T((9, 7)), 1, T((9, 100), "int64")),
+        ("aten.index.Tensor", T((5, 7)), [T((30, 1), "int64"), T((30,), "int64")]),
+        ("aten.index.Tensor", T((9, 7)), [None, T((30,), "int64")]),
+        ("aten.index_select.default", T((9, 7)), 1, T((30,), "int64")),
+    ],
+)
+def test_random_indices_are_in_range_and_reach_every_row(made):
+    kernel = make_operator(*made)
+    reads = random_reads(kernel)
+    build(kernel)(*reads)
+    indices = [tensor for tensor in reads if not tensor.dtype.is_floating_point]
+    limits = (5, 7) if len(indices) == 2 else (7,)
+    for index, limit in zip(indices, limits, strict=True):
+        assert index.min() == 0
+        assert index.max() == limit - 1
+
+
+def test_random_tensors_have_their_specs_and_repeat():
+    specs = (
+        T((4, 5)),
+        T((4, 5), "float16", strides=(1, 4)),
+        T((3, 4, 5), strides=(0, 10, 2)),
+        T((4,), "bool"),
+        T((4, 5), "int64"),
+        T((0, 5), "float64"),
+        T((), "bfloat16"),
+        T((2, 2), "complex64"),
+    )
+    subject = Operator("op", "kind", reads=specs)
+    first, again, other = (random_reads(subject, seed=seed) for seed in (1, 1, 2))
+    assert tuple(map(spec_of, first)) == specs
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0], other[0])
+    assert (first[4] >= 1).all()
+
+
+def test_values_are_positive_where_they_must_be():
+    channels = T((64,))
+    norm = make_operator(
+        "aten.batch_norm.default",
+        *(T((2, 64, 4, 4)), channels, channels, channels, channels, False, 0.1, 1e-5, True),
+    )
+    (y,) = build(norm)(*random_reads(norm))
+    assert torch.isfinite(y).all()
+    root = make_operator("aten.rsqrt.default", T((1000,)))
+    assert torch.isfinite(build(root)(*random_reads(root))[0]).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_kernels_run_on_a_gpu():
+    full = operator("aten.full.default", [[2, 3], 1.0], [], {"device": {"device": True}})
+    assert build(full, "cuda:0")()[0].device.type == "cuda"
+    linear = make_operator("aten.linear.default", T((8, 16)), T((4, 16)), T((4,)))
+    reads = random_reads(linear, "cuda:0")
+    (y,) = build(linear, "cuda:0")(*reads)
+    torch.testing.assert_close(y.cpu(), F.linear(*(r.cpu() for r in reads)), rtol=1e-3, atol=1e-3)

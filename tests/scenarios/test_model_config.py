@@ -1,0 +1,258 @@
+"""Models by configuration: a small network in a file outside the repository."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from scenarios.graph_cache import GraphCache
+from scenarios.model_config import InputConfig, ModelConfig, family_of, graph_of, load_model
+from simulator.errors import InvalidInput
+
+torch = pytest.importorskip("torch")
+
+from calibration.sequential import named_inputs, run_graph, weights_of  # noqa: E402
+
+SOURCE = """
+import torch
+from torch import nn
+from blocks import Block  # a neighbour of this file
+
+class Net(nn.Module):
+    def __init__(self, width=8, quadratic=False):
+        super().__init__()
+        self.block = Block(width)
+        self.quadratic = quadratic
+
+    def forward(self, x, scale=None):
+        if self.quadratic:
+            return (x.flatten(1) @ x.flatten(1).t()).flatten().relu()
+        y = self.block(x).flatten(1).softmax(-1)
+        return y if scale is None else y * scale
+
+class Fixed(nn.Module):
+    def forward(self, x):
+        assert x.shape[0] == 4, "made for batches of four"
+        return x.relu()
+
+def function():
+    return 3
+
+answer = 42
+"""
+BLOCK = """
+from torch import nn
+
+class Block(nn.Sequential):
+    def __init__(self, width):
+        super().__init__(nn.Conv2d(3, width, 3), nn.BatchNorm2d(width), nn.ReLU(inplace=True))
+"""
+
+
+@pytest.fixture
+def source(tmp_path):
+    folder = tmp_path / "my models"
+    folder.mkdir()
+    (folder / "blocks.py").write_text(BLOCK)
+    path = folder / "net.py"
+    path.write_text(SOURCE)
+    yield path
+    sys.modules.pop("blocks", None)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return GraphCache(tmp_path / "cache")
+
+
+def config(source, name="Net", **changes):
+    values = {
+        "name": "mine",
+        "target": f"{source}:{name}",
+        "arguments": {"width": 4},
+        "parameters": {"size": 9},
+        "inputs": [{"shape": ["batch", 3, "size", "size"]}],
+        "batch": 2,
+    }
+    return ModelConfig(**(values | changes))
+
+
+def plain(source, name, **changes):
+    return config(source, name, arguments={}, **changes)
+
+
+def test_a_users_file_is_traced_at_every_batch_and_runs(source, cache):
+    mine = config(source)
+    for batch in (1, 2, 7):
+        graph = graph_of(mine, batch, cache)
+        assert [o.kind for o in graph.operators] == ["conv2d", "batch_norm", "relu", "softmax"]
+        module, inputs = load_model(mine, batch, seed=3)
+        assert inputs.args[0].shape == (batch, 3, 9, 9)
+        with torch.no_grad():
+            expected = module(*inputs.args)
+        (actual,) = run_graph(graph, weights_of(module, graph), named_inputs(graph, inputs.args))
+        torch.testing.assert_close(actual, expected)
+    assert graph_of(mine, cache=cache).batch == 2
+    assert graph_of(mine, 7, cache) is graph
+    assert len(list(cache.folder.iterdir())) == 1
+
+
+def test_inputs_by_name_integers_and_their_bounds(source):
+    mine = config(
+        source,
+        parameters={"size": 9, "classes": 5},
+        inputs=[
+            InputConfig(["batch", 3, "size", "size"]),
+            {"shape": [1], "dtype": "int64", "high": "classes", "name": "scale"},
+            {"shape": [1000], "dtype": "int32", "high": 3, "name": "third"},
+            {"shape": ["width", "batch"], "dtype": "bool", "name": "fourth"},
+        ],
+    )
+    _, inputs = load_model(mine, 2)
+    assert inputs.kwargs["scale"].dtype == torch.int64
+    assert set(inputs.kwargs["third"].tolist()) == {0, 1, 2}
+    assert inputs.kwargs["fourth"].shape == (4, 2)
+    _, again = load_model(mine, 2)
+    assert torch.equal(inputs.args[0], again.args[0])
+    named = config(source, parameters=mine.parameters, inputs=mine.inputs[:2])
+    graph = graph_of(named, 2, GraphCache(source.parent / "cache"))
+    assert [graph.tensors[i].name for i in graph.inputs] == ["x", "scale"]
+
+
+def test_loading_leaves_torchs_generator_as_it_was(source):
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    load_model(config(source), seed=1)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_cached_graph_needs_no_torch_and_is_the_same(source, cache, tmp_path):
+    mine = config(source)
+    digest = graph_of(mine, 6, cache).digest
+    code = f"""
+import sys
+from scenarios import ModelConfig, graph_of
+from scenarios.graph_cache import GraphCache
+mine = ModelConfig({mine.name!r}, {mine.target!r}, arguments={mine.arguments!r},
+    parameters={mine.parameters!r}, inputs=[{{"shape": ["batch", 3, "size", "size"]}}])
+assert graph_of(mine, 6, GraphCache({str(cache.folder)!r})).digest == {digest!r}
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_change_to_the_model_or_its_neighbour_is_traced_anew(source, cache):
+    mine = config(source)
+    assert graph_of(mine, 2, cache).operators[2].kind == "relu"
+    text = SOURCE.replace("softmax", "log_softmax")
+    source.write_text(text)
+    assert graph_of(mine, 2, cache).operators[3].kind == "log_softmax"
+    (source.parent / "blocks.py").write_text(BLOCK.replace("nn.ReLU", "nn.SiLU"))
+    sys.modules.pop("blocks")
+    source.write_text(text + "\n")  # modules are kept by content within a process
+    assert graph_of(mine, 2, cache).operators[2].kind == "silu"
+    wider = config(source, arguments={"width": 5})
+    assert graph_of(wider, 2, cache).operators[0].outputs[0].shape[1] == 5
+
+
+def test_a_damaged_entry_is_traced_anew(source, cache, monkeypatch):
+    from scenarios import model_config
+
+    mine = config(source)
+    digest = graph_of(mine, 2, cache).digest
+    (entry,) = cache.folder.iterdir()
+    whole = entry.read_bytes()
+    for damage in (whole[:100], b""):
+        entry.write_bytes(damage)
+        monkeypatch.setattr(model_config, "_families", {})
+        assert graph_of(mine, 2, cache).digest == digest
+        assert entry.read_bytes() == whole
+
+
+def test_a_model_that_is_not_affine_is_traced_at_each_batch(source, cache):
+    mine = config(source, arguments={"quadratic": True})
+    with pytest.raises(InvalidInput, match="not affine in the batch"):
+        family_of(mine, cache)
+    for batch in (2, 4):
+        graph = graph_of(mine, batch, cache)
+        assert graph.operators[-1].outputs[0].shape == (batch * batch,)
+        assert graph.batch == batch
+    # The family is not tried a second time.
+    with pytest.raises(InvalidInput, match="not affine in the batch"):
+        family_of(mine, cache)
+    assert len(list(cache.folder.iterdir())) == 3
+
+
+def test_a_model_for_one_batch_alone(source, cache):
+    fixed = plain(source, "Fixed")
+    assert graph_of(fixed, 4, cache).operators[0].kind == "relu"
+    with pytest.raises(InvalidInput, match="made for batches of four"):
+        graph_of(fixed, 3, cache)
+
+
+def test_inputs_without_a_batch(source, cache):
+    fixed = plain(source, "Fixed", inputs=[{"shape": [4, 2]}])
+    assert graph_of(fixed, 99, cache).batch is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target": "no_such_package.models.Net"}, "no module named 'no_such_package'"),
+        ({"target": "torch.nn.NoSuchThing"}, "nothing called 'NoSuchThing'"),
+        ({"target": "Net"}, "neither package.module.Name nor path/to/file.py:Name"),
+        ({"target": "/no/such/file.py:Net"}, "there is no file /no/such/file.py"),
+        (
+            {"target": "{source}:Nothing"},
+            r"nothing called 'Nothing' .*there is: Net, Fixed, function",
+        ),
+        ({"target": "{source}:answer"}, "nothing called 'answer' to call"),
+        ({"target": "{source}:function", "arguments": {}}, "gives a int, not a torch.nn.Module"),
+        ({"arguments": {"widht": 4}}, "TypeError.*widht"),
+        (
+            {"inputs": [{"shape": ["batch", "sise"]}]},
+            "the length 'sise' is neither .*width, size, batch",
+        ),
+        ({"inputs": [{"shape": [2], "dtype": "float31"}]}, "unknown element type 'float31'"),
+        ({"inputs": [{"shape": [2], "dtype": "int64", "high": "x"}]}, "the bound 'x'"),
+    ],
+)
+def test_mistakes_are_named(source, changes, message):
+    if "target" in changes:
+        changes = changes | {"target": changes["target"].format(source=source)}
+    with pytest.raises(InvalidInput, match=message):
+        load_model(config(source, **changes))
+
+
+def test_unknown_keys_of_an_input_are_refused():
+    with pytest.raises(InvalidInput, match="got shape, typ"):
+        ModelConfig("m", "a.b", inputs=[{"shape": [1], "typ": "float32"}])
+
+
+def test_errors_while_a_file_is_loaded_are_named(source):
+    source.write_text("import torch\n1 / 0\n")
+    with pytest.raises(InvalidInput, match="ZeroDivisionError: division by zero"):
+        load_model(config(source))
+
+
+def test_shipped_configurations_are_complete(pytestconfig):
+    folder = pytestconfig.rootpath / "conf" / "model"
+    names = set()
+    for path in sorted(folder.glob("*.yaml")):
+        values = yaml.safe_load(path.read_text())
+        if "target" not in values:
+            continue
+        names.add(path.stem)
+        if values["target"] == "???":
+            assert {key for key, value in values.items() if value == "???"} == {
+                "name",
+                "target",
+                "inputs",
+            }
+            continue
+        described = ModelConfig(**values)
+        assert described.name == path.stem
+        assert described.description
+        assert described.has_batch
+    assert {"resnet50", "googlenet", "inception_v3", "bert_base", "gpt2", "lstm_cells"} <= names
