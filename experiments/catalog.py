@@ -93,16 +93,22 @@ def unknown(group: str, name: str, config_dirs: Sequence[Path] = ()) -> InvalidI
     )
 
 
+def instances(config_dirs: Sequence[Path] = ()) -> dict[str, Path]:
+    """Files of bare instances by name: JSON in ``conf/instances``, the project's and the user's."""
+    found: dict[str, Path] = {}
+    for root in (CONF, *config_dirs):
+        for path in sorted((root / "instances").glob("*.json")):
+            found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
 def find_instance(name: str, config_dirs: Sequence[Path] = ()) -> Path:
     """The file of a bare instance, by name in ``conf/instances`` or by path.
 
     Raises:
         InvalidInput: there is none; names the nearest.
     """
-    known: dict[str, Path] = {}
-    for root in (CONF, *config_dirs):
-        for path in sorted((root / "instances").glob("*.json")):
-            known.setdefault(path.stem, path)
+    known = instances(config_dirs)
     if name in known:
         return known[name]
     for folder in (Path(), *config_dirs):

@@ -1,0 +1,205 @@
+"""What a model is and where its time goes: ``python -m experiments.describe model=... cluster=...``.
+
+Structure (operators, depth, width, FLOPs, bytes, weights), the time of every kind of operator on every
+kind of device, and how much any schedule could gain at most.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from cost_models.arithmetic import operator_bytes, operator_flops
+from experiments.command import Invocation, hydra_command
+from experiments.configs import DescribeConfig
+from experiments.simulate import make_console
+from experiments.world import World, prepare
+from simulator.bounds import critical_path
+from simulator.graph import DataflowGraph
+from simulator.units import format_bytes, format_seconds
+
+_KINDS = 12  # rows of the table; what is left is summed up
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What a graph looks like, times aside.
+
+    Attributes:
+        depth: operators on the longest path.
+        width: the most operators at one distance from the sources.
+    """
+
+    operators: int
+    edges: int
+    depth: int
+    width: int
+    flops: float
+    bytes: float
+    weight_bytes: float
+
+    @classmethod
+    def of(cls, graph: DataflowGraph) -> Structure:
+        """The structure of a graph."""
+        level = [0] * len(graph)
+        for operator, parents in enumerate(graph.predecessors):
+            level[operator] = 1 + max((level[p] for p in parents), default=-1)
+        traced = all(operator.outputs for operator in graph.operators)
+        return cls(
+            len(graph),
+            sum(map(len, graph.successors)),
+            max(level) + 1,
+            int(np.bincount(level).max()),
+            sum(map(operator_flops, graph.operators)) if traced else 0.0,
+            sum(map(operator_bytes, graph.operators)) if traced else 0.0,
+            graph.weight_bytes,
+        )
+
+
+def parallelism(graph: DataflowGraph, seconds: np.ndarray) -> float:
+    """Work over longest path on one device: how many equal devices could be kept busy on average.
+
+    Args:
+        graph: the graph.
+        seconds: float64[operators] on that device.
+    """
+    path = critical_path(graph, seconds.tolist())
+    return float(seconds.sum()) / path if path else 1.0
+
+
+def describe_command(config: DescribeConfig, invocation: Invocation) -> None:
+    """Print the description."""
+    config = config.settled()
+    world = prepare(config, invocation.config_dirs)
+    console = make_console()
+    print_structure(config, world, console)
+    console.print()
+    print_times(world, console)
+    console.print()
+    print_gain(config, world, console)
+
+
+def print_structure(config: DescribeConfig, world: World, console: Console) -> None:
+    """Operators, depth, width, FLOPs, bytes, weights."""
+    graph = world.graph
+    structure = Structure.of(graph)
+    bare = config.instance is not None
+    batch = f", batch {graph.batch}" if graph.batch else ""
+    about = "" if bare else f": {config.model.description}"
+    console.print(f"[bold]{graph.name}{batch}[/bold]{about}")
+    console.print(
+        f"{structure.operators} operators, {structure.edges} edges; longest path "
+        f"{structure.depth} operators, widest level {structure.width}"
+    )
+    if bare:
+        return
+    ends = [
+        format_bytes(sum(graph.tensors[i].bytes for i in tensors))
+        for tensors in (graph.inputs, graph.outputs)
+    ]
+    console.print(
+        f"{structure.flops / 1e9:.4g} GFLOP, {format_bytes(structure.bytes)} read and written by "
+        f"operators; weights {format_bytes(structure.weight_bytes)}"
+    )
+    console.print(f"a job brings {ends[0]} and takes {ends[1]} away")
+
+
+def print_times(world: World, console: Console) -> None:
+    """Seconds by kind on each kind of device, the largest first."""
+    graph, cluster = world.graph, world.cluster
+    costs = world.costs[graph]
+    # Devices of one profile have one column.
+    columns: dict[str, list[int]] = {}
+    for number, device in enumerate(cluster.devices):
+        columns.setdefault(device.profile or device.name, []).append(number)
+    kinds: dict[str, list[int]] = {}
+    for number, operator in enumerate(graph.operators):
+        kinds.setdefault(operator.kind, []).append(number)
+    totals = {name: float(costs.seconds[:, ds[0]].sum()) for name, ds in columns.items()}
+    # By share, so that a slow device does not decide the order alone.
+    share = {
+        kind: sum(
+            costs.seconds[rows, ds[0]].sum() / totals[name]
+            for name, ds in columns.items()
+            if 0 < totals[name] < np.inf
+        )
+        for kind, rows in kinds.items()
+    }
+    order = sorted(kinds, key=lambda kind: -share[kind])
+    shown = [(kind, kinds[kind]) for kind in order[:_KINDS]]
+    rest = [row for kind in order[_KINDS:] for row in kinds[kind]]
+    if rest:
+        shown.append((f"{len(order) - _KINDS} other kinds", rest))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("time on")
+    table.add_column("operators", justify="right")
+    for name, devices in columns.items():
+        label = cluster.labels.get(name)
+        heading = f"{len(devices)}x {name}" + (f"\n({label})" if label else "")
+        table.add_column(heading, justify="right")
+        table.add_column("", justify="right")
+    # An instance's times have no unit but its own.
+    show = format_seconds if world.profiles[0].label != "given" else lambda s: f"{s:.6g}"
+    for kind, rows in (*shown, ("all", list(range(len(graph))))):
+        cells = []
+        for name, devices in columns.items():
+            seconds = float(costs.seconds[rows, devices[0]].sum())
+            cells += [show(seconds), f"{seconds / totals[name]:.0%}" if totals[name] else ""]
+        table.add_row(kind, str(len(rows)), *cells, style="bold" if kind == "all" else None)
+    console.print(table)
+    if costs.in_range is not None and not costs.in_range.all():
+        parts = [
+            f"{float(costs.seconds[~costs.in_range[:, ds[0]], ds[0]].sum()) / totals[name]:.0%} "
+            f"on {name}"
+            for name, ds in columns.items()
+            if not costs.in_range[:, ds[0]].all()
+        ]
+        console.print(f"extrapolated share of these times: {', '.join(parts)}")
+
+
+def print_gain(config: DescribeConfig, world: World, console: Console) -> None:
+    """What a schedule could gain over the best device alone, at most."""
+    graph, cluster = world.graph, world.cluster
+    single = world.best_device(config)
+    bounds = world.bounds(config)
+    show = format_seconds if config.instance is None else lambda seconds: f"{seconds:.6g}"
+    seen: dict[str, float] = {}
+    for number, device in enumerate(cluster.devices):
+        seconds = world.costs[graph].seconds[:, number]
+        if np.isfinite(seconds).all():
+            seen.setdefault(device.profile or device.name, parallelism(graph, seconds))
+    figures = ", ".join(f"{value:.2f} on {name}" for name, value in seen.items())
+    console.print(f"parallelism (work over longest path): {figures}")
+    console.print(
+        f"no schedule beats {show(bounds.bound_s)} (longest path on the fastest devices "
+        f"{show(bounds.critical_path_s)}, shared load {show(bounds.load_s)})"
+    )
+    if single is None:
+        console.print("no single device can run all operators")
+        return
+    best, alone = single
+    gain = alone / bounds.bound_s
+    console.print(
+        f"best device alone: {best}, {show(alone)}; any schedule gains at most "
+        f"[bold]{gain:.2f}x[/bold]"
+    )
+    widest = max(seen.values(), default=1.0)
+    if widest < 1.05 and len(cluster.devices) > 1:
+        console.print(
+            "[bold]a chain:[/bold] operators run one after the other, so scheduling cannot help"
+            + ("" if gain < 1.05 else " but by choosing a device for each")
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    return hydra_command(describe_command, DescribeConfig, "experiments.describe", arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
