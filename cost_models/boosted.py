@@ -25,13 +25,13 @@ from simulator.errors import InvalidInput
 OWN_MODEL = 60
 """Kinds with at least this many rows get a model of their own."""
 PARAMETERS: Mapping[str, Any] = {
-    "max_depth": 6,
-    "learning_rate": 0.05,
+    "max_depth": 5,
+    "learning_rate": 0.1,
     "min_child_weight": 2,
     "subsample": 0.8,
     "colsample_bytree": 0.6,
     "reg_lambda": 1.0,
-    "rounds": 600,
+    "rounds": 300,
 }
 SHARED = "*"
 

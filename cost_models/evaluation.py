@@ -8,13 +8,15 @@ floor that no model can be told apart below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 
+from cost_models.boosted import Boosted
 from cost_models.folds import FOLDS, folds_of
+from cost_models.roofline import Roofline
 from cost_models.table import identities
 
 
@@ -30,8 +32,48 @@ Fit = Callable[[pd.DataFrame, Collection[str]], Predicts]
 """Fits to rows; the second argument names the kinds that will be asked for."""
 
 
+Errors = Mapping[str, Mapping[str, pd.DataFrame]]
+"""For each model and each way of holding out (``architecture``, ``fold``) the rows with their errors."""
+
+
+def cross_validate(
+    table: pd.DataFrame,
+    roofline: Roofline,
+    cache: str | None,
+    options: Mapping[str, Any] | None = None,
+    show: Callable[[str], None] = lambda line: None,
+) -> Errors:
+    """Held-out errors of the boosted model and of the roofline, architectures and folds held out.
+
+    Args:
+        table: a valid measurement table.
+        roofline: measured peaks.
+        cache: rows of other cache states are trained on and not counted; None counts all.
+        options: of :class:`cost_models.boosted.Boosted`.
+        show: called with a line of progress.
+    """
+
+    def boosted(rows: pd.DataFrame, kinds: Collection[str]) -> Predicts:
+        return Boosted.fitted(rows, roofline, only=kinds, **(options or {}))
+
+    def bare(rows: pd.DataFrame, kinds: Collection[str]) -> Predicts:
+        return roofline
+
+    counted = np.ones(len(table), dtype=bool)
+    if cache is not None and "cache" in table:
+        counted = (table["cache"] == cache).to_numpy()
+    found: dict[str, dict[str, pd.DataFrame]] = {}
+    for model, fit, tell in (("boosted", boosted, show), ("roofline", bare, lambda line: None)):
+        found[model] = {}
+        for way, hold in (("architecture", by_architecture), ("fold", by_fold)):
+            errors = relative_errors(table, hold(table, fit, tell))
+            kept = counted[errors["row"].to_numpy(dtype=np.int64)]
+            found[model][way] = errors[kept].reset_index(drop=True)
+    return found
+
+
 def by_fold(
-    measurements: pd.DataFrame, fit: Fit, show: Callable[[str], None] = print
+    measurements: pd.DataFrame, fit: Fit, show: Callable[[str], None] = lambda line: None
 ) -> pd.DataFrame:
     """Every row predicted by a model that has not seen its fold.
 
@@ -50,7 +92,7 @@ def by_fold(
 
 
 def by_architecture(
-    measurements: pd.DataFrame, fit: Fit, show: Callable[[str], None] = print
+    measurements: pd.DataFrame, fit: Fit, show: Callable[[str], None] = lambda line: None
 ) -> pd.DataFrame:
     """Every row of every architecture predicted by a model that has not seen that architecture.
 

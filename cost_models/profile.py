@@ -17,7 +17,7 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,7 @@ import pandas as pd
 from cost_models import evaluation
 from cost_models.boosted import Boosted
 from cost_models.roofline import Roofline
-from cost_models.table import FEATURES, load, rows_of, write
+from cost_models.table import FEATURES, identities, load, rows_of, write
 from cost_models.uncertainty import Residuals, residuals_by_kind
 from simulator.errors import InvalidInput
 from simulator.graph import Operator
@@ -84,7 +84,7 @@ class Profile:
     boosted: Boosted | None = None
     cache: str | None = None
     statistic: str | None = None
-    held_out: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]] = field(
+    held_out: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float | None]]]] = field(
         default_factory=dict
     )
     residuals: Mapping[str, Mapping[str, Residuals]] = field(default_factory=dict)
@@ -188,8 +188,8 @@ class Profile:
         roofline: Roofline | None = None,
         label: str = "measured",
         cache: str = DEFAULT_CACHE,
-        evaluate: bool = True,
-        show: Any = None,
+        errors: evaluation.Errors | None = None,
+        show: Callable[[str], None] | None = None,
         options: Mapping[str, Any] | None = None,
         **described: Any,
     ) -> Profile:
@@ -201,7 +201,8 @@ class Profile:
             roofline: measured peaks; estimated from the rows unless given.
             label: ``measured`` or ``public``.
             cache: the state to be priced, where the table has the column.
-            evaluate: hold out architectures and folds; takes longer than fitting.
+            errors: held-out errors of the same table (:func:`evaluation.cross_validate`); without
+                them the profile states no error and its times have no interval.
             show: called with a line of progress.
             options: of :class:`Boosted`.
             described: ``transfers``, ``versions``, ``provenance``, ``launch_overhead_s``.
@@ -210,9 +211,7 @@ class Profile:
             InvalidInput: no valid table, or no rows in that cache state.
         """
         table = load(measurements)
-        show = show or (lambda line: None)
         roofline = roofline or Roofline.fitted(table)
-        settings = dict(options or {})
         priced = np.ones(len(table), dtype=bool)
         if "cache" in table:
             priced = (table["cache"] == cache).to_numpy()
@@ -222,30 +221,17 @@ class Profile:
                     f"No measurements in cache state '{cache}'; the table has: {states}"
                 )
 
-        def fit(rows: pd.DataFrame, kinds: Collection[str]) -> Boosted:
-            return Boosted.fitted(rows, roofline, only=kinds, **settings)
-
-        def peak(rows: pd.DataFrame, kinds: Collection[str]) -> Roofline:
-            return roofline
-
-        show(f"fitting {len(table)} rows")
-        boosted = Boosted.fitted(table, roofline, **settings)
-        held_out: dict[str, dict[str, Any]] = {}
-        residuals: dict[str, dict[str, Residuals]] = {}
-        if evaluate:
-            for model, maker in (("boosted", fit), ("roofline", peak)):
-                errors = {}
-                for way, hold in (
-                    ("architecture", evaluation.by_architecture),
-                    ("fold", evaluation.by_fold),
-                ):
-                    found = hold(table, maker, show if model == "boosted" else lambda line: None)
-                    found = evaluation.relative_errors(table, found)
-                    errors[way] = found[priced[found["row"].to_numpy(dtype=np.int64)]]
-                held_out[model] = {
-                    way: _rounded(evaluation.summary(table, part)) for way, part in errors.items()
-                }
-                residuals[model] = residuals_by_kind(errors["architecture"], errors["fold"])
+        if show:
+            show(f"fitting {len(table)} rows")
+        boosted = Boosted.fitted(table, roofline, **(options or {}))
+        held_out = {
+            model: {way: _rounded(evaluation.summary(table, rows)) for way, rows in ways.items()}
+            for model, ways in (errors or {}).items()
+        }
+        residuals = {
+            model: residuals_by_kind(ways["architecture"], ways["fold"])
+            for model, ways in (errors or {}).items()
+        }
         spread: dict[str, float] = {}
         if "spread" in table:
             medians = table[priced].groupby("kind")["spread"].median()
@@ -291,8 +277,6 @@ class Profile:
                 f"Profile '{self.name}' has no operators of '{architecture}'; it has those of "
                 f"{', '.join(known)}"
             )
-        from cost_models.table import identities
-
         same = identities(table)
         rows = table[~np.isin(same, same[held])].reset_index(drop=True)
         boosted = Boosted.fitted(rows, self.roofline, **options)
