@@ -15,3 +15,7 @@ class InvalidInput(HetsimError, ValueError):
 
 class SchedulingError(HetsimError, RuntimeError):
     """A scheduler did something its protocol forbids, or left work that can never run."""
+
+
+class ExecutionError(HetsimError, RuntimeError):
+    """A run on hardware that could not be completed: a kernel failed, or the run took too long."""

@@ -1,0 +1,75 @@
+"""Copying tensors between memories, one after the other, on a thread of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+import torch
+
+Arrived = Callable[[torch.Tensor | None, float, Exception | None], None]
+"""Called with the copy, when copying began (``time.perf_counter``), and None; or None and the error."""
+
+
+class Copier:
+    """Copies tensors in the order of request; to and from a GPU through page-locked memory and on a
+    stream of its own, so that kernels go on meanwhile.
+
+    Args:
+        source: the torch device that they are on.
+        destination: the one that the copies are for.
+    """
+
+    def __init__(self, source: str, destination: str) -> None:
+        self._source = torch.device(source)
+        self._destination = torch.device(destination)
+        self._requests: queue.SimpleQueue[tuple[torch.Tensor, Arrived] | None] = queue.SimpleQueue()
+        name = f"{source} to {destination}"
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def copy(self, tensor: torch.Tensor, arrived: Arrived) -> None:
+        """Ask for a copy; ``arrived`` is called on the copier's thread."""
+        self._requests.put((tensor, arrived))
+
+    def close(self) -> None:
+        """Let the thread end after what it was asked for."""
+        self._requests.put(None)
+
+    def _run(self) -> None:
+        with torch.inference_mode(), self._stream():
+            while (request := self._requests.get()) is not None:
+                self._serve(*request)
+                del request
+
+    def _serve(self, tensor: torch.Tensor, arrived: Arrived) -> None:
+        start = time.perf_counter()
+        try:
+            copy = self._copied(tensor)
+        except Exception as error:  # out of memory above all
+            arrived(None, start, error)
+        else:
+            arrived(copy, start, None)
+
+    def _stream(self) -> contextlib.AbstractContextManager[object]:
+        gpus = [place for place in (self._destination, self._source) if place.type == "cuda"]
+        if not gpus:
+            return contextlib.nullcontext()
+        torch.cuda.set_device(gpus[0])
+        return torch.cuda.stream(torch.cuda.Stream(gpus[0]))
+
+    def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
+        kinds = self._source.type, self._destination.type
+        if kinds == ("cpu", "cpu"):
+            return tensor.clone(memory_format=torch.preserve_format)
+        if kinds == ("cpu", "cuda"):
+            copy = tensor.pin_memory().to(self._destination, non_blocking=True)
+        elif kinds == ("cuda", "cpu"):
+            copy = torch.empty_like(tensor, device="cpu", pin_memory=True)
+            copy.copy_(tensor, non_blocking=True)
+        else:
+            copy = tensor.to(self._destination, non_blocking=True)
+        torch.cuda.current_stream().synchronize()
+        return copy

@@ -1,0 +1,185 @@
+"""Threads that execute operators, and how they wait.
+
+A worker is one slot of a device: a thread bound to a core, or one that feeds a CUDA stream. Torch
+releases the interpreter lock inside kernels, so workers compute at the same time; everything between
+two kernels runs under that lock and is kept short.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from calibration.environment import check_device, pin
+from simulator.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """What a device of a cluster is on this machine.
+
+    Attributes:
+        device: ``cpu`` or ``cuda:<index>``.
+        cores: for each slot the core that its thread is bound to; empty leaves the threads free.
+        repeat_kernel: kernel executions for one operator; 3 makes an honest device of a third the
+            speed. Measure its profile with the same number.
+        threads: intra-op threads.
+    """
+
+    device: str = "cpu"
+    cores: tuple[int, ...] = ()
+    repeat_kernel: int = 1
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if self.repeat_kernel < 1 or self.threads < 1:
+            raise InvalidInput("A worker needs repeat_kernel >= 1 and threads >= 1")
+
+
+class Bell(Protocol):
+    """Lets one thread wait until another rings; each ring ends one wait."""
+
+    def wait(self) -> None:
+        """Return after the next ring, or at once if it has come already."""
+        ...
+
+    def ring(self) -> None:
+        """End the other thread's wait."""
+        ...
+
+
+class SleepingBell:
+    """The waiting thread sleeps; waking it takes the system some 10-50 us."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def wait(self) -> None:
+        """See :class:`Bell`."""
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        """See :class:`Bell`."""
+        self._lock.release()
+
+
+class SpinningBell:
+    """The waiting thread keeps its core busy, outside the interpreter, and notices at once.
+
+    For threads with a core of their own. A C library spin lock does what no Python loop can: it
+    waits without the interpreter lock. That another thread unlocks it is how glibc and musl work
+    (a store), not something POSIX promises.
+    """
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None)
+        self._word = ctypes.c_int(0)
+        self._address = ctypes.byref(self._word)
+        self._lock = library.pthread_spin_lock
+        self._unlock = library.pthread_spin_unlock
+        library.pthread_spin_init(self._address, 0)
+        self._lock(self._address)
+
+    def wait(self) -> None:
+        """See :class:`Bell`."""
+        self._lock(self._address)
+
+    def ring(self) -> None:
+        """See :class:`Bell`."""
+        self._unlock(self._address)
+
+    @staticmethod
+    def available() -> bool:
+        """Whether the C library has spin locks."""
+        return hasattr(ctypes.CDLL(None), "pthread_spin_lock")
+
+
+def may_spin(specs: Sequence[WorkerSpec]) -> bool:
+    """Whether every worker has a core of its own, so that waiting may keep it busy."""
+    cores = [core for spec in specs for core in spec.cores]
+    alone = len(set(cores)) == len(cores) and all(spec.cores for spec in specs)
+    return alone and SpinningBell.available()
+
+
+class Session(Protocol):
+    """What workers take part in; see :mod:`calibration.runner`."""
+
+    def serve(self, worker: Worker) -> None:
+        """Execute tasks on the calling thread until the session ends; never raises."""
+        ...
+
+
+class Worker:
+    """One slot of a device and its thread.
+
+    Attributes:
+        device: index in the cluster.
+        slot: index in the device.
+        task: what it was given to execute next; -1 for nothing.
+        synchronise: called after a kernel to wait for its end; None where it has ended on return.
+    """
+
+    def __init__(self, device: int, slot: int, name: str, spec: WorkerSpec, bell: Bell) -> None:
+        self.device = device
+        self.slot = slot
+        self.name = name
+        self.spec = spec
+        self.bell = bell
+        self.task = -1
+        self.synchronise: Callable[[], Any] | None = None
+        self._inbox: queue.SimpleQueue[Session | None] = queue.SimpleQueue()
+        self._prepared: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread and wait until it is bound and ready.
+
+        Raises:
+            InvalidInput: its core or device is not there.
+        """
+        self._thread.start()
+        error = self._prepared.get()
+        if error is not None:
+            raise error
+
+    def join(self, session: Session) -> None:
+        """Have the thread serve a session."""
+        self._inbox.put(session)
+
+    def close(self) -> None:
+        """Let the thread end; it may be inside a kernel for a while yet."""
+        self._inbox.put(None)
+
+    def _run(self) -> None:
+        import torch
+
+        with contextlib.ExitStack() as stack:
+            try:
+                if self.spec.cores:
+                    pin(self.spec.cores[self.slot])
+                torch.set_num_threads(self.spec.threads)
+                stack.enter_context(torch.inference_mode())
+                if self.spec.device != "cpu":
+                    check_device(self.spec.device)
+                    torch.cuda.set_device(self.spec.device)
+                    stream = torch.cuda.Stream()
+                    stack.enter_context(torch.cuda.stream(stream))
+                    self.synchronise = stream.synchronize
+            except Exception as error:  # handed to the thread that waits in start()
+                self._prepared.put(error)
+                return
+            self._prepared.put(None)
+            while (session := self._inbox.get()) is not None:
+                session.serve(self)
+
+
+def allowed_cores() -> list[int]:
+    """The cores that this process may use, ascending."""
+    return sorted(os.sched_getaffinity(0))
