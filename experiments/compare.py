@@ -22,7 +22,6 @@ from simulator.errors import InvalidInput
 if TYPE_CHECKING:
     import pandas as pd
 
-WIDTH = 100
 HELP = """\
 examples:
   outputs/sweeps/paper1                      table and report of a sweep
@@ -146,6 +145,8 @@ def compare(paths: Sequence[Path], baseline: str | None, console: Console | None
 
 
 def _console() -> Console:
+    from experiments.tables import WIDTH
+
     console = Console(highlight=False)
     console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
     return console

@@ -12,11 +12,11 @@ from rich.text import Text
 
 from experiments.results import read_document
 from experiments.statistics import FEWEST_DRAWS, compare
+from experiments.tables import WIDTH, wrapped
 from simulator.errors import InvalidInput
 from simulator.trace import Trace
 from simulator.units import format_bytes, format_seconds
 
-WIDTH = 100
 _OPERATORS = 10
 _TEXTS = ("description", "source")
 """Config keys for people; they decide nothing."""
@@ -82,7 +82,7 @@ def compare_runs(a: Path, b: Path) -> list[Text]:
             raise InvalidInput(f"{path / 'result.json'} has no makespan: is it of a failed run?")
     metrics = [document["metrics"] for document in documents]
     changed = config_differences(*(document.get("config", {}) for document in documents))
-    lines = [_answer(documents, changed)]
+    lines = wrapped(_answer(documents, changed), "bold")
     lines += [Text(f"{name}: {path}", "dim") for name, path in (("A", a), ("B", b))]
     lines += [Text(), *_config_lines(changed), Text(), *_metric_lines(metrics), Text()]
     have = [(path / "trace.json").is_file() for path in (a, b)]
@@ -95,7 +95,7 @@ def compare_runs(a: Path, b: Path) -> list[Text]:
     return lines
 
 
-def _answer(documents: Sequence[Mapping[str, Any]], changed: Mapping[str, Any]) -> Text:
+def _answer(documents: Sequence[Mapping[str, Any]], changed: Mapping[str, Any]) -> str:
     a, b = (float(document["metrics"]["makespan_s"]) for document in documents)
     names = [_name(document) for document in documents]
     texts = [format_seconds(seconds) for seconds in (a, b)]
@@ -116,8 +116,8 @@ def _answer(documents: Sequence[Mapping[str, Any]], changed: Mapping[str, Any]) 
         assert result.probability is not None
         low, high = result.interval.low, result.interval.high
         text += f"; B wins {result.probability:.0%} of {len(draws[0])} draws"
-        text += f", shorter by [{100 * low:.1f}, {100 * high:.1f}]%"
-    return Text(text, "bold")
+        text += f", is shorter by [{100 * low:.1f}, {100 * high:.1f}]%"
+    return text
 
 
 def _name(document: Mapping[str, Any]) -> str:
@@ -171,7 +171,6 @@ def _operator_lines(a: Trace, b: Trace) -> list[Text]:
     lines = [
         Text(f"operators: {moved} of {count} run on other devices; the largest differences in time")
     ]
-    shown = sorted(found[:_OPERATORS], key=lambda d: -abs(d.difference))
     rows = [
         (
             d.operator,
@@ -181,7 +180,7 @@ def _operator_lines(a: Trace, b: Trace) -> list[Text]:
             format_seconds(d.seconds[1]),
             ("+" if d.difference >= 0 else "-") + format_seconds(abs(d.difference)),
         )
-        for d in shown
+        for d in found[:_OPERATORS]
     ]
     return lines + _columns(
         ("operator", "kind", "device", "A", "B", "B - A"), rows, right=(3, 4, 5)

@@ -306,7 +306,8 @@ def _contest(key: dict[str, Hashable], rows: pd.DataFrame) -> Contest:
         and np.allclose(makespans[name], [row["best_device_s"] for row in cells[name]], rtol=1e-9)
     }
     # A sweep of nothing but single devices compares these.
-    alone = alone if set(kept) - alone else set()
+    if all(name.partition("(")[0] == ALONE for name in kept):
+        alone = set()
     ranked = sorted(kept, key=lambda name: (float(makespans[name].mean()), name))
     best = next(name for name in ranked if name not in alone)
 

@@ -133,7 +133,7 @@ def terminal_table(
     lines: list[Text] = []
     sentences = answers(standings, baseline)
     for sentence in sentences[:MOST_ROWS]:
-        lines += _wrapped(sentence, "bold")
+        lines += wrapped(sentence, "bold")
     if len(sentences) > MOST_ROWS:
         lines.append(Text(f"... and {len(sentences) - MOST_ROWS} more in the report", "dim"))
     for setting in standings.settings:
@@ -163,7 +163,10 @@ def rules(setting: Setting) -> str:
 def _header(setting: Setting) -> list[Text]:
     profiles = setting.profiles.replace(f"({UNCALIBRATED}", f"({UNCALIBRATED}: uncalibrated")
     text = f"Cluster {setting.cluster}" + (f": {profiles}" if profiles else "")
-    lines = _wrapped(f"{text}   {rules(setting)}")
+    together = f"{text}   {rules(setting)}"
+    lines = [Text(together)] if len(together) <= WIDTH else wrapped(text)
+    if len(together) > WIDTH:
+        lines += wrapped(f"  {rules(setting)}")
     for line in lines:
         line.highlight_words([f"{UNCALIBRATED}: uncalibrated"], "yellow")
     return lines
@@ -335,7 +338,7 @@ def _legend(standings: Standings, wall_s: float | None) -> list[Text]:
     )
     lines += _joined([_interval_note(standings), f"{standings.cells} cells, {failed} failed{took}"])
     for caution in cautions(standings):
-        lines += _wrapped(caution, "yellow")
+        lines += wrapped(caution, "yellow")
     if not bare:
         lines += _joined(
             [
@@ -389,12 +392,12 @@ def _failures(standings: Standings, failures_file: str, rerun: str | None) -> li
         causes.setdefault(failure.error, []).append(failure.what)
     lines: list[Text] = []
     for error, cells in list(causes.items())[:3]:
-        lines += _wrapped(f"failed {len(cells)}x: {error} (first: {cells[0]})", "red")
+        lines += wrapped(f"failed {len(cells)}x: {error} (first: {cells[0]})", "red")
     if len(causes) > 3:
         lines.append(Text(f"... and {len(causes) - 3} other errors", "red"))
-    lines += _wrapped(f"all failed cells: {failures_file}", "red")
+    lines += wrapped(f"all failed cells: {failures_file}", "red")
     if rerun:
-        lines += _wrapped(f"run them again: {rerun}", "red")
+        lines += wrapped(f"run them again: {rerun}", "red")
     return lines
 
 
@@ -403,10 +406,10 @@ def _joined(notes: Sequence[str]) -> list[Text]:
     notes = [note for note in notes if note]
     together = "     ".join(notes)
     texts = [together] if len(together) <= WIDTH else notes
-    return [line for text in texts for line in _wrapped(text, "dim")]
+    return [line for text in texts for line in wrapped(text, "dim")]
 
 
-def _wrapped(text: str, style: str = "") -> list[Text]:
+def wrapped(text: str, style: str = "") -> list[Text]:
     """Lines of at most 100 columns, broken between words; what is too long stays whole."""
     if len(text) <= WIDTH:
         return [Text(text, style)]
@@ -582,7 +585,10 @@ def _ratio(value: float) -> str:
 def _gap(value: float) -> str:
     if math.isnan(value):
         return "-"
-    return f"<= {value:.0%}" if value >= 0.005 else "optimal" if value < 1e-9 else "<= 1%"
+    if abs(value) < 1e-9:
+        return "optimal"
+    # Rounded up, to stay true. Below 0 only where noise made operators faster than the bound's times.
+    return f"<= {math.ceil(100 * value - 1e-6)}%"
 
 
 def _probability(value: float | None, spaced: bool = False) -> str:
