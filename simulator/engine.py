@@ -80,6 +80,7 @@ class Simulation(SchedulingContext):
         self._shared_actual: dict[int, list[list[float]]] = {}
         self._requests: list[tuple[int, int]] = []  # (tensor, destination) asked for this instant
         self._due: list[int] = []  # tasks that finish at this instant
+        self._momentary: list[int] = []  # that start and finish at this instant, not started yet
         # By task; inf until it has been taken from its queue.
         self._start_time: list[float] = []
         self._finish_time: list[float] = []
@@ -118,9 +119,17 @@ class Simulation(SchedulingContext):
         return self._trace()
 
     def _settle(self) -> None:
-        """Apply everything that happened at this instant, decide, and start what can start."""
-        if not (self._due or self._admit_now or self._woken):
-            return  # only finishes that have moved since they were foreseen
+        """One round of an instant; tasks that take no time make another one."""
+        # Nothing happens if finishes were foreseen here that have moved since.
+        if self._due or self._admit_now or self._woken:
+            self._round()
+        self._settled = self.now
+        for task in self._momentary:
+            self._clock.at(self.now, self._on_finish, task)
+        self._momentary.clear()
+
+    def _round(self) -> None:
+        """Apply everything that happened, decide, and start what can start."""
         self._woken = False
         self._due.sort()
         for task in self._due:
@@ -143,7 +152,6 @@ class Simulation(SchedulingContext):
             self._touched.clear()
             for device in touched:
                 self._begin_tasks(device)
-        self._settled = self.now
 
     # -- arrivals -------------------------------------------------------------------------------
 
@@ -208,18 +216,21 @@ class Simulation(SchedulingContext):
 
     def _on_finish(self, event: simpy.Event) -> None:
         task = event._value
+        now = self._clock._now
         # Not if the task was taken back, nor twice if it was then begun anew to the same end.
-        if self._finish_time[task] == self._clock._now:
-            self._finish_time[task] = math.inf
-            self._due.append(task)
+        if self._finish_time[task] != now:
+            return
+        if self._start_time[task] == now != self._settled:
+            self._momentary.append(task)
+            return
+        self._finish_time[task] = math.inf
+        self._due.append(task)
 
     def _finish(self, task: int) -> None:
         device = self._device[task]
-        waiting = self._waiting[device]
-        if waiting:
+        if self._waiting[device]:
             self._mark_started(device)
-            if task in waiting:  # it took no time; those ahead of it started no later
-                del waiting[: waiting.index(task) + 1]
+        self._started[task] = True
         heappush(self._free_slots[device], self._slot[task])
         touched = self._touched
         touched.add(device)
@@ -254,9 +265,13 @@ class Simulation(SchedulingContext):
         del waiting[:count]
 
     def _has_started(self, task: int) -> bool:
-        # Without an event of its own: at a start's instant, decisions precede it.
+        # A start has no event of its own; at its instant, decisions precede it.
         start = self._start_time[task]
-        return start < self.now or (start == self.now and self._settled == start)
+        return (
+            start < self.now
+            or self._started[task]
+            or (start == self.now and self._settled == start)
+        )
 
     def _began(self, task: int) -> float:
         return self._start_time[task]

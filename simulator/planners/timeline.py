@@ -27,7 +27,9 @@ class Timeline:
         i = bisect_right(ends, ready)
         begin = ready
         while i < len(starts):
-            if begin + duration <= starts[i]:
+            # An interval of no length does not squeeze in where another begins: a queue that runs
+            # in the order of starts could not keep that.
+            if begin + duration <= starts[i] and begin < starts[i]:
                 return begin
             begin = max(begin, ends[i])
             i += 1
