@@ -197,7 +197,9 @@ def _page(
 
 def _setting(setting: Setting) -> dict[str, Any]:
     return {
-        "cluster": setting.cluster,
+        "cluster": f"Cluster {setting.cluster}"
+        if setting.cluster
+        else "Instances with given times",
         "profiles": setting.profiles,
         "rules": tables.rules(setting),
         "uncalibrated": tables.UNCALIBRATED in setting.profiles,

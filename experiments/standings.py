@@ -57,6 +57,8 @@ _DEFAULTS: dict[str, Any] = {
 }
 ALONE = "single_device"
 BEST_DEVICE = "best device"
+GIVEN = "given"
+"""Cost model of bare instances, each of which brings a cluster of its own along."""
 _CHAIN = 0.9
 """A graph whose critical path is this share of its time on the best device has no parallel work."""
 
@@ -65,7 +67,7 @@ _AT_BOUND = 0.02
 
 @dataclass(frozen=True)
 class Setting:
-    """What the contests of one table share."""
+    """What the contests of one table share; bare instances name neither cluster nor profiles."""
 
     cluster: str
     workload: str
@@ -105,6 +107,11 @@ class Standing:
     def makespan_s(self) -> float:
         """Mean over seeds, seconds."""
         return float(self.makespans.mean())
+
+    @property
+    def biased(self) -> bool:
+        """Whether the makespan at believed times lies outside the interval of the draws."""
+        return self.interval is not None and self.makespan_s not in self.interval
 
 
 @dataclass(frozen=True)
@@ -228,9 +235,10 @@ class Standings:
 
     def setting_label(self, setting: Setting) -> str:
         """The cluster, and whatever else differs between settings."""
-        parts = [setting.cluster] + [
+        parts = [setting.cluster or "given times"] + [
             getattr(setting, key)
             for key in ("workload", "movement", "contention", "noise", "cost_model", "profiles")
+            if key != "cost_model" or setting.cost_model != GIVEN
             if len({getattr(other, key) for other in self.settings}) > 1
         ]
         return " ".join(part for part in parts if part)
@@ -330,6 +338,8 @@ def _contest(key: dict[str, Hashable], rows: pd.DataFrame) -> Contest:
     reference = min(alone, default=None)
     setting = {name: str(key.get(name) or "") for name in SETTING}
     setting["profiles"] = str(facts[0]["profiles"] or "")
+    if setting["cost_model"] == GIVEN:
+        setting["cluster"] = setting["profiles"] = ""
     return Contest(
         setting=Setting(**setting),
         model=str(key["model"]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from experiments.standings import BEST_DEVICE, Contest, Setting, Standing, Standings
+from experiments.standings import BEST_DEVICE, GIVEN, Contest, Setting, Standing, Standings
 from experiments.statistics import SAME, Comparison
 from simulator.errors import InvalidInput
 
@@ -22,8 +22,8 @@ MOST_ROWS = 12
 """Schedulers of one model shown in the terminal; the files hold all."""
 UNCALIBRATED = "datasheet"
 _DEFAULT_BASELINE = "fcfs"
-_USUAL_COST_MODELS = ("boosted", "given", "")
-_TIME_UNITS = ((1e2, 1.0, "s"), (1e-4, 1e3, "ms"), (0.0, 1e6, "us"))
+_USUAL_COST_MODELS = ("boosted", GIVEN, "")
+_TIME_UNITS = ((1e1, 1.0, "s"), (1e-4, 1e3, "ms"), (0.0, 1e6, "us"))
 
 
 # -- the answer ---------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def answer(contest: Contest, baseline: str | None = None) -> str:
     assert reference is not None
     best = contest.best
     result = contest.against(best, reference)
-    by = f"{_percent(result.reduction)}{_range(result)}"
+    by = f"{_percent(result.estimate)}{_range(result)}"
     if result.separable is False:
         text = f"{best.scheduler} is {by} ahead of {reference.scheduler}, not separable"
         text += f" (P(win) {_probability(result.probability)})"
@@ -88,6 +88,8 @@ def answer(contest: Contest, baseline: str | None = None) -> str:
     near = [s.scheduler for s in contest.standings if s.separable is False and s is not reference]
     if near:
         text += f"; {_listed([best.scheduler, *near])} not separable"
+    if contest.speedup(best) < 1.0 + SAME:
+        text += f"; none is faster than {contest.best_device} alone"
     return text
 
 
@@ -163,6 +165,8 @@ def rules(setting: Setting) -> str:
 def _header(setting: Setting) -> list[Text]:
     profiles = setting.profiles.replace(f"({UNCALIBRATED}", f"({UNCALIBRATED}: uncalibrated")
     text = f"Cluster {setting.cluster}" + (f": {profiles}" if profiles else "")
+    if setting.cost_model == GIVEN:
+        text = "Instances with given times"
     together = f"{text}   {rules(setting)}"
     lines = [Text(together)] if len(together) <= WIDTH else wrapped(text)
     if len(together) > WIDTH:
@@ -318,9 +322,7 @@ def _legend(standings: Standings, wall_s: float | None) -> list[Text]:
     extrapolated = [
         c.extrapolated_share for c in standings.contests if not math.isnan(c.extrapolated_share)
     ]
-    bare = all(
-        not c.setting.profiles or c.setting.cost_model == "given" for c in standings.contests
-    )
+    bare = all(not c.setting.profiles or c.setting.cost_model == GIVEN for c in standings.contests)
     if extrapolated and not bare:
         share = sum(extrapolated) / len(extrapolated)
         text = f"time in measured range {1 - share:.0%}, extrapolated {share:.0%}"
@@ -356,6 +358,16 @@ def cautions(standings: Standings) -> list[str]:
     if without:
         notes.append(
             f"the interval leaves out the unknown error of {', '.join(without)}: it is too narrow"
+        )
+    biased = [
+        standings.label(contest, True)
+        for contest in standings.contests
+        if any(standing.biased for standing in contest.standings)
+    ]
+    if biased:
+        notes.append(
+            f"makespan outside its own interval ({_listed(biased)}): a profile's times are known to be "
+            "off to one side; go by the interval"
         )
     left_out = sum(contest.seeds_left_out for contest in standings.contests)
     if left_out:
@@ -405,7 +417,7 @@ def _joined(notes: Sequence[str]) -> list[Text]:
     """Notes side by side where they fit into a line, else below one another."""
     notes = [note for note in notes if note]
     together = "     ".join(notes)
-    texts = [together] if len(together) <= WIDTH else notes
+    texts = [together] if notes and len(together) <= WIDTH else notes
     return [line for text in texts for line in wrapped(text, "dim")]
 
 
@@ -611,6 +623,8 @@ def _number(share: float) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
     if len(names) > 4:
         return f"{', '.join(names[:3])} and {len(names) - 3} others"
     return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,8 @@ def draw_makespans(standings: Standings, contests: Sequence[Contest], stem: Path
         if any(s.interval for contest in contests for s in contest.standings):
             handles.append(Line2D([], [], color=_INTERVAL, lw=1.2, label="95% interval"))
         legend_below(figure, handles, 3)
-        setting = contests[0].setting
-        data = main_frame(standings)
-        keep = (data["cluster"] == setting.cluster) & data["model"].isin(
-            [c.model for c in contests]
-        )
-        return save_figure(figure, stem, data[keep], _caption(contests))
+        data = main_frame(replace(standings, contests=tuple(contests)))
+        return save_figure(figure, stem, data, _caption(contests))
 
 
 def _bar(panel: Any, row: int, standing: Standing, style: Style, factor: float) -> float:
@@ -123,9 +120,13 @@ def _caption(contests: Sequence[Contest]) -> str:
         if draws[-1]
         else "No draws, no intervals."
     )
+    where = (
+        f"on cluster {setting.cluster} ({setting.profiles}"
+        if setting.cluster
+        else "of bare instances (given times"
+    )
     return (
-        f"Makespan on cluster {setting.cluster} ({setting.profiles or 'given times'}; "
-        f"{setting.workload}, {setting.movement}, {setting.contention}) at predicted operator times, "
+        f"Makespan {where}; {setting.workload}, {setting.movement}, {setting.contention}) at predicted operator times, "
         f"mean of n = {count} seeds. {whiskers} Dashed: everything on the best single device (not "
         "drawn where more than twice the longest bar). Dotted: lower bound. Time axes differ between "
         "panels."

@@ -1,6 +1,7 @@
 """The main table's text, at most 100 columns wide, and its files."""
 
 import io
+import itertools
 
 import numpy as np
 import pandas as pd
@@ -174,6 +175,35 @@ def test_files_hold_every_scheduler(tmp_path):
     assert r"$\le$ 30\%" in latex
     widths = {line.count(" & ") for line in latex.splitlines() if line.endswith(r"\\")}
     assert widths == {7}
+
+
+def test_a_biased_prediction_is_said_and_the_answer_stays_in_its_interval():
+    # A data sheet's times are too short: every draw is two to four times as long.
+    longer = np.linspace(2.0, 4.0, 100)
+    rows = [
+        row("heft", 0.1, longer * 0.9, best_device_s=0.1),
+        row("fcfs", 1.0, longer, best_device_s=0.1),
+    ]
+    table = standings(pd.DataFrame(rows))
+    (sentence,) = tables.answers(table)
+    assert sentence == (
+        "m: heft beats fcfs by 10% [10, 10], P(win) > .99; none is faster than gpu0 alone"
+    )
+    (caution,) = tables.cautions(table)
+    assert caution.startswith("makespan outside its own interval (m)")
+
+
+def test_bare_instances_share_a_table_and_have_no_profiles():
+    rows = [
+        row(name, 80.0, model=model, cluster=model, cost_model="given", contention="none")
+        for model in ("topcuoglu", "peft")
+        for name in ("heft", "fcfs")
+    ]
+    lines = shown(tables.terminal_table(standings(pd.DataFrame(rows))))
+    assert lines.count("Instances with given times   push, no contention") == 1
+    assert not any("profiled devices" in line or "Cluster" in line for line in lines)
+    assert sum("2 schedulers within 1% of 80.0 s" in line for line in lines) == 2
+    assert not any(a == b == "" for a, b in itertools.pairwise(lines))
 
 
 def test_numbers():
