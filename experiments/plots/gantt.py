@@ -152,17 +152,20 @@ def draw_stacked(
 
 
 def describe(trace: Trace) -> str:
-    """Model, cluster, scheduler and makespan of a trace, as its Gantt's title."""
+    """Model, scheduler, makespan and cluster of a trace, as its Gantt's title.
+
+    Profiles that were not measured are named with their label.
+    """
     factor, unit = time_unit([trace.makespan])
     models = list(dict.fromkeys(trace.jobs["model"].tolist()))
     jobs = len(trace.jobs["job"])
     model = models[0] if len(models) == 1 else f"{len(models)} models"
     what = model if jobs == 1 else f"{jobs} jobs of {model}"
     labels = trace.meta.get("labels", {})
-    profiles = [f"{name} {label}" for name, label in sorted(labels.items())]
-    cluster = trace.meta["cluster"] + (f" ({', '.join(profiles)})" if profiles else "")
-    parts = [what, cluster, str(trace.meta.get("scheduler", ""))]
-    parts.append(f"makespan {trace.makespan * factor:.3g} {unit}")
+    weak = [f"{name} {label}" for name, label in sorted(labels.items()) if label != "measured"]
+    cluster = trace.meta["cluster"] + (f" ({', '.join(weak)})" if weak else "")
+    makespan = f"makespan {trace.makespan * factor:.3g} {unit}"
+    parts = [what, str(trace.meta.get("scheduler", "")), makespan, cluster]
     return "  ·  ".join(part for part in parts if part)
 
 
@@ -245,7 +248,9 @@ def _draw_panel(
     )
     runs = (table["what"] == "execution").to_numpy()
     faces = np.array([colours.get(kind, OTHER) for kind in table["kind"]], dtype=object)
-    edge = 0.25 if len(table) <= 600 else 0.0
+    # White edges part neighbours of one colour; on a bar as narrow as they are they would hide it.
+    points = (finish - start) * 0.85 * TWO_COLUMNS * 72 / axes.get_xlim()[1]
+    edges = np.where(points > 1.5, 0.25, 0.0)
     for mask, face, alpha in ((runs, faces[runs].tolist(), 1.0), (~runs, TRANSFER, 0.6)):
         if mask.any():
             axes.add_collection(
@@ -253,7 +258,7 @@ def _draw_panel(
                     list(corners[mask]),
                     facecolors=face,
                     edgecolors="white",
-                    linewidths=edge,
+                    linewidths=edges[mask],
                     alpha=alpha,
                     rasterized=len(table) > _RASTER,
                 )

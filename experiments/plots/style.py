@@ -98,8 +98,8 @@ def kind_colours(seconds: Mapping[str, float]) -> dict[str, str]:
         seconds: time spent in each kind.
     """
     order = sorted(seconds, key=lambda kind: (-seconds[kind], kind))
-    keep = order if len(order) <= len(COLOURS) else order[: len(COLOURS) - 1]
-    return dict(zip(keep, COLOURS, strict=False))
+    # The last colour is a grey: too close to what stands for "other" and for transfers.
+    return dict(zip(order, COLOURS[:-1], strict=False))
 
 
 @contextmanager

@@ -39,6 +39,9 @@ def test_longest_kinds_get_colours_and_the_rest_none():
     many = kind_colours({f"k{i}": float(i) for i in range(12)})
     assert list(many) == [f"k{i}" for i in (11, 10, 9, 8, 7, 6, 5)]
     assert len(set(many.values())) == 7
+    # Grey stands for "other" and for transfers, never for a kind.
+    assert "k4" not in kind_colours({f"k{i}": float(i) for i in range(4, 12)})
+    assert COLOURS[-1] not in many.values()
 
 
 def test_units_and_texts():
