@@ -201,6 +201,7 @@ class Machine:
         scheduler: Scheduler,
         inputs: Mapping[DataflowGraph, Tensors],
         *,
+        believed: Cluster | None = None,
         movement: str = "push",
         contention: str = "none",
         limit: float = 600.0,
@@ -212,6 +213,8 @@ class Machine:
             costs: seconds as the scheduler believes them.
             scheduler: a fresh scheduler.
             inputs: for each graph its input tensors by name; every job of the graph gets them.
+            believed: the cluster as the scheduler is to see it: the machine's own unless given, with
+                other launch overheads or links.
             movement: ``push`` or ``pull``.
             contention: what schedulers are told about links, ``none`` or ``fifo``.
             limit: seconds after which a run that has not ended is given up.
@@ -230,9 +233,24 @@ class Machine:
             host = self.cluster.host
             job = Job(workload, batch=workload.batch, origin=host, destination=host)
             workload = Workload([job])
-        run = _Run(self, workload, costs, scheduler, inputs, movement, contention)
+        cluster = self._believed(believed)
+        run = _Run(self, cluster, workload, costs, scheduler, inputs, movement, contention)
         with _steady_interpreter():
             return run.execute(limit)
+
+    def _believed(self, cluster: Cluster | None) -> Cluster:
+        if cluster is None:
+            return self.cluster
+        for mine, its in zip(self.cluster.devices, cluster.devices, strict=False):
+            if (mine.name, mine.space, mine.slots) != (its.name, its.space, its.slots):
+                break
+        else:
+            if len(self.cluster.devices) == len(cluster.devices):
+                return cluster
+        raise InvalidInput(
+            f"Cluster '{cluster.name}' does not have the devices that this machine was made for: "
+            f"{', '.join(device.name for device in self.cluster.devices)}"
+        )
 
     def new_bell(self) -> Bell:
         """A bell for a worker that takes part in a run; none is left rung from an earlier one."""
@@ -247,13 +265,10 @@ class Machine:
 def _steady_interpreter() -> Iterator[None]:
     """Without garbage collection, whose pauses would fall on whichever operator comes next."""
     enabled = gc.isenabled()
-    gc.collect()
     gc.disable()
-    gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
         if enabled:
             gc.enable()
 
@@ -266,6 +281,7 @@ class _Run(SchedulingContext):
     def __init__(
         self,
         machine: Machine,
+        cluster: Cluster,
         workload: Workload,
         costs: CostTable,
         scheduler: Scheduler,
@@ -273,7 +289,7 @@ class _Run(SchedulingContext):
         movement: str,
         contention: str,
     ) -> None:
-        super().__init__(machine.cluster, costs, movement, contention)
+        super().__init__(cluster, costs, movement, contention)
         self._check_run(workload, scheduler)
         self._machine = machine
         self._workload = workload
@@ -351,7 +367,9 @@ class _Run(SchedulingContext):
         self._await_workers()
         if self._error is not None:
             raise self._error
-        return Execution(self._trace(planning), [self._outputs(j) for j in range(len(self.jobs))])
+        outputs = [self._outputs(job) for job in range(len(self.jobs))]
+        self._values.clear()  # whoever still holds this run, such as its scheduler, holds no tensors
+        return Execution(self._trace(planning), outputs)
 
     def _watch(self, limit: float) -> None:
         """Sleep until jobs arrive, a wake-up is due, or the run is over."""

@@ -11,12 +11,14 @@ import contextlib
 import ctypes
 import os
 import queue
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from calibration.environment import check_device, pin
+from calibration.environment import check_device, device_name, pin
+from simulator.cluster import Cluster
 from simulator.errors import InvalidInput
 
 
@@ -180,6 +182,50 @@ class Worker:
                 session.serve(self)
 
 
-def allowed_cores() -> list[int]:
-    """The cores that this process may use, ascending."""
-    return sorted(os.sched_getaffinity(0))
+def workers_for(cluster: Cluster, cores: Sequence[int] | None = None) -> dict[str, WorkerSpec]:
+    """What each device of a cluster is on this machine, from the profile that it names.
+
+    ``amd-epyc-1core`` is a core of a machine whose CPU has that name, with one intra-op thread;
+    ``amd-epyc-1core-3x`` is one that runs every kernel three times; ``tesla-t4`` is a GPU so named.
+    GPUs are given out in order.
+
+    Args:
+        cluster: its devices name profiles.
+        cores: one for each slot of a CPU device, in their order; None takes the lowest that this
+            process may use.
+
+    Raises:
+        InvalidInput: a device's profile is not of this machine, or there are too few cores or GPUs.
+    """
+    import torch
+
+    count = torch.cuda.device_count()
+    gpus = {f"cuda:{i}": device_name(f"cuda:{i}") for i in range(count)}
+    free = list(sorted(os.sched_getaffinity(0)) if cores is None else cores)
+    specs = {}
+    for device in cluster.devices:
+        profile = device.profile or ""
+        base, repeat = profile, 1
+        if match := re.fullmatch(r"(.+)-(\d+)x", profile):
+            base, repeat = match[1], int(match[2])
+        threads = int(match[1]) if (match := re.search(r"-(\d+)core$", base)) else 1
+        gpu = next((place for place, name in gpus.items() if name == base), None)
+        if gpu is not None:
+            del gpus[gpu]
+            specs[device.name] = WorkerSpec(gpu, (), repeat)
+        elif base == device_name("cpu", threads):
+            if len(free) < device.slots:
+                raise InvalidInput(
+                    f"Device '{device.name}' needs {device.slots} cores of its own, {len(free)} are "
+                    "left; this process may use "
+                    f"{', '.join(map(str, sorted(os.sched_getaffinity(0))))}"
+                )
+            specs[device.name] = WorkerSpec("cpu", tuple(free[: device.slots]), repeat, threads)
+            del free[: device.slots]
+        else:
+            raise InvalidInput(
+                f"Device '{device.name}' has profile '{profile}', which is not of this machine "
+                f"({', '.join([device_name('cpu'), *gpus.values()])}); take a cluster of its devices, "
+                "or measure it: python -m experiments.calibrate device=cpu"
+            )
+    return specs
