@@ -81,7 +81,7 @@ def entry(group: str, name: str, config_dirs: Sequence[Path] = ()) -> Entry | No
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """``Nearest: a, b. `` for names that resemble ``name``, else empty."""
-    near = get_close_matches(name, list(known), n=3, cutoff=0.5)
+    near = get_close_matches(name, list(known), n=3)
     return f"Nearest: {', '.join(near)}. " if near else ""
 
 

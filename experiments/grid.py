@@ -23,7 +23,7 @@ from typing import Any, get_type_hints
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
@@ -195,12 +195,11 @@ def _expand(override: Override, config_dirs: Sequence[Path]) -> tuple[str, ...]:
 def value_text(value: Any) -> str:
     """A value as the right side of an override."""
     if isinstance(value, str):
-        plain_word = re.fullmatch(r"[A-Za-z_][\w./-]*", value)
+        plain_word = re.fullmatch(r"[A-Za-z_][\w./-]*", value, re.ASCII)
         reserved = value.lower() in ("null", "true", "false", "nan", "inf")
         if plain_word and not reserved:
             return value
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        return QuotedString(value, Quote.double).with_quotes()
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{value_text(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -1,0 +1,115 @@
+"""A user's own folder: a small model, a cluster, a scheduler, profiles; nothing of the project's."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cost_models.profile import Profile
+from cost_models.roofline import Roofline
+from cost_models.uncertainty import Residuals
+
+MODEL = """
+import torch
+
+class Branches(torch.nn.Module):
+    '''Three branches of two linear layers each, added up.'''
+
+    def __init__(self, width: int = 8):
+        super().__init__()
+        self.branches = torch.nn.ModuleList(
+            torch.nn.Sequential(torch.nn.Linear(4, width), torch.nn.ReLU(), torch.nn.Linear(width, 4))
+            for _ in range(3)
+        )
+
+    def forward(self, x):
+        return self.branches[0](x) + self.branches[1](x) + self.branches[2](x)
+"""
+
+SCHEDULER = """
+from simulator.scheduler import Scheduler
+
+class Mine(Scheduler):
+    '''Everything on the device of that number.'''
+
+    name = "mine"
+
+    def __init__(self, device: int = 0, seed: int = -1):
+        self.device, self.seed = device, seed
+
+    def decide(self, context):
+        for task in context.ready:
+            context.place(task, self.device)
+            if context.explain:
+                context.explain(f"{context.label(task)} with seed {self.seed}")
+"""
+
+CONFIGS = {
+    "model/branches.yaml": """
+name: branches
+description: three branches
+target: branches.py:Branches
+arguments: {width: 8}
+inputs:
+  - {shape: [batch, 4], dtype: float32}
+batch: 2
+""",
+    "scheduler/mine.yaml": """
+name: mine
+class_path: mine.py:Mine
+description: all on one
+options: {device: 0}
+""",
+    "cluster/box.yaml": """
+name: box
+description: two cores and a card
+host: ram
+spaces: {ram: {}, vram: {per_device: true}}
+devices:
+  cpu: {profile: toy-core, space: ram, count: 2}
+  gpu: {profile: toy-card, space: vram}
+links:
+  pcie: {ends: [ram, vram], bandwidth: 1 GB/s, latency: 1us}
+""",
+}
+FORK = '{"cost": [[2, 4], [6, 3], [6, 3], [2, 4]], "edges": [[0, 1, 1], [0, 2, 1], [1, 3, 1], [2, 3, 1]]}'
+
+
+@pytest.fixture(scope="session")
+def _graphs(tmp_path_factory):
+    """One cache of graphs for the session: tracing takes seconds."""
+    return tmp_path_factory.mktemp("graphs")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch, _graphs) -> Path:
+    """The user's folder; profiles ``toy-core`` (measured) and ``toy-card`` (of two labels) too."""
+    root = tmp_path / "mine"
+    for name, text in CONFIGS.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (root / "branches.py").write_text(MODEL)
+    (root / "mine.py").write_text(SCHEDULER)
+    (root / "instances").mkdir()
+    (root / "instances" / "fork.json").write_text(FORK)
+    monkeypatch.setenv("HETSIM_PROFILES", str(root / "profiles"))
+    monkeypatch.setenv("HETSIM_CACHE", str(_graphs))
+    residuals = {
+        "roofline": {"*": Residuals((-0.1, 0.0, 0.1), tuple(np.linspace(-0.05, 0.05, 41)), 99)}
+    }
+    spread = dict.fromkeys(("linear", "relu", "add"), 0.02)
+    for name, label, rate in (
+        ("toy-core", "measured", 1e9),
+        ("toy-card", "measured", 4e9),
+        ("toy-sheet", "datasheet", 4e9),
+    ):
+        Profile(
+            name,
+            label,
+            Roofline({"float32": rate}, rate, 1e-6),
+            residuals=residuals if label == "measured" else {},
+            spread=spread if name == "toy-core" else {},
+        ).save(root / "profiles" / name)
+    monkeypatch.chdir(tmp_path)
+    return root

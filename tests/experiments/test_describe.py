@@ -1,0 +1,50 @@
+"""Structure and limits of a graph, against figures worked out by hand."""
+
+import numpy as np
+import pytest
+
+from experiments import describe
+from experiments.describe import Structure, parallelism
+from simulator.graph import from_edges
+
+
+def test_structure_of_a_diamond_with_a_tail():
+    #     0
+    #   1   2
+    #     3
+    #     4
+    graph = from_edges("g", 5, [(0, 1, 1), (0, 2, 1), (1, 3, 1), (2, 3, 1), (3, 4, 1), (0, 1, 2)])
+    structure = Structure.of(graph)
+    assert (structure.operators, structure.depth, structure.width) == (5, 4, 2)
+    # Two tensors from 0 to 1 are one edge.
+    assert structure.edges == 5
+    # Work 2+6+4+2+2 = 16 over the path 2+6+2+2 = 12.
+    assert parallelism(graph, np.array([2.0, 6, 4, 2, 2])) == pytest.approx(16 / 12)
+
+
+def test_a_model_on_two_kinds_of_devices(folder, capsys):
+    words = ["--config-dir", str(folder), "model=branches", "cluster=box"]
+    assert describe.main(words) == 0
+    out = capsys.readouterr().out
+    assert "branches, batch 2: three branches" in out
+    # Three branches of linear, relu, linear and two additions; linear: 2 x 2 x 4 x 8 FLOPs each.
+    assert "11 operators, 10 edges; longest path 5 operators, widest level 3" in out
+    assert f"{6 * 2 * 2 * 4 * 8 / 1e9:.4g} GFLOP" in out
+    assert "2x toy-core" in out
+    assert "1x toy-card" in out
+    assert "a chain" not in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_a_chain_is_called_one(folder, capsys):
+    (folder / "instances" / "line.json").write_text(
+        '{"cost": [[2, 2], [3, 3], [4, 4]], "edges": [[0, 1, 1], [1, 2, 1]]}'
+    )
+    assert describe.main(["--config-dir", str(folder), "instance=line"]) == 0
+    out = capsys.readouterr().out
+    assert "a chain: operators run one after the other, so scheduling cannot help\n" in out
+    assert "any schedule gains at most 1.00x" in out
+    assert describe.main(["instance=topcuoglu"]) == 0
+    out = capsys.readouterr().out
+    # The best device alone takes 127, the fastest path 41.
+    assert "best device alone: P1, 127; any schedule gains at most 3.10x" in out
