@@ -295,8 +295,8 @@ def _case_table(validation: Validation) -> Table:
     headings = ["model", "scheduler", "simulated ms", "measured ms", "A/A", "error"]
     headings += ["unseen"] * unseen + ["decisions", "operators", "co-run", "runner"]
     for heading in headings:
-        justify = "left" if heading in ("model", "scheduler") else "right"
-        table.add_column(heading, justify=justify, no_wrap=heading == "scheduler")
+        text = heading in ("model", "scheduler")
+        table.add_column(heading, justify="left" if text else "right", no_wrap=text)
     for model in validation.models:
         for number, case in enumerate(model.cases):
             table.add_row(
