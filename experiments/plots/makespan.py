@@ -11,6 +11,7 @@ from typing import Any
 from experiments.plots.style import (
     TWO_COLUMNS,
     Style,
+    count_of,
     figure_style,
     legend_below,
     new_figure,
@@ -110,14 +111,12 @@ def _order(contests: Sequence[Contest]) -> list[str]:
 
 def _caption(contests: Sequence[Contest]) -> str:
     setting = contests[0].setting
-    seeds = sorted({contest.seeds for contest in contests})
-    draws = sorted({contest.draws for contest in contests})
-    count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    pooled = f"{draws[0]}" if len(draws) == 1 else f"{draws[0]} to {draws[-1]}"
+    seeds = count_of([contest.seeds for contest in contests], "seed")
+    draws = [contest.draws for contest in contests]
     whiskers = (
-        f"Whiskers: 2.5 to 97.5 percentiles of {pooled} draws of predictor error (correlated by kind) "
+        f"Whiskers: 2.5 to 97.5 percentiles of {count_of(draws, 'draw')} of predictor error (correlated by kind) "
         "and noise, pooled over the seeds."
-        if draws[-1]
+        if max(draws)
         else "No draws, no intervals."
     )
     where = (
@@ -127,7 +126,7 @@ def _caption(contests: Sequence[Contest]) -> str:
     )
     return (
         f"Makespan {where}; {setting.workload}, {setting.movement}, {setting.contention}) at predicted operator times, "
-        f"mean of n = {count} seeds. {whiskers} Dashed: everything on the best single device (not "
+        f"mean of n = {seeds}. {whiskers} Dashed: everything on the best single device (not "
         "drawn where more than twice the longest bar). Dotted: lower bound. Time axes differ between "
         "panels."
     )

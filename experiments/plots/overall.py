@@ -10,6 +10,7 @@ import numpy as np
 from experiments.plots.style import (
     ONE_COLUMN,
     TWO_COLUMNS,
+    count_of,
     figure_style,
     legend_below,
     new_figure,
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 _FAR = 20.0
 """Ratios beyond are cut off in the performance profile."""
-_ANNOTATED = 10
-"""Most schedulers whose pairs are annotated with numbers."""
+_SIDE_BY_SIDE = 10
+"""With more schedulers the two matrices stand above one another."""
 
 
 def instance_table(standings: Standings) -> tuple[list[str], list[str], np.ndarray]:
@@ -145,11 +146,12 @@ def draw_pairs(standings: Standings, stem: Path) -> list[Path]:
     # Blue and orange of the palette: told apart with every common colour blindness.
     diverging = LinearSegmentedColormap.from_list("balance", ["#D55E00", "#F7F7F7", "#0072B2"])
     growing = LinearSegmentedColormap.from_list("worst", ["#FFFFFF", "#E69F00", "#8A2B00"])
-    side = count <= _ANNOTATED
+    side = count <= _SIDE_BY_SIDE
     width = TWO_COLUMNS if count > 4 else 5.2
     with figure_style():
         each = (width - 1.6) / 2 if side else width - 1.6
         size = min(each, 0.42 * count) + 1.1
+        cell = min(each, 0.42 * count) / count * 72  # points
         figure = new_figure(width, size if side else 2 * size)
         left, right = figure.subplots(1, 2) if side else figure.subplots(2, 1)
         off = ~np.eye(count, dtype=bool)
@@ -175,19 +177,15 @@ def draw_pairs(standings: Standings, stem: Path) -> list[Path]:
                     level = (values[i, j] + 1) / 2 if axes is left else values[i, j]
                     red, green, blue, _ = colours(float(level))
                     face = f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
-                    if side:
-                        fits = min(6.5, 6.5 * 7 / (count + len(text) / 3))
-                        axes.text(
-                            j,
-                            i,
-                            text,
-                            ha="center",
-                            va="center",
-                            fontsize=fits,
-                            color=text_colour(face),
-                        )
-        if not side:
-            left.set_title("wins minus losses of row against column: blue +1, orange -1")
+                    axes.text(
+                        j,
+                        i,
+                        text,
+                        ha="center",
+                        va="center",
+                        fontsize=min(6.5, 0.85 * cell / (0.6 * len(text))),
+                        color=text_colour(face),
+                    )
         rows = [
             {
                 "scheduler": names[i],
@@ -203,9 +201,9 @@ def draw_pairs(standings: Standings, stem: Path) -> list[Path]:
         ]
         caption = (
             f"Pairs of schedulers over n = {len(makespans)} instances (one seed of one model in one "
-            "setting each), makespans at predicted operator times. Left: on how many instances the row "
+            "setting each), makespans at predicted operator times. {'Left' if side else 'Above'}: on how many instances the row "
             f"has the shorter makespan, differs by less than {SAME:.0%} (tie), has the longer one; blue "
-            "where the row wins more, orange where the column does. Right: the largest ratio of the "
+            "where the row wins more, orange where the column does. {'Right' if side else 'Below'}: the largest ratio of the "
             "row's makespan to the column's; below 1 the row is always the shorter."
         )
         return save_figure(figure, stem, pd.DataFrame(rows), caption)
@@ -293,10 +291,9 @@ def draw_gaps(standings: Standings, stem: Path) -> list[Path] | None:
             for name in used
         ]
         legend_below(figure, handles, 5)
-        seeds = sorted({contest.seeds for contest in contests})
-        count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+        seeds = [contest.seeds for contest in contests]
         caption = (
-            f"Ratio of the makespan (mean of n = {count} seeds, predicted operator times) to the lower "
+            f"Ratio of the makespan (mean of n = {count_of(seeds, 'seed')}, predicted operator times) to the lower "
             "bound, the larger of critical path and load bound, which leaves transfers out; no schedule "
             "is below 1, and the best possible one may well be above."
         )

@@ -180,6 +180,13 @@ def time_unit(seconds: Iterable[float]) -> tuple[float, str]:
     return (1e6, "us") if largest > 0 else (1.0, "s")
 
 
+def count_of(counts: Sequence[int], noun: str) -> str:
+    """``30 seeds``, ``1 seed``, ``6 to 8 seeds``: for captions."""
+    least, most = min(counts), max(counts)
+    number = f"{most}" if least == most else f"{least} to {most}"
+    return f"{number} {noun}" + ("" if most == 1 else "s")
+
+
 def text_colour(background: str) -> str:
     """Black or white, whichever is read better on a colour ``#rrggbb`` (WCAG luminance)."""
     channels = [int(background[i : i + 2], 16) / 255 for i in (1, 3, 5)]

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from experiments.plots.style import (
     _SCHEDULERS,
     COLOURS,
+    count_of,
     kind_colours,
     scheduler_styles,
     shorten,
@@ -51,5 +52,10 @@ def test_units_and_texts():
     assert time_unit([]) == (1.0, "s")
     assert shorten("abcdef", 4) == "abc…"
     assert shorten("abcd", 4) == "abcd"
+    assert [count_of(c, "seed") for c in ([1, 1], [30], [6, 8])] == [
+        "1 seed",
+        "30 seeds",
+        "6 to 8 seeds",
+    ]
     assert text_colour("#0072B2") == "white"
     assert text_colour("#F0E442") == "black"
