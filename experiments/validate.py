@@ -110,7 +110,7 @@ class ModelValidation:
         repeats: measured runs of each case.
         statistic: taken of them.
         profiles: what the prediction rests on.
-        load: load average of the machine before the runs: 0 where nothing else ran.
+        busy: cores that other processes kept busy before the runs; NaN where the system does not say.
     """
 
     model: str
@@ -123,7 +123,7 @@ class ModelValidation:
     repeats: int
     statistic: str
     profiles: str
-    load: float
+    busy: float
 
 
 @dataclass
@@ -338,7 +338,7 @@ def validate_model(
     (statistic,) = statistics
     prediction = _Prediction(world, scenario)
     unseen = _unseen_costs(world, scenario) if settings.held_out else None
-    load = os.getloadavg()[0]
+    busy = busy_cores()
     devices = [device.name for device in world.cluster.devices]
     with Machine(world.cluster, workers_for(world.cluster, settings.cores)) as machine:
         probe = DispatchProbe(machine)
@@ -417,8 +417,26 @@ def validate_model(
         repeats,
         statistic,
         world.profile_text,
-        load,
+        busy,
     )
+
+
+def busy_cores(seconds: float = 0.5) -> float:
+    """How many cores others keep busy while this process sleeps; NaN where ``/proc/stat`` is not."""
+    try:
+        before = _processor_ticks()
+        time.sleep(seconds)
+        after = _processor_ticks()
+    except (OSError, ValueError, IndexError):
+        return float("nan")
+    spent = [b - a for a, b in zip(before, after, strict=True)]
+    idle = spent[3] + spent[4]  # idle, and waiting for input or output
+    return (1 - idle / sum(spent)) * (os.cpu_count() or 1) if sum(spent) else 0.0
+
+
+def _processor_ticks() -> list[int]:
+    # user, nice, system, idle, iowait, irq, softirq, steal; guest time is part of user's.
+    return [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
 
 
 def _alone(device: str) -> Callable[[], Scheduler]:
@@ -493,13 +511,14 @@ def _progress(console: Console) -> Iterator[Callable[[str, int, int], None]]:
         console=console,
         transient=True,
         disable=not console.is_terminal,
+        auto_refresh=False,  # a thread that draws would disturb the workers
     ) as progress:
         bars: dict[str, TaskID] = {}
 
         def step(model: str, done: int, total: int) -> None:
             if model not in bars:
                 bars[model] = progress.add_task(f"running {model}", total=total)
-            progress.update(bars[model], completed=done, total=total)
+            progress.update(bars[model], completed=done, total=total, refresh=True)
 
         yield step
 

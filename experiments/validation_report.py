@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from experiments.validate import ModelValidation, Validation
 
 FORMAT = "hetsim.validation/1"
+QUIET = 0.1
+"""Busy cores up to which a machine counts as quiet."""
 
 
 def write_model(model: ModelValidation, folder: Path) -> None:
@@ -110,7 +112,7 @@ def document(validation: Validation, command: str) -> dict[str, Any]:
                 "profiles": model.profiles,
                 "statistic": model.statistic,
                 "repeats": model.repeats,
-                "load_average_before": model.load,
+                "busy_cores_before": model.busy,
                 "dispatch_s": model.dispatch_s,
             }
             for model in validation.models
@@ -280,11 +282,11 @@ def print_report(validation: Validation, folder: Path, console: Console) -> None
         f"the runner's overhead per operator, modelled as launch overhead, us: {overheads}"
     )
     console.print("every run gave the module's own result (torch.testing.assert_close)")
-    busiest = max(model.load for model in validation.models)
-    if busiest > 0.7:
+    busiest = max(model.busy for model in validation.models)
+    if busiest > QUIET:
         console.print(
-            f"[yellow]other processes were busy on this machine (load average {busiest:.1f}): repeat "
-            "this when it is quiet[/yellow]"
+            f"[yellow]other processes kept {busiest:.1f} cores of this machine busy: repeat this when it "
+            "is quiet[/yellow]"
         )
     console.print(f"wrote {folder}/report.md", style="dim", soft_wrap=True)
 
@@ -402,7 +404,7 @@ def markdown(validation: Validation, command: str) -> str:
         "Microseconds per operator between two kernels, measured on a chain of simple operators "
         "before each model and modelled as launch overhead:",
         "",
-        "| model | repeats | load before | " + " | ".join(_labels(validation)) + " |",
+        "| model | repeats | busy cores before | " + " | ".join(_labels(validation)) + " |",
         "|---|--:|--:|" + "--:|" * len(_labels(validation)),
     ]
     for model in validation.models:
@@ -411,7 +413,7 @@ def markdown(validation: Validation, command: str) -> str:
             for label in _labels(validation)
         ]
         lines.append(
-            f"| {model.model} | {model.repeats} | {model.load:.2f} | {' | '.join(values)} |"
+            f"| {model.model} | {model.repeats} | {model.busy:.2f} | {' | '.join(values)} |"
         )
     lines += ["", "Every run gave the module's own result (`torch.testing.assert_close`).", ""]
     return "\n".join(lines)

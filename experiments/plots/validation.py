@@ -10,7 +10,6 @@ import numpy as np
 
 from experiments.plots.style import (
     COLOURS,
-    OTHER,
     TWO_COLUMNS,
     figure_style,
     legend_below,
@@ -19,6 +18,9 @@ from experiments.plots.style import (
     scheduler_styles,
 )
 from experiments.validation import STEPS, Case, Pair
+
+STEP_COLOURS = ("#5E3C99", "#B2ABD2", "#FDB863", "#CCCCCC")
+"""Unlike those of schedulers."""
 
 
 def draw_cases(cases: Sequence[Case], stem: str | Path, caption: str) -> list[Path]:
@@ -74,7 +76,7 @@ def draw_cases(cases: Sequence[Case], stem: str | Path, caption: str) -> list[Pa
         left.set_title("Band: 10%", loc="left")
 
         position = np.arange(len(table)) + np.array([models.index(m) for m in table["model"]]) * 0.7
-        colours = dict(zip(STEPS, (COLOURS[0], COLOURS[1], COLOURS[2], OTHER), strict=True))
+        colours = dict(zip(STEPS, STEP_COLOURS, strict=True))
         above, below = np.zeros(len(table)), np.zeros(len(table))
         for step in STEPS:
             # What simulation lacks is drawn to the left: simulated minus measured.
