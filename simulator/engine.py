@@ -302,6 +302,8 @@ class Simulation(SchedulingContext):
         self._mark_started(device)
         if task in self._waiting[device]:
             self._return_waiting(device)
+        if self._requests:
+            self._take_back_requests(task)
 
     def _wake(self, moment: float) -> None:
         self._clock.at(moment, self._on_wake, None)
@@ -325,6 +327,37 @@ class Simulation(SchedulingContext):
         self._requests.append(key)
         route = self.cluster.route(self._home[tensor], space)
         self._copies[key] = self._transfers.book(route, size, self.now, self._channel_free)[1]
+
+    def _take_back_requests(self, task: int) -> None:
+        """Unmake the requests of this instant that nobody but ``task``, now withdrawn, needs."""
+        requests = self._requests
+        kept = [key for key in requests if self._is_wanted(*key, task)]
+        if len(kept) == len(requests):
+            return
+        for key in requests:
+            del self._copies[key]
+        requests.clear()
+        self._channel_free = self._free_before
+        for tensor, space in kept:
+            job = self._job_of_tensor(tensor)
+            size = self._job_index[job].bytes[tensor - self._first_tensor[job]]
+            self._request(tensor, space, size)
+        self._stale = [True] * len(self._stale)
+
+    def _is_wanted(self, tensor: int, space: int, without: int) -> bool:
+        """Whether a placed task other than ``without``, or its job, wants a tensor in a space."""
+        job = self._job_of_tensor(tensor)
+        index = self._job_index[job]
+        t = tensor - self._first_tensor[job]
+        if self._destination[job] == space and t in index.outputs:
+            return True
+        for reader in index.consumers[t]:
+            task = self._first_task[job] + reader
+            device = self._device[task]
+            here = task != without and device >= 0 and self._space_of[device] == space
+            if here and (self._push or not self._pending[task]):
+                return True
+        return False
 
     def _book_requests(self) -> None:
         requests = self._requests

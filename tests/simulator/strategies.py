@@ -1,0 +1,212 @@
+"""Random graphs, clusters, times, workloads and schedulers for property tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from simulator.cluster import Cluster, Device, Link, MemorySpace
+from simulator.costs import CostTable, GraphCosts, LogNormalNoise, NoiseModel
+from simulator.graph import DataflowGraph, Operator, Tensor
+from simulator.scheduler import Scheduler
+from simulator.schedulers import create
+from simulator.workload import Job, Workload
+from tests.simulator.scripted import Erratic
+
+# Whole numbers make events coincide, the others make sums round, zeros make rounds in one instant.
+SECONDS = st.sampled_from([0.0, 1.0, 1.0, 2.0, 3.0, 0.1, 0.7, 3.3, 1e-3])
+SIZES = st.sampled_from([0.0, 1.0, 2.0, 4.0, 0.3, 7.7, 12.0])
+
+
+@st.composite
+def graphs(draw: st.DrawFn, operators: int = 10) -> DataflowGraph:
+    """A graph of up to ``operators`` operators that share tensors, read inputs and weights."""
+    tensors: list[Tensor] = []
+    for role, most in (("input", 2), ("weight", 1)):
+        sizes = draw(st.lists(SIZES, max_size=most))
+        tensors += [Tensor(f"{role}{i}", role, size) for i, size in enumerate(sizes)]  # type: ignore[arg-type]
+    reads, writes, names = [], [], []
+    for o in range(draw(st.integers(1, operators))):
+        known = list(range(len(tensors)))
+        reads.append(
+            draw(st.lists(st.sampled_from(known), max_size=3, unique=True)) if known else []
+        )
+        count = draw(st.integers(0, 2))
+        writes.append(list(range(len(tensors), len(tensors) + count)))
+        tensors += [Tensor(f"o{o}.{i}", "activation", draw(SIZES)) for i in range(count)]
+        names.append(f"o{o}")
+    written = [t.name for t in tensors if t.role == "activation"]
+    results = draw(st.lists(st.sampled_from(written), max_size=3, unique=True)) if written else []
+    return DataflowGraph(
+        "random",
+        [Operator(name, "task") for name in names],
+        tensors,
+        reads,
+        writes,
+        [{"tensor": name, "views": []} for name in results],
+    )
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    """A connected cluster of up to 4 memory spaces, 4 devices and 6 links."""
+    spaces = draw(st.integers(1, 4))
+    names = [f"s{i}" for i in range(spaces)]
+    # A tree joins all spaces; the rest are extra links. No two are equally wide: routes are unique.
+    ends = [(draw(st.integers(0, i - 1)), i) for i in range(1, spaces)]
+    if spaces > 1:
+        pairs = st.tuples(st.integers(0, spaces - 1), st.integers(0, spaces - 1))
+        ends += draw(st.lists(pairs.filter(lambda p: p[0] != p[1]), max_size=2))
+    widths = draw(st.permutations([1.0, 2.0, 3.0, 0.7, 10.0, 1.9]))
+    latency = st.sampled_from([0.0, 0.0, 1.0, 0.25])
+    links = [
+        Link(f"l{i}", (names[a], names[b]), widths[i], draw(latency), draw(st.booleans()))
+        for i, (a, b) in enumerate(ends)
+    ]
+    devices = [
+        Device(
+            f"d{i}",
+            draw(st.sampled_from(names)),
+            slots=draw(st.sampled_from([1, 1, 2, 3])),
+            launch_overhead=draw(st.sampled_from([0.0, 0.0, 0.5])),
+        )
+        for i in range(draw(st.integers(1, 4)))
+    ]
+    host = draw(st.sampled_from([None, names[0]]))
+    return Cluster("random", [MemorySpace(name) for name in names], devices, links, host)
+
+
+@st.composite
+def seconds_of(draw: st.DrawFn, graph: DataflowGraph, devices: int) -> np.ndarray:
+    """Times [operators, devices], some of them ``inf``."""
+    rows = []
+    for _ in range(len(graph)):
+        row = [draw(SECONDS) for _ in range(devices)]
+        able = draw(st.integers(0, devices - 1))
+        if draw(st.integers(0, 5)) == 0:
+            row = [s if d == able else math.inf for d, s in enumerate(row)]
+        rows.append(row)
+    return np.array(rows)
+
+
+@dataclass(repr=False)
+class Case:
+    """Everything that a run needs; ``scheduler()`` makes a fresh one."""
+
+    workload: Workload
+    cluster: Cluster
+    costs: CostTable
+    actual: CostTable | NoiseModel | None
+    scheduler: Callable[[], Scheduler]
+    movement: str
+    contention: str
+    seed: int
+    scheduler_name: str
+
+    def __repr__(self) -> str:
+        jobs = [
+            f"{job.arrival} s {job.origin}->{job.destination}: reads {job.graph.reads}, writes "
+            f"{job.graph.writes}, bytes {job.graph.tensor_bytes.tolist()}, believed "
+            f"{self.costs[job.graph].seconds.tolist()}"
+            for job in self.workload
+        ]
+        devices = [(d.space, d.slots, d.launch_overhead) for d in self.cluster.devices]
+        links = [(*k.ends, k.bandwidth, k.latency, k.half_duplex) for k in self.cluster.links]
+        lines = [
+            f"{self.scheduler_name} {self.movement} {self.contention} seed {self.seed}",
+            f"devices {devices}, links {links}",
+            *jobs,
+            f"actual {[seconds.tolist() for seconds in self.actual_seconds()]}",
+        ]
+        return "\n".join(lines)
+
+    def actual_seconds(self) -> list[np.ndarray]:
+        """For each job the seconds that happen, worked out apart from the engine."""
+        rng = np.random.default_rng(self.seed)
+        rows = []
+        for job in self.workload:
+            if self.actual is None:
+                rows.append(self.costs[job.graph].seconds)
+            elif isinstance(self.actual, CostTable):
+                rows.append(self.actual[job.graph].seconds)
+            else:
+                rows.append(self.actual.realise(job.graph, self.costs[job.graph], rng))
+        return rows
+
+
+SCHEDULERS: dict[str, Callable[[int], Scheduler]] = {
+    "erratic": lambda seed: Erratic(seed, only_ready=False),
+    "erratic-ready": lambda seed: Erratic(seed, only_ready=True),
+    "fcfs": lambda seed: create("fcfs"),
+    "donf": lambda seed: create("donf", pricing="contention_aware"),
+    "adon": lambda seed: create("adon", pricing="per_edge"),
+    "heft": lambda seed: create("heft"),
+    "heft-append": lambda seed: create("heft", insertion=False),
+    "sufferage": lambda seed: create("sufferage"),
+    "sufferage-remap": lambda seed: create("sufferage", remap=True),
+}
+ONLINE = ("fcfs", "donf", "adon", "sufferage")
+"""Schedulers that only append ready tasks to queues."""
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    schedulers: tuple[str, ...] = tuple(SCHEDULERS),
+    exact: bool = False,
+    contentions: tuple[str, ...] = ("none", "fifo"),
+) -> Case:
+    """A run; ``exact`` means that what happens is what is believed."""
+    cluster = draw(clusters())
+    devices = len(cluster.devices)
+    distinct = draw(st.lists(graphs(), min_size=1, max_size=2))
+    costs = CostTable({g: GraphCosts(draw(seconds_of(g, devices))) for g in distinct})
+    spaces = [None, *(space.name for space in cluster.spaces)]
+    arrivals = draw(st.lists(st.sampled_from([0.0, 0.0, 1.0, 2.5, 10.0]), min_size=1, max_size=3))
+    workload = Workload(
+        Job(
+            draw(st.sampled_from(distinct)),
+            arrival,
+            origin=draw(st.sampled_from(spaces)),
+            destination=draw(st.sampled_from(spaces)),
+        )
+        for arrival in sorted(arrivals)
+    )
+    actual: CostTable | NoiseModel | None = None
+    kind = "same" if exact else draw(st.sampled_from(["same", "table", "noise"]))
+    if kind == "table":
+        actual = CostTable(
+            {
+                g: GraphCosts(
+                    np.where(
+                        np.isfinite(costs[g].seconds), draw(seconds_of_finite(g, devices)), np.inf
+                    )
+                )
+                for g in distinct
+            }
+        )
+    elif kind == "noise":
+        actual = LogNormalNoise(0.5)
+    name = draw(st.sampled_from(schedulers))
+    seed = draw(st.integers(0, 2**20))
+    return Case(
+        workload,
+        cluster,
+        costs,
+        actual,
+        lambda: SCHEDULERS[name](seed),
+        draw(st.sampled_from(["push", "pull"])),
+        draw(st.sampled_from(contentions)),
+        seed,
+        name,
+    )
+
+
+@st.composite
+def seconds_of_finite(draw: st.DrawFn, graph: DataflowGraph, devices: int) -> np.ndarray:
+    """Times [operators, devices] without ``inf``."""
+    return np.array([[draw(SECONDS) for _ in range(devices)] for _ in range(len(graph))])
