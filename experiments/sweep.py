@@ -333,14 +333,15 @@ def _report(plan: Plan, console: Console) -> None:
     from experiments.compare import compare_sweep
 
     failed = [t for t in plan.tasks if plan.documents[t.hash]["status"] == "failed"]
-    if failed:
+    # Where some are done, the comparison says which failed.
+    if len(failed) == len(plan.tasks):
         error = plan.documents[failed[0].hash]["error"]
         console.print(
             f"[red]{len(failed)} of {len(plan.tasks)} cells failed[/red], the first: {error}\n"
             f"all of them, with commands that repeat them: {plan.folder / 'failures.csv'}",
             soft_wrap=True,
         )
-    if len(failed) < len(plan.tasks):
+    else:
         compare_sweep(plan.folder, baseline=plan.grid.settings.baseline, console=console)
 
 
