@@ -27,11 +27,14 @@ class Roofline:
         flops_per_s: peak by element type; a type that is not there takes float32's.
         bandwidth: bytes per second.
         overhead: seconds added to every call.
+        efficiency: share of these rates that operators of a kind reach, ``*`` for the other kinds;
+            1 unless stated.
     """
 
     flops_per_s: Mapping[str, float]
     bandwidth: float
     overhead: float = 0.0
+    efficiency: Mapping[str, float] = field(default_factory=dict)
     name: str = field(default="roofline", init=False)
 
     def __post_init__(self) -> None:
@@ -40,6 +43,8 @@ class Roofline:
             raise InvalidInput("A roofline needs a peak for float32")
         if not all(np.isfinite(rate) and rate > 0 for rate in rates):
             raise InvalidInput(f"A roofline's rates are finite and above zero, got {rates}")
+        if not all(0 < share <= 1 for share in self.efficiency.values()):
+            raise InvalidInput(f"Shares of a roofline lie in (0, 1], got {dict(self.efficiency)}")
         if not (np.isfinite(self.overhead) and self.overhead >= 0):
             raise InvalidInput(f"A roofline's overhead is at least 0 s, got {self.overhead}")
 
@@ -58,18 +63,20 @@ class Roofline:
                 kind, dtype, inputs, outputs, attributes = key
                 operations, moved = work(kind, dtype, inputs, outputs, json.loads(attributes))
                 peak = self.flops_per_s.get(dtype, self.flops_per_s["float32"])
-                value = max(operations / peak, moved / self.bandwidth) + self.overhead
+                share = self.efficiency.get(kind, self.efficiency.get("*", 1.0))
+                value = max(operations / peak, moved / self.bandwidth) / share + self.overhead
                 known[key] = value
             seconds[position] = value
         return seconds
 
     def to_json(self) -> dict[str, Any]:
         """Rates as a JSON object."""
-        return {
+        document = {
             "flops_per_s": dict(self.flops_per_s),
             "bandwidth_bytes_per_s": self.bandwidth,
             "overhead_s": self.overhead,
         }
+        return document | ({"efficiency": dict(self.efficiency)} if self.efficiency else {})
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Roofline:
@@ -83,6 +90,7 @@ class Roofline:
                 {str(k): float(v) for k, v in document["flops_per_s"].items()},
                 float(document["bandwidth_bytes_per_s"]),
                 float(document.get("overhead_s", 0.0)),
+                {str(k): float(v) for k, v in document.get("efficiency", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, InvalidInput):
