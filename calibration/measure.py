@@ -45,6 +45,7 @@ from calibration.samples import OperatorSample, read_samples, write_samples
 from calibration.timing import CACHE_STATES, Call, Timer, default_states, timer
 from simulator.errors import HetsimError, InvalidInput
 from simulator.graph import Operator, TensorSpec
+from simulator.units import parse_seconds
 
 REFERENCE = -1
 RAW_SCHEMA = pa.schema(
@@ -59,20 +60,8 @@ RAW_SCHEMA = pa.schema(
     ]
 )
 _PART = re.compile(r"part-(\d+)-(\d+)\.parquet")
-_UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0}
-
-
-def seconds_of(text: str | float) -> float:
-    """``"9min"``, ``"90s"``, ``"1.5h"`` in seconds; a plain number is refused as ambiguous.
-
-    Raises:
-        InvalidInput: not a positive duration with a unit.
-    """
-    match = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]+)\s*", str(text))
-    with contextlib.suppress(ValueError):
-        if match and match[2] in _UNITS and float(match[1]) > 0:
-            return float(match[1]) * _UNITS[match[2]]
-    raise InvalidInput(f"'{text}' is not a duration; write it like 90s, 5min or 1.5h")
+SHIPPED_OPERATORS = Path(__file__).resolve().parent / "data" / "operators.json.gz"
+"""What is measured unless other operators are given."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +259,9 @@ def run_process(
     import torch
 
     plan = MeasurePlan.from_json(json.loads((folder / "plan.json").read_text()))
-    steady = environment.steady_allocator() if plan.device == "cpu" else False
+    on_cpu = plan.device == "cpu"
+    steady = environment.steady_allocator() if on_cpu else False
+    niceness = environment.raise_priority() if on_cpu else 0
     torch.set_num_threads(plan.threads)
     from calibration import peaks, transfers
 
@@ -282,6 +273,7 @@ def run_process(
         "cores": sorted(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
         "steady_allocator": steady,
+        "niceness": niceness,
         "processor": environment.cpu_model(),
     }
     with torch.inference_mode():
@@ -382,6 +374,8 @@ def measure(
     environment.check_device(plan.device)
     if not operators:
         raise InvalidInput("There are no operators to measure")
+    if not budget > 0:
+        raise InvalidInput(f"A budget of {budget} s measures nothing")
     prepare_folder(folder, plan, operators)
     for leftover in folder.glob(".part-*"):
         leftover.unlink()
@@ -464,7 +458,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu", help="cpu or cuda:<index>")
     parser.add_argument("--budget", default="5min", help="how long, such as 9min")
     parser.add_argument("--out", required=True, type=Path, help="folder of the samples")
-    parser.add_argument("--operators", type=Path, help="operators file (JSON, may be gzipped)")
+    parser.add_argument(
+        "--operators",
+        type=Path,
+        help="operators file (JSON, may be gzipped; default: the folder's own, then the project's)",
+    )
     parser.add_argument("--core", type=int, help="core to bind to (CPU; default: the last)")
     parser.add_argument("--threads", type=int, default=1, help="intra-op threads")
     parser.add_argument("--states", help=f"cache states, of {','.join(CACHE_STATES)}")
@@ -492,8 +490,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(options: argparse.Namespace) -> int:
-    path = options.operators or options.out / "operators.json"
-    operators = read_samples(path)
+    begun = options.out / "operators.json"
+    operators = read_samples(options.operators or (begun if begun.exists() else SHIPPED_OPERATORS))
     states = default_states(options.device)
     if options.states:
         states = tuple(options.states.split(","))
@@ -513,7 +511,7 @@ def _command(options: argparse.Namespace) -> int:
         options.out,
         plan,
         operators,
-        seconds_of(options.budget),
+        parse_seconds(options.budget, "budget"),
         core=options.core,
         process_seconds=options.process_seconds,
         show=lambda line: print(line, file=sys.stderr, flush=True, end="\r" if terminal else "\n"),

@@ -1,8 +1,12 @@
-"""Gradient-boosted trees on log(time / roofline), one model per kind.
+"""Gradient-boosted trees on log(time / roofline).
 
 The roofline carries the scale, so the trees only learn how far a kernel stays from it: a ratio that
-changes slowly and extrapolates better than a time. Kinds with few measurements share one model in
-which the kind is a feature.
+changes slowly and extrapolates better than a time.
+
+A kind that multiplies matrices (convolution, linear layer, attention, ...) has a model of its own. All
+kinds that stream through memory share one in which the kind is a feature: they differ by little more
+than a constant, and on 38 of them the shared model was as accurate as 38 models (median held-out error
+10.9% against 11.3% on noisy data whose A/A error was 11%) at a tenth of the size.
 """
 
 from __future__ import annotations
@@ -22,8 +26,8 @@ from cost_models.roofline import Roofline
 from cost_models.table import Measurements, load
 from simulator.errors import InvalidInput
 
-OWN_MODEL = 60
-"""Kinds with at least this many rows get a model of their own."""
+OWN_MODEL = 40
+"""Rows that a kind needs for a model of its own; with fewer it joins the shared one."""
 PARAMETERS: Mapping[str, Any] = {
     "max_depth": 5,
     "learning_rate": 0.1,
@@ -34,6 +38,8 @@ PARAMETERS: Mapping[str, Any] = {
     "rounds": 300,
 }
 SHARED = "*"
+SHARED_ROUNDS = 2
+"""The shared model has this many times the rounds: it has many kinds to learn."""
 
 
 @dataclass
@@ -97,16 +103,26 @@ class Boosted:
         target = np.log(measurements["seconds"].to_numpy() / roofline.of_rows(measurements))
         kinds = measurements["kind"].to_numpy()
         values = feature_rows(measurements)
-        names, counts = np.unique(kinds, return_counts=True)
-        own = [str(k) for k, n in zip(names, counts, strict=True) if n >= own_model]
-        shared = [str(k) for k in names if str(k) not in own]
+        own = []
+        for kind in sorted(set(kinds)):
+            rows = np.flatnonzero(kinds == kind)
+            multiplies = any(values[i]["flops"] > 0 for i in rows)
+            if multiplies and len(rows) >= own_model:
+                own.append(str(kind))
+        shared = sorted({str(kind) for kind in kinds} - {*own})
         groups = {}
         for label, members in [*((k, [k]) for k in own), (SHARED, shared)]:
             wanted = only is None or (label in only if label != SHARED else not {*only} <= {*own})
             if members and wanted:
                 rows = np.flatnonzero(np.isin(kinds, members))
+                rounds = settings["rounds"] * (SHARED_ROUNDS if label == SHARED else 1)
                 groups[label] = _fit(
-                    members, kinds[rows], [values[i] for i in rows], target[rows], settings, seed
+                    members,
+                    kinds[rows],
+                    [values[i] for i in rows],
+                    target[rows],
+                    {**settings, "rounds": rounds},
+                    seed,
                 )
         return cls(roofline, groups)
 
