@@ -431,6 +431,29 @@ def test_what_does_not_fit_is_refused_before_the_run(stage):
         stage.machine.run(other, costs, create("fcfs"), {})
 
 
+def test_a_scheduler_may_believe_other_overheads_but_not_other_devices(stage):
+    overheads = [replace(device, launch_overhead=1e-3) for device in SHARED.devices]
+    believed = replace(SHARED, devices=overheads)
+
+    class Reading(Later):
+        """Takes note of a task's believed time."""
+
+        name = "reading"
+        believed = ()
+
+        def decide(self, context):
+            self.believed = self.believed or tuple(context.seconds(0))
+            super().decide(context)
+
+    scheduler = Reading(0.0)
+    stage.run(scheduler, believed=believed)
+    assert scheduler.believed == (1.1e-3, 1.3e-3)
+    with pytest.raises(InvalidInput, match=r"'apart' does not have the devices .*: fast, slow"):
+        stage.run("fcfs", believed=APART)
+    with pytest.raises(InvalidInput, match="does not have the devices"):
+        stage.run("fcfs", believed=replace(SHARED, devices=SHARED.devices[:1]))
+
+
 def test_a_scheduler_that_needs_more_is_refused(stage):
     class Batching(Later):
         name = "batching"

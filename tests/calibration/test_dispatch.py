@@ -1,0 +1,34 @@
+"""The runner's overhead contains what a scheduler needs to decide."""
+
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from calibration.dispatch import DispatchProbe  # noqa: E402
+from calibration.runner import Machine  # noqa: E402
+from calibration.workers import WorkerSpec  # noqa: E402
+from simulator.cluster import Cluster, Device, MemorySpace  # noqa: E402
+from simulator.schedulers import create  # noqa: E402
+from simulator.schedulers.fcfs import Fcfs  # noqa: E402
+
+
+class Slow(Fcfs):
+    name = "slow"
+
+    def decide(self, context):
+        time.sleep(0.003)
+        super().decide(context)
+
+
+def test_overhead_per_operator():
+    cluster = Cluster(
+        "two", [MemorySpace("ram")], [Device("a", "ram"), Device("b", "ram")], host="ram"
+    )
+    with Machine(cluster, {"a": WorkerSpec(), "b": WorkerSpec()}) as machine:
+        probe = DispatchProbe(machine, operators=20)
+        usual = probe.seconds(lambda: create("fcfs"), repeats=3)
+        slow = probe.seconds(Slow, repeats=1)
+    assert 1e-6 < usual < 2e-3
+    assert 3e-3 < slow < 0.1
