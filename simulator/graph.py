@@ -66,6 +66,10 @@ ITEM_BYTES: Mapping[str, int] = {
 }
 
 
+MOST_BYTES = 2.0**63
+"""Larger tensors are taken for errors of a file."""
+
+
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides of a shape, in elements."""
     strides, step = [], 1
@@ -124,25 +128,21 @@ class TensorSpec:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> TensorSpec:
         """Read :meth:`to_json`'s form; a shape that is not of non-negative integers is refused."""
-        try:
-            shape = tuple(document["shape"])
-            dtype = document["dtype"]
-        except (KeyError, TypeError):
-            raise InvalidInput(
-                f"A tensor needs 'shape' and 'dtype', got {_short(document)}"
-            ) from None
-        strides = document.get("strides")
-        spec = cls(shape, dtype, None if strides is None else tuple(strides))
-        numbers = shape if strides is None else shape + tuple(strides)
-        if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers):
-            raise InvalidInput(
-                f"Shapes and strides are non-negative integers, got {_short(document)}"
-            )
-        if dtype not in ITEM_BYTES:
+        if not isinstance(document, Mapping) or not {"shape", "dtype"} <= document.keys():
+            raise InvalidInput(f"A tensor needs 'shape' and 'dtype', got {_short(document)}")
+        shape, dtype, strides = document["shape"], document["dtype"], document.get("strides")
+        for numbers in (shape, [] if strides is None else strides):
+            if not isinstance(numbers, list) or not all(map(_is_length, numbers)):
+                raise InvalidInput(
+                    f"Shapes and strides are lists of integers from 0 to 2^63, got {_short(document)}"
+                )
+        if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
             raise InvalidInput(f"Unknown element type '{dtype}'. Known: {', '.join(ITEM_BYTES)}")
-        if strides is not None and len(strides) != len(shape):
+        if strides is None:
+            return cls(tuple(shape), dtype)
+        if len(strides) != len(shape):
             raise InvalidInput(f"Strides and shape have different lengths in {_short(document)}")
-        return spec if strides is None else cls.of(shape, dtype, strides)
+        return cls.of(shape, dtype, strides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +381,12 @@ class DataflowGraph:
         for key in ("name", "tensors", "operators"):
             if key not in document:
                 raise InvalidInput(f"The graph document lacks the key '{key}'")
+        graph_name = _string(document, "name", "A graph")
+        batch = document.get("batch")
+        if batch is not None and (not _is_length(batch) or not batch):
+            raise InvalidInput(
+                f"Graph '{graph_name}' has batch {_short(batch)}, not an integer >= 1"
+            )
         index: dict[str, int] = {}
         tensors: list[Tensor] = []
         for row in _rows(document, "tensors"):
@@ -390,30 +396,42 @@ class DataflowGraph:
             index[name] = len(tensors)
             if row.get("role") not in ("input", "weight", "activation"):
                 raise InvalidInput(
-                    f"Tensor '{name}' has role {row.get('role')!r}; known: input, weight, activation"
+                    f"Tensor '{name}' has role {_short(row.get('role'))}; known: input, weight, "
+                    "activation"
                 )
             spec = None if "bytes" in row else TensorSpec.from_json(row)
-            size = row["bytes"] if spec is None else float(spec.bytes)
-            if not isinstance(size, int | float) or isinstance(size, bool):
-                raise InvalidInput(f"Tensor '{name}' has bytes {size!r}, not a number")
-            tensors.append(Tensor(name, row["role"], float(size), spec, row.get("value")))
+            size = row["bytes"] if spec is None else spec.bytes
+            if (
+                not isinstance(size, int | float)
+                or isinstance(size, bool)
+                or not size <= MOST_BYTES
+            ):
+                raise InvalidInput(
+                    f"Tensor '{name}' has bytes {_short(size)}, not a number of them"
+                )
+            value = row.get("value")
+            if value is not None:
+                value = _string(row, "value", f"Tensor '{name}'")
+            tensors.append(Tensor(name, row["role"], float(size), spec, value))
         rows = _rows(document, "operators")
         reads = [_indices(row, "reads", index) for row in rows]
         writes = [_indices(row, "writes", index) for row in rows]
         names = [_string(row, "name", "An operator") for row in rows]
+        _check_writes(names, tensors, writes)  # first: it could be taken for a cycle
         operators = []
         for position in topological_order(names, reads, writes):
             row = rows[position]
+            what = f"Operator '{names[position]}'"
             operators.append(
                 (
                     Operator(
                         name=names[position],
-                        kind=_string(row, "kind", f"Operator '{names[position]}'"),
-                        inputs=tuple(map(TensorSpec.from_json, row.get("inputs", ()))),
-                        outputs=tuple(map(TensorSpec.from_json, row.get("outputs", ()))),
-                        attributes=row.get("attributes", {}),
-                        target=row.get("target", ""),
-                        template=row.get("template"),
+                        kind=_string(row, "kind", what),
+                        inputs=_specs(row, "inputs", what),
+                        outputs=_specs(row, "outputs", what),
+                        attributes=_mapping(row, "attributes", what) or {},
+                        target=_string(row, "target", what) if "target" in row else "",
+                        template=_mapping(row, "template", what),
                         reads=tuple(s for i in reads[position] if (s := tensors[i].spec)),
                     ),
                     reads[position],
@@ -421,17 +439,14 @@ class DataflowGraph:
                 )
             )
         results = _rows(document, "results") if "results" in document else []
-        for result in results:
-            if "tensor" in result and result["tensor"] not in index:
-                raise InvalidInput(f"The graph's result '{result['tensor']}' is not a tensor of it")
         return cls(
-            document["name"],
+            graph_name,
             [operator for operator, _, _ in operators],
             tensors,
             [r for _, r, _ in operators],
             [w for _, _, w in operators],
             results,
-            document.get("batch"),
+            batch,
         )
 
     @cached_property
@@ -451,7 +466,7 @@ class DataflowGraph:
             return cls.from_json(json.loads(Path(path).read_text()))
         except OSError as error:
             raise InvalidInput(f"Cannot read graph file {path}: {error.strerror}") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidInput(f"{path} is not JSON ({error}); was it truncated?") from None
         except InvalidInput as error:
             raise InvalidInput(f"{path}: {error}") from None
@@ -465,9 +480,17 @@ class DataflowGraph:
             raise InvalidInput(f"Graph '{self.name}' has no operators")
         if len({tensor.name for tensor in self.tensors}) != len(self.tensors):
             raise InvalidInput(f"Graph '{self.name}': two tensors have the same name")
+        once: set[str] = set()
+        for operator in self.operators:
+            if operator.name in once:
+                raise InvalidInput(
+                    f"Graph '{self.name}': two operators have the name '{operator.name}'"
+                )
+            once.add(operator.name)
         for value in self.tensors:
             if not (math.isfinite(value.bytes) and value.bytes >= 0):
                 raise InvalidInput(f"Tensor '{value.name}' has {value.bytes} bytes")
+        _check_writes([operator.name for operator in self.operators], self.tensors, self.writes)
         written = [tensor.role != "activation" for tensor in self.tensors]
         for operator, reads, writes in zip(self.operators, self.reads, self.writes, strict=True):
             for tensor in reads:
@@ -484,20 +507,34 @@ class DataflowGraph:
             if len(set(reads)) != len(reads):
                 raise InvalidInput(f"Operator '{operator.name}' lists a read tensor twice")
             for tensor in writes:
-                if not 0 <= tensor < len(self.tensors):
-                    raise InvalidInput(
-                        f"Operator '{operator.name}' writes tensor {tensor}, not there"
-                    )
-                if written[tensor]:
-                    name = self.tensors[tensor].name
-                    raise InvalidInput(
-                        f"Operator '{operator.name}' writes '{name}', which is an input, a weight or "
-                        "already written"
-                    )
                 written[tensor] = True
         for value, done in zip(self.tensors, written, strict=True):
             if not done:
                 raise InvalidInput(f"No operator writes the tensor '{value.name}'")
+        known = {tensor.name for tensor in self.tensors}
+        for result in self.results:
+            wanted = result.get("tensor")
+            if "tensor" in result and not (isinstance(wanted, str) and wanted in known):
+                raise InvalidInput(
+                    f"The result {_short(wanted)} of graph '{self.name}' is not a tensor of it"
+                )
+
+
+def _check_writes(
+    names: Sequence[str], tensors: Sequence[Tensor], writes: Sequence[Sequence[int]]
+) -> None:
+    """Refuse operators that write what is not there, or no activation, or written already."""
+    done = [tensor.role != "activation" for tensor in tensors]
+    for name, row in zip(names, writes, strict=True):
+        for tensor in row:
+            if not 0 <= tensor < len(tensors):
+                raise InvalidInput(f"Operator '{name}' writes tensor {tensor}, not there")
+            if done[tensor]:
+                raise InvalidInput(
+                    f"Operator '{name}' writes '{tensors[tensor].name}', which is an input, a weight "
+                    "or already written"
+                )
+            done[tensor] = True
 
 
 def topological_order(
@@ -588,6 +625,24 @@ def _rows(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return rows
 
 
+def _is_length(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _mapping(row: Mapping[str, Any], key: str, what: str) -> dict[str, Any] | None:
+    value = row.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise InvalidInput(f"{what} needs an object '{key}', got {_short(value)}")
+    return value
+
+
+def _specs(row: Mapping[str, Any], key: str, what: str) -> tuple[TensorSpec, ...]:
+    value = row.get(key, [])
+    if not isinstance(value, list):
+        raise InvalidInput(f"{what} needs a list '{key}', got {_short(value)}")
+    return tuple(map(TensorSpec.from_json, value))
+
+
 def _string(row: Mapping[str, Any], key: str, what: str) -> str:
     value = row.get(key)
     if not isinstance(value, str):
@@ -597,10 +652,11 @@ def _string(row: Mapping[str, Any], key: str, what: str) -> str:
 
 def _indices(row: Mapping[str, Any], key: str, index: Mapping[str, int]) -> list[int]:
     names = row.get(key, [])
-    try:
-        return [index[name] for name in names]
-    except (KeyError, TypeError):
-        unknown = [n for n in names if n not in index] if isinstance(names, list) else names
-        raise InvalidInput(
-            f"Operator '{row.get('name')}' has {key} {_short(unknown)}, not tensors of the graph"
-        ) from None
+    unknown = names
+    if isinstance(names, list):
+        unknown = [n for n in names if not isinstance(n, str) or n not in index]
+        if not unknown:
+            return [index[name] for name in names]
+    raise InvalidInput(
+        f"Operator '{row.get('name')}' has {key} {_short(unknown)}, not tensors of the graph"
+    )

@@ -26,7 +26,7 @@ SLACK = 1e-9
 """Relative; bounds are sums in another order than the schedule's."""
 
 quick = settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -46,7 +46,7 @@ def run(case: Case, scheduler: object = None) -> Trace:
     )
 
 
-@settings(quick, max_examples=500)
+@settings(quick, max_examples=300)
 @given(cases())
 def test_replay_derives_the_same_run(case: Case) -> None:
     recorded = Recorded(case.scheduler())
@@ -207,7 +207,7 @@ def test_removing_contention_never_lengthens_a_fixed_schedule(case: Case) -> Non
     assert np.all(spans["none"] <= spans["fifo"] * (1 + SLACK))
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=150)
 @given(cases(schedulers=ONLINE, exact=True))
 def test_estimates_are_exact_when_belief_is_true(case: Case) -> None:
     """``available`` at each decision is when the work placed before it really leaves a slot."""
@@ -250,7 +250,7 @@ def test_heft_keeps_its_plan(case: Case) -> None:
         assert start <= planned[task] + SLACK * max(1.0, abs(start))
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=40)
 @given(cases(exact=True))
 def test_a_single_job_is_the_graph_itself(case: Case) -> None:
     """A graph in place of a workload is one job from and to the host at time 0."""
