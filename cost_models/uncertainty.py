@@ -29,7 +29,10 @@ from simulator.errors import InvalidInput
 POOLED = "*"
 """Residuals of all kinds together, for kinds with too few of their own."""
 ENOUGH_GROUPS, ENOUGH_ROWS = 4, 20
-_QUANTILES = np.linspace(0.0, 1.0, 41)
+# Denser at the ends: between the last two of evenly spaced quantiles, one odd kernel among a hundred
+# thousand would otherwise become one draw in eighty.
+_TAIL = (0.0, 0.001, 0.005, 0.01, 0.025)
+_QUANTILES = np.array([*_TAIL, *np.arange(1, 20) / 20, *(1 - q for q in reversed(_TAIL))])
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Residuals:
 
     Attributes:
         biases: the mean of each held-out group (an architecture).
-        within: 41 equally spaced quantiles of the residuals less their group's mean.
+        within: quantiles of the residuals less their group's mean, denser at both ends.
         rows: how many residuals these rest on.
     """
 
