@@ -117,6 +117,10 @@ class LogNormalNoise:
 
     sigma: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.sigma is not None and not 0 <= self.sigma < np.inf:
+            raise InvalidInput(f"Noise needs a sigma >= 0, got {self.sigma}")
+
     def realise(
         self, graph: DataflowGraph, costs: GraphCosts, rng: np.random.Generator
     ) -> np.ndarray:

@@ -1,0 +1,150 @@
+"""Traces: tables, files, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from simulator.cluster import fully_connected
+from simulator.costs import CostTable
+from simulator.engine import simulate
+from simulator.errors import InvalidInput
+from simulator.graph import from_edges
+from simulator.schedulers import create
+from simulator.trace import COLUMNS, Trace, TraceRecorder
+from simulator.workload import Job, Workload
+
+
+@pytest.fixture
+def trace() -> Trace:
+    graph = from_edges("chain", 3, [(0, 1, 4.0), (1, 2, 1.0)], names=["a", "b", "c"])
+    never = np.inf
+    costs = CostTable.of(graph, np.array([[1.0, never], [never, 2.0], [1.0, never]]))
+    workload = Workload(
+        [Job(graph, model="net", batch=4), Job(graph, 1.0, deadline=99.0, priority=2)]
+    )
+    return simulate(workload, fully_connected("bare", 2), costs, create("fcfs"), movement="pull")
+
+
+def test_tables_have_the_documented_columns(trace: Trace) -> None:
+    for name, columns in COLUMNS.items():
+        table = getattr(trace, name)
+        assert list(table) == list(columns)
+        assert len({len(column) for column in table.values()}) == 1
+        for column, kind in columns.items():
+            assert table[column].dtype.kind == "U" if kind == "U" else table[column].dtype == kind
+    assert trace.members["job"].tolist() == trace.executions["job"].tolist()
+    assert np.all(np.diff(trace.executions["finish"]) >= 0)
+    assert trace.jobs["model"].tolist() == ["net", "chain"]
+    assert trace.jobs["batch"].tolist() == [4, 1]
+    assert trace.jobs["deadline"].tolist() == [np.inf, 99.0]
+    assert trace.jobs["priority"].tolist() == [0, 2]
+    assert sorted(trace.transfers["tensor"].tolist()) == [0, 0, 1, 1]  # numbers in the job's graph
+    assert trace.makespan == trace.jobs["finish"].max()
+
+
+def test_meta_explains_the_numbers(trace: Trace) -> None:
+    assert trace.meta["world"] == "simulated"
+    assert (trace.meta["scheduler"], trace.meta["movement"]) == ("fcfs", "pull")
+    assert trace.meta["contention"] == "none"
+    assert trace.devices == ["P1", "P2"]
+    assert trace.meta["channels"] == ["l0-1:m0->m1", "l0-1:m1->m0"]
+    assert trace.meta["graphs"] == [
+        {"name": "chain", "operators": ["a", "b", "c"], "kinds": ["task"] * 3}
+    ]
+    assert trace.operator(1, 2) == ("c", "task")
+
+
+def test_last_attempts_are_the_tasks(trace: Trace) -> None:
+    again = {
+        name: np.concatenate([column, column[:1]]) for name, column in trace.executions.items()
+    }
+    again["attempt"][-1] = 1
+    again["start"][-1], again["finish"][-1] = 50.0, 51.0
+    tasks = dataclasses.replace(trace, executions=again).tasks
+    assert tasks["task"].tolist() == list(range(6))
+    assert (tasks["start"][0], tasks["attempt"][0]) == (50.0, 1)
+
+
+def test_save_and_load(trace: Trace, tmp_path: Path) -> None:
+    trace.save(tmp_path / "new" / "run")
+    loaded = Trace.load(tmp_path / "new" / "run")
+    assert loaded.meta == json.loads(json.dumps(trace.meta))
+    for name in COLUMNS:
+        for column, values in getattr(trace, name).items():
+            assert getattr(loaded, name)[column].tolist() == values.tolist()
+            assert getattr(loaded, name)[column].dtype.kind == values.dtype.kind
+    assert not list((tmp_path / "new" / "run").glob("*.tmp"))
+    assert loaded.makespan == trace.makespan
+    assert "deciding_seconds" not in (tmp_path / "new" / "run" / "trace.json").read_text()
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_damaged_tables_are_refused(trace: Trace, tmp_path: Path, name: str) -> None:
+    trace.save(tmp_path)
+    path = tmp_path / f"{name}.parquet"
+    whole = path.read_bytes()
+    for length in (0, 4, len(whole) // 2, len(whole) - 3):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InvalidInput, match=rf"Cannot read .*{name}\.parquet: .*truncated\?"):
+            Trace.load(tmp_path)
+    path.unlink()
+    with pytest.raises(InvalidInput, match=rf"Cannot read .*{name}\.parquet"):
+        Trace.load(tmp_path)
+
+
+def test_other_columns_are_refused(trace: Trace, tmp_path: Path) -> None:
+    trace.save(tmp_path)
+    path = tmp_path / "jobs.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["arrival"]), path)
+    with pytest.raises(InvalidInput, match=r"jobs\.parquet has columns .*; expected job, graph"):
+        Trace.load(tmp_path)
+
+
+def test_folders_that_hold_no_trace(trace: Trace, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"is no trace: it has no trace\.json"):
+        Trace.load(tmp_path)
+    (tmp_path / "trace.json").write_text('{"format"')
+    with pytest.raises(InvalidInput, match=r"trace\.json is damaged"):
+        Trace.load(tmp_path)
+    for text in ("[]", "{}", '{"format": "other/1"}'):
+        (tmp_path / "trace.json").write_text(text)
+        with pytest.raises(InvalidInput, match=r"is not of format 'hetsim\.trace/1'"):
+            Trace.load(tmp_path)
+
+
+def test_a_failed_save_leaves_the_old_files(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace.save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def fail(table: object, path: Path) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(pq, "write_table", fail)
+    with pytest.raises(OSError, match="disk full"):
+        trace.save(tmp_path)
+    after = {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.suffix != ".tmp"}
+    assert after == before
+
+
+def test_a_recorder_with_nothing_makes_empty_tables() -> None:
+    graph = from_edges("one", 1, [])
+    empty = TraceRecorder().trace(
+        cluster=fully_connected("bare", 1),
+        jobs=[Job(graph)],
+        first_tensor=[0],
+        finishes=[0.0],
+        settings={},
+        decisions=0,
+        deciding_seconds=0.0,
+    )
+    assert len(empty.tasks["task"]) == 0
+    assert len(empty.transfers["bytes"]) == 0
