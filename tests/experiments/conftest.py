@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cost_models.profile import Profile
@@ -95,9 +96,13 @@ def folder(tmp_path: Path, monkeypatch, _graphs) -> Path:
     (root / "instances" / "fork.json").write_text(FORK)
     monkeypatch.setenv("HETSIM_PROFILES", str(root / "profiles"))
     monkeypatch.setenv("HETSIM_CACHE", str(_graphs))
-    residuals = {
-        "roofline": {"*": Residuals((-0.1, 0.0, 0.1), tuple(np.linspace(-0.05, 0.05, 41)), 99)}
-    }
+    # Three architectures, off by -10%, 0 and 10%, and their operators by up to 5% around that.
+    rows = [
+        {"group": name, "log_residual": bias + within}
+        for name, bias in (("a", -0.1), ("b", 0.0), ("c", 0.1))
+        for within in np.linspace(-0.05, 0.05, 33)
+    ]
+    residuals = {"roofline": {"*": Residuals.of(pd.DataFrame(rows))}}
     spread = dict.fromkeys(("linear", "relu", "add"), 0.02)
     for name, label, rate in (
         ("toy-core", "measured", 1e9),
