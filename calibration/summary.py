@@ -117,7 +117,7 @@ def peaks(folder: str | Path) -> dict[str, Any]:
     for record in records:
         for dtype, rate in record["peaks"]["flops_per_s"].items():
             rates[dtype] = max(rates.get(dtype, 0.0), rate)
-        for row in record["transfers"]:
+        for row in record.get("transfers", []):
             key = (row["way"], row["bytes"])
             transfers[key] = min(transfers.get(key, np.inf), row["seconds"])
     return {

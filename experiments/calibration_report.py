@@ -1,0 +1,206 @@
+"""The report of a calibration: one HTML file, its figures beside it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cost_models import evaluation
+from cost_models.profile import Profile
+from experiments.atomic import write_text
+from experiments.plots import calibration as plots
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{{ profile.name }}</title><style>
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
+th, td { padding: .15rem .7rem; text-align: right; border-bottom: 1px solid #ddd; }
+th:first-child, td:first-child { text-align: left; }
+img { max-width: 100%; } figure { margin: 1.5rem 0; } figcaption { color: #555; }
+.wide { font-size: 13px; } td.text { text-align: left; font-family: ui-monospace, monospace; }
+</style></head><body>
+<h1>{{ profile.name }} ({{ profile.label }})</h1>
+<p>{{ headline }}</p>
+<table>{% for key, value in facts %}<tr><td>{{ key }}</td><td>{{ value }}</td></tr>{% endfor %}</table>
+{% for figure in figures %}
+<h2>{{ figure.title }}</h2><p>{{ figure.text }}</p>
+<figure><img src="data:image/png;base64,{{ figure.image }}" alt="{{ figure.title }}">
+<figcaption>{{ figure.caption }} Data: {{ figure.csv }}</figcaption></figure>
+{% endfor %}
+<h2>Held-out error by kind</h2>
+<table><tr><th>kind</th><th>operators</th><th>median</th><th>mean</th><th>p90</th><th>bias</th>
+<th>A/A median</th><th>A/A mean</th></tr>
+{% for row in kinds %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>
+<h2>Worst predictions</h2>
+<table class="wide"><tr><th>kind</th><th>inputs and attributes</th><th>held out with</th>
+<th>measured us</th><th>predicted us</th><th>A/A</th></tr>
+{% for row in worst %}<tr><td>{{ row[0] }}</td><td class="text">{{ row[1] }}</td><td>{{ row[2] }}</td>
+<td>{{ row[3] }}</td><td>{{ row[4] }}</td><td>{{ row[5] }}</td></tr>{% endfor %}</table>
+</body></html>
+"""
+
+
+def write_report(
+    folder: Path, profile: Profile, errors: evaluation.Errors, drift: pd.DataFrame
+) -> Path:
+    """Write ``report.html`` and ``report/fig_*`` (PDF, PNG, CSV) into a calibration's folder.
+
+    Args:
+        folder: of the calibration.
+        profile: fitted, with its measurements.
+        errors: held-out errors of those measurements.
+        drift: the reference operator over time (:func:`calibration.summary.drift`).
+    """
+    import jinja2
+
+    table = profile.measurements
+    assert table is not None
+    boosted = errors["boosted"]
+    way = "architecture" if len(boosted["architecture"]) else "fold"
+    held = boosted[way]
+    summaries = {key: evaluation.summary(table, rows) for key, rows in boosted.items()}
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    page = environment.from_string(_PAGE).render(
+        profile=profile,
+        headline=_headline(summaries[way], way),
+        facts=_facts(profile, table),
+        figures=_figures(folder / "report", profile, table, held, summaries, drift),
+        kinds=_kinds(summaries[way]),
+        worst=_worst(table, held),
+    )
+    return write_text(folder / "report.html", page)
+
+
+def _headline(summary: pd.DataFrame, way: str) -> str:
+    if not len(summary):
+        return "Too few measurements to hold any out."
+    row = summary.loc["all"]
+    held = "whole architectures" if way == "architecture" else "a fifth of the shapes"
+    return (
+        f"With {held} held out, a predicted time is off by {row['median']:.1%} in the median and "
+        f"{row['mean']:.1%} in the mean; measured twice, the same operators differ by "
+        f"{row['aa_median']:.1%} and {row['aa_mean']:.1%}."
+    )
+
+
+def _facts(profile: Profile, table: pd.DataFrame) -> list[tuple[str, str]]:
+    rates = ", ".join(f"{k} {v / 1e9:.1f}" for k, v in profile.roofline.flops_per_s.items())
+    facts = [
+        ("operators measured", str(len(set(evaluation.identities(table))))),
+        ("kinds", str(table["kind"].nunique())),
+        ("cache state priced", str(profile.cache)),
+        ("statistic", str(profile.statistic)),
+        ("peak GFLOP/s", rates),
+        ("bandwidth GB/s", f"{profile.roofline.bandwidth / 1e9:.1f}"),
+        ("overhead of a call", f"{profile.roofline.overhead * 1e6:.2f} us"),
+    ]
+    facts += [(key.replace("_", " "), str(value)) for key, value in profile.provenance.items()]
+    return facts + [(key, str(value)) for key, value in profile.versions.items()]
+
+
+def _figures(
+    folder: Path,
+    profile: Profile,
+    table: pd.DataFrame,
+    held: pd.DataFrame,
+    summaries: dict[str, pd.DataFrame],
+    drift: pd.DataFrame,
+) -> list[dict[str, Any]]:
+    folder.mkdir(parents=True, exist_ok=True)
+    priced = table if profile.cache is None else table[table["cache"] == profile.cache]
+    priced = priced.reset_index(drop=True)
+    repeat = pd.DataFrame({"kind": priced["kind"], "error": evaluation.repeat_errors(priced)})
+    drawn = [
+        (
+            "What was measured",
+            "Each point is an operator.",
+            plots.draw_coverage(priced, profile.roofline, folder / "fig_coverage"),
+        )
+    ]
+    if len(held):
+        drawn += [
+            (
+                "How well kinds are predicted",
+                "A model cannot be told from the truth below the A/A error.",
+                plots.draw_errors(summaries, folder / "fig_errors"),
+            ),
+            (
+                "Error and A/A error",
+                "Where the curves meet, the rest is noise of the measurement.",
+                plots.draw_distribution(held, repeat, folder / "fig_distribution"),
+            ),
+            (
+                "Predicted against measured",
+                "Grey: within 10%.",
+                plots.draw_parity(held, folder / "fig_parity"),
+            ),
+        ]
+    if len(summaries.get("architecture", ())):
+        drawn.append(
+            (
+                "Architectures the model has not seen",
+                "All shapes of an architecture are taken out of the training data.",
+                plots.draw_architectures(held, folder / "fig_architectures"),
+            )
+        )
+    if len(drift):
+        drawn.append(
+            (
+                "The machine during the run",
+                "One operator, measured again every few seconds.",
+                plots.draw_drift(drift, folder / "fig_drift"),
+            )
+        )
+    return [_embedded(title, text, paths) for title, text, paths in drawn]
+
+
+def _embedded(title: str, text: str, paths: Sequence[Path]) -> dict[str, Any]:
+    by_suffix = {path.suffix: path for path in paths}
+    csv = by_suffix[".csv"]
+    return {
+        "title": title,
+        "text": text,
+        "image": base64.b64encode(by_suffix[".png"].read_bytes()).decode(),
+        "caption": by_suffix[".txt"].read_text().strip() if ".txt" in by_suffix else "",
+        "csv": f"{csv.parent.name}/{csv.name}",
+    }
+
+
+def _kinds(summary: pd.DataFrame) -> list[list[str]]:
+    keys = ("median", "mean", "p90", "bias", "aa_median", "aa_mean")
+    return [
+        [str(kind), f"{row['rows']:.0f}", *(_percent(row[key]) for key in keys)]
+        for kind, row in summary.iterrows()
+    ]
+
+
+def _worst(table: pd.DataFrame, held: pd.DataFrame, most: int = 20) -> list[list[str]]:
+    far = held.assign(far=held["log_residual"].abs()).sort_values("far", ascending=False)
+    far = far.drop_duplicates("row").head(most)
+    repeat = evaluation.repeat_errors(table)
+    rows = []
+    for entry in far.itertuples():
+        row = table.iloc[int(entry.row)]  # type: ignore[arg-type]
+        shapes = " ".join("x".join(map(str, shape)) or "()" for shape in row["inputs"])
+        attributes = json.loads(row["attributes"])
+        told = " ".join(f"{key}={value}" for key, value in attributes.items())
+        rows.append(
+            [
+                str(entry.kind),
+                f"{shapes} {told}".replace(" ", " ").strip(),
+                str(entry.group),
+                f"{float(entry.seconds) * 1e6:.1f}",  # type: ignore[arg-type]
+                f"{float(entry.predicted) * 1e6:.1f}",  # type: ignore[arg-type]
+                _percent(repeat[int(entry.row)]),  # type: ignore[arg-type]
+            ]
+        )
+    return rows
+
+
+def _percent(value: float) -> str:
+    return "-" if value != value else f"{value:.1%}"
