@@ -256,6 +256,8 @@ class _Assembler:
         self._slow = self._needs_hydra(groups, axes)
         self._by_groups: dict[tuple[str, ...], tuple[DictConfig, dict[str, Any]]] = {}
         self._plain_base = composer.compose([])
+        self._overrides: dict[str, Override] = {}
+        self._nodes: dict[tuple[str, str], DictConfig] = {}
 
     def _needs_hydra(self, groups: Sequence[Override], axes: Sequence[Axis]) -> bool:
         """Whether a combination of groups is more than its entries side by side."""
@@ -277,11 +279,12 @@ class _Assembler:
             ]
             if others or swept & preset.content.keys():
                 return True
-        for axis in axes:
-            for name in axis.values if axis.is_group else ():
-                found = catalog.entry(axis.key, name, folders)
-                if found is None or "defaults" in found.content or _has_package(found.path):
-                    return True
+        names = {(axis.key, name) for axis in axes if axis.is_group for name in axis.values}
+        names |= {(k, name) for k, name in self._fixed_choices.items() if k in GROUPS}
+        for group, name in names:
+            found = catalog.entry(group, name, folders)
+            if found is None or "defaults" in found.content or _has_package(found.path):
+                return True
         return False
 
     def config(self, chosen: Mapping[str, str]) -> DictConfig:
@@ -295,13 +298,19 @@ class _Assembler:
                 axis: chosen[axis] for axis in self._group_axes if axis in GROUPS
             }
             start = self._with_groups(self._plain_base, [], choices)
-            self._by_groups[key] = (config, _flat(start))
+            content = OmegaConf.to_container(start, resolve=True, throw_on_missing=False)
+            self._by_groups[key] = (config, _flat(content))
         config, _ = self._by_groups[key]
-        overrides = [_parse(f"{axis}={chosen[axis]}") for axis in self._value_axes]
+        overrides = [self._parsed(f"{axis}={chosen[axis]}") for axis in self._value_axes]
         if any(isinstance(override.value(), dict) for override in overrides):
             config = copy.deepcopy(config)  # a mapping is merged, so values would pile up
         ConfigLoaderImpl._apply_overrides_to_config(overrides, config)
         return config
+
+    def _parsed(self, text: str) -> Override:
+        if text not in self._overrides:
+            self._overrides[text] = _parse(text)
+        return self._overrides[text]
 
     def _with_groups(
         self, base: DictConfig, overrides: Sequence[Override], chosen: Mapping[str, str]
@@ -313,18 +322,25 @@ class _Assembler:
         for axis, name in chosen.items():
             if axis not in GROUPS:
                 continue
-            entry = catalog.entry(axis, name, self._composer.config_dirs)
+            with open_dict(config):
+                config[axis] = self._node(axis, name)
+        OmegaConf.set_struct(config, True)
+        return config
+
+    def _node(self, group: str, name: str) -> DictConfig:
+        """A plain entry of a group, typed as Hydra types it."""
+        if (group, name) not in self._nodes:
+            entry = catalog.entry(group, name, self._composer.config_dirs)
             if entry is None:
-                raise catalog.unknown(axis, name, self._composer.config_dirs)
-            typed = OmegaConf.structured(_group_type(axis))
+                raise catalog.unknown(group, name, self._composer.config_dirs)
+            typed = OmegaConf.structured(_group_type(group))
             try:
                 node = OmegaConf.merge(typed, OmegaConf.load(entry.path))
             except OmegaConfBaseException as error:
                 raise InvalidInput(f"{entry.path}: {readable(error)}") from None
-            with open_dict(config):
-                config[axis] = node
-        OmegaConf.set_struct(config, True)
-        return config
+            assert isinstance(node, DictConfig)
+            self._nodes[group, name] = node
+        return self._nodes[group, name]
 
     def cell(self, chosen: Mapping[str, str], config: DictConfig) -> Cell:
         """The cell of a combination and its composed config."""
@@ -336,7 +352,7 @@ class _Assembler:
         start = self._by_groups[key][1]
         choices = self._fixed_choices | {axis: chosen[axis] for axis in self._group_axes}
         words = [f"{group}={name}" for group, name in choices.items() if group in GROUPS]
-        words += _changes(start, _flat(config))
+        words += _changes(start, _flat(dataclasses.asdict(settings)))
         return Cell(config_digest(scenario.document())[:12], dict(chosen), scenario, tuple(words))
 
 
@@ -350,7 +366,7 @@ def _group_type(group: str) -> type[Any]:
     return kind
 
 
-def _flat(config: DictConfig) -> dict[str, Any]:
+def _flat(content: Any) -> dict[str, Any]:
     """Leaves of a config by their path, settings of the sweep left out; lists are leaves."""
     flat: dict[str, Any] = {}
 
@@ -361,9 +377,7 @@ def _flat(config: DictConfig) -> dict[str, Any]:
         else:
             flat[path] = value
 
-    content = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
-    assert isinstance(content, dict)
-    walk({k: v for k, v in content.items() if k not in SWEEP_ONLY}, "")
+    walk({key: value for key, value in content.items() if key not in SWEEP_ONLY}, "")
     return flat
 
 

@@ -218,6 +218,8 @@ def run_sweep(plan: Plan, invocation: Invocation, console: Console) -> bool:
             "cells": len(plan.tasks),
             "done": counts["done"],
             "failed": counts["failed"],
+            "stale": sum(plan.states[task.hash] == "stale" for task in plan.tasks)
+            - sum(plan.states[task.hash] == "stale" for task in plan.todo),
             "simulated": sum(1 for task in plan.todo if task.hash in plan.documents),
             "wall_s": time.perf_counter() - began,
             "workers": plan.workers,

@@ -58,6 +58,10 @@ def test_entries_that_are_not_plain_are_left_to_hydra(folder):
     assert counts == {"box": 2, "big_box": 8}
     for cell in grid.cells[::3]:
         assert cell.scenario.document() == by_hydra(cell.overrides, folder)
+    # Not swept, it is Hydra's as well.
+    grid = compose_grid(["cluster=big_box", "model=branches", "scheduler=mine,heft"], [folder])
+    assert [c.scenario.cluster.devices["cpu"].count for c in grid.cells] == [8, 8]
+    assert grid.cells[0].overrides == ("cluster=big_box", "model=branches", "scheduler=mine")
 
 
 PRESET = """# @package _global_
