@@ -201,7 +201,7 @@ def run_sweep(plan: Plan, invocation: Invocation, console: Console) -> bool:
         _work(plan, console)
     except KeyboardInterrupt:
         interrupted = True
-    rows = [row_of(plan.documents[task.hash]) for task in plan.tasks if task.hash in plan.documents]
+    rows = [row_of(document) for document in _documents(plan)]
     if rows:
         write_results(plan.folder, rows)
     _write_failures(plan)
@@ -312,7 +312,7 @@ def _write_failures(plan: Plan) -> None:
 
 
 def sweep_command(invocation: Invocation) -> int:
-    """Plan, simulate, compare; returns the exit code."""
+    """Plan, simulate, compare; returns the exit code: 1 if a cell failed, 130 if interrupted."""
     console = make_console()
     plan = plan_sweep(invocation)
     print_plan(plan, console)
@@ -328,7 +328,11 @@ def sweep_command(invocation: Invocation) -> int:
         )
         return 130
     _report(plan, console)
-    return 0
+    return 1 if any(document["status"] == "failed" for document in _documents(plan)) else 0
+
+
+def _documents(plan: Plan) -> list[dict[str, Any]]:
+    return [plan.documents[task.hash] for task in plan.tasks if task.hash in plan.documents]
 
 
 def _report(plan: Plan, console: Console) -> None:

@@ -143,7 +143,7 @@ def test_a_failed_cell_keeps_its_error_and_the_command_that_repeats_it(quiet, ca
     (quiet / "scheduler" / "mine.yaml").write_text(
         (quiet / "scheduler" / "mine.yaml").read_text().replace("device: 0", "device: 1")
     )
-    assert sweep.main(words) == 0
+    assert sweep.main(words) == 1
     frame = load_results(SWEEP).set_index("scheduler")
     assert frame["status"].to_dict() == {"heft": "done", "mine": "failed"}
     assert "Device 'P2' cannot run task 't1'" in frame["error"]["mine"]
@@ -278,7 +278,7 @@ def test_processes_share_the_work_and_a_killed_one_loses_its_cell_alone(quiet):
         "name: deadly\nclass_path: deadly.py:Deadly\ndescription: dies\n"
     )
     words = ["--config-dir", str(quiet), "instance=fork", "name=study", "workers=2"]
-    assert sweep.main([*words, "scheduler=heft,deadly,fcfs,donf"]) == 0
+    assert sweep.main([*words, "scheduler=heft,deadly,fcfs,donf"]) == 1
     frame = load_results(SWEEP).set_index("scheduler")
     assert frame["status"].to_dict() == {
         "heft": "done",
