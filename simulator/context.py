@@ -545,7 +545,6 @@ class SchedulingContext:
         raise NotImplementedError
 
     def _clear_instant(self) -> None:
-        self.arrived.clear()
-        self.ready.clear()
-        self.finished.clear()
-        self.lost.clear()
+        for news in (self.arrived, self.ready, self.finished, self.lost):
+            if news:
+                news.clear()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simulator.cluster import Cluster
+from simulator.cluster import Cluster, Route
 from simulator.context import EVERYWHERE, SchedulingContext
 from simulator.costs import CostTable, NoiseModel
 from simulator.errors import InvalidInput
@@ -25,7 +25,7 @@ from simulator.execution import ConstantRate, ExecutionModel
 from simulator.graph import DataflowGraph
 from simulator.links import transfer_model
 from simulator.scheduler import Scheduler
-from simulator.trace import Trace, TraceRecorder
+from simulator.trace import Table, Trace, assemble, execution_table, transfer_table
 from simulator.workload import Job, Workload
 
 
@@ -37,11 +37,18 @@ class Clock(simpy.Environment):
 
     def at(self, moment: float, callback: Any, value: Any) -> None:
         """Call ``callback(event)`` at ``moment`` with ``event.value == value``."""
-        event = simpy.Event(self)
-        event._ok = True
-        event._value = value
-        event.callbacks.append(callback)
+        event = Occurrence(self, callback, value)
         heappush(self._queue, (moment, 1, next(self._eid), event))
+
+
+class Occurrence(simpy.Event):
+    """An event that is triggered from the start, as a Timeout is; made in one step."""
+
+    def __init__(self, clock: Clock, callback: Any, value: Any) -> None:
+        self.env = clock
+        self.callbacks = [callback]
+        self._value = value
+        self._ok = True
 
 
 class Simulation(SchedulingContext):
@@ -75,10 +82,21 @@ class Simulation(SchedulingContext):
         self._models: list[ExecutionModel] = [
             ConstantRate(device.launch_overhead) for device in cluster.devices
         ]
-        self._recorder = TraceRecorder()
         self._actual: list[list[list[float]]] = []  # [job][operator][device]
         self._shared_actual: dict[int, list[list[float]]] = {}
-        self._requests: list[tuple[int, int]] = []  # (tensor, destination) asked for this instant
+        # Asked for at this instant: tensor, destination, source, route, bytes, start, end; and
+        # whether they stand in that order.
+        self._requests: list[tuple[int, int, int, Route, float, float, float]] = []
+        self._in_order = True
+        self._routes: list[list[Route | None]] = [
+            [None] * len(cluster.spaces) for _ in cluster.spaces
+        ]
+        self._delivers = any(job.destination is not None for job in workload)
+        # What happened, for the trace: tasks and their finishes in order; transfers as six numbers
+        # each (tensor, source, destination, requested, start, end).
+        self._ended: list[int] = []
+        self._ends: list[float] = []
+        self._moves: list[float] = []
         self._due: list[int] = []  # tasks that finish at this instant
         self._momentary: list[int] = []  # that start and finish at this instant, not started yet
         # By task; inf until it has been taken from its queue.
@@ -131,11 +149,15 @@ class Simulation(SchedulingContext):
     def _round(self) -> None:
         """Apply everything that happened, decide, and start what can start."""
         self._woken = False
-        self._due.sort()
-        for task in self._due:
-            self._finish(task)
-        self.finished += self._due
-        self._due.clear()
+        due = self._due
+        if due:
+            due.sort()
+            for task in due:
+                self._finish(task)
+            self.finished += due
+            self._ended += due
+            self._ends += [self.now] * len(due)
+            due.clear()
         while self._admit_now:
             self._admit_now -= 1
             self._arrive()
@@ -244,17 +266,6 @@ class Simulation(SchedulingContext):
         self._request_outputs(task, device)
         if self.now > self._done_at[job]:
             self._done_at[job] = self.now
-        self._recorder.execution(
-            task,
-            job,
-            task - self._first_task[job],
-            device,
-            self._slot[task],
-            self._ready_at[task],
-            self._placed_at[task],
-            self._start_time[task],
-            self.now,
-        )
 
     def _mark_started(self, device: int) -> None:
         """Tasks that waited for their data and have started wait no more."""
@@ -322,27 +333,36 @@ class Simulation(SchedulingContext):
         key = (tensor, space)
         if key in self._copies:
             return
-        if not self._requests:
+        requests = self._requests
+        if not requests:
             self._free_before = self._channel_free.copy()
-        self._requests.append(key)
-        route = self.cluster.route(self._home[tensor], space)
-        self._copies[key] = self._transfers.book(route, size, self.now, self._channel_free)[1]
+        elif tensor <= requests[-1][0] and key < requests[-1][:2]:
+            self._in_order = False
+        home = self._home[tensor]
+        route = self._routes[home][space]
+        if route is None:
+            route = self._routes[home][space] = self.cluster.route(home, space)
+        start, end = self._transfers.book(route, size, self.now, self._channel_free)
+        requests.append((tensor, space, home, route, size, start, end))
+        self._copies[key] = end
 
     def _take_back_requests(self, task: int) -> None:
         """Unmake the requests of this instant that nobody but ``task``, now withdrawn, needs."""
         requests = self._requests
-        kept = [key for key in requests if self._is_wanted(*key, task)]
-        if len(kept) == len(requests):
-            return
-        for key in requests:
-            del self._copies[key]
-        requests.clear()
+        kept = [request for request in requests if self._is_wanted(*request[:2], task)]
+        if len(kept) < len(requests):
+            self._book_again(kept)
+
+    def _book_again(self, requests: list[tuple[int, int, int, Route, float, float, float]]) -> None:
+        """Book these in place of all requests of this instant."""
+        before = {request[:2]: self._copies.pop(request[:2]) for request in self._requests}
         self._channel_free = self._free_before
-        for tensor, space in kept:
-            job = self._job_of_tensor(tensor)
-            size = self._job_index[job].bytes[tensor - self._first_tensor[job]]
+        self._requests = []
+        self._in_order = True
+        for tensor, space, _, _, size, _, _ in requests:
             self._request(tensor, space, size)
-        self._stale = [True] * len(self._stale)
+        if any(self._copies.get(key) != end for key, end in before.items()):
+            self._stale = [True] * len(self._stale)
 
     def _is_wanted(self, tensor: int, space: int, without: int) -> bool:
         """Whether a placed task other than ``without``, or its job, wants a tensor in a space."""
@@ -360,29 +380,19 @@ class Simulation(SchedulingContext):
         return False
 
     def _book_requests(self) -> None:
-        requests = self._requests
-        self._channel_free = self._free_before
-        changed = False
-        for key in sorted(requests):
-            tensor, space = key
-            job = self._job_of_tensor(tensor)
-            size = self._job_index[job].bytes[tensor - self._first_tensor[job]]
-            home = self._home[tensor]
-            route = self.cluster.route(home, space)
-            start, end = self._transfers.book(route, size, self.now, self._channel_free)
-            changed |= end != self._copies[key]
-            self._copies[key] = end
-            for channel in route.channels:
-                self._recorder.transfer(
-                    tensor, job, home, space, channel, self.now, start, end, size
-                )
-            if self._destination[job] == space and end > self._done_at[job]:
-                t = tensor - self._first_tensor[job]
-                if t in self._job_index[job].outputs:
+        """Make the requests of this instant final."""
+        if not self._in_order:
+            self._book_again(sorted(self._requests))
+        now, moves = self.now, self._moves
+        for tensor, space, home, _, _, start, end in self._requests:
+            moves += (tensor, home, space, now, start, end)
+        if self._delivers:
+            for tensor, space, *_, end in self._requests:
+                job = self._job_of_tensor(tensor)
+                result = tensor - self._first_tensor[job] in self._job_index[job].outputs
+                if result and self._destination[job] == space and end > self._done_at[job]:
                     self._done_at[job] = end
-        requests.clear()
-        if changed:
-            self._stale = [True] * len(self._stale)
+        self._requests.clear()
 
     def _data_arrival(self, task: int, device: int) -> float:
         """When the last input of a ready, placed task is in its device's space; at least now."""
@@ -402,19 +412,62 @@ class Simulation(SchedulingContext):
 
     def _trace(self) -> Trace:
         jobs: Sequence[Job] = self._workload.jobs
-        return self._recorder.trace(
-            cluster=self.cluster,
-            jobs=jobs,
-            first_tensor=self._first_tensor,
-            finishes=self._done_at,
-            settings={
+        task = np.array(self._ended, dtype=np.int64)
+        job = np.array(self._job, dtype=np.int64)[task]
+        executions = execution_table(
+            task,
+            job,
+            task - np.array(self._first_task)[job],
+            np.array(self._device)[task],
+            np.array(self._slot)[task],
+            np.array(self._ready_at)[task],
+            np.array(self._placed_at)[task],
+            np.array(self._start_time)[task],
+            self._ends,
+        )
+        return assemble(
+            executions,
+            self._transfer_table(),
+            self.cluster,
+            jobs,
+            self._first_tensor,
+            self._done_at,
+            {
                 "world": self.world,
                 "scheduler": self._scheduler.name,
                 "movement": self.movement,
                 "contention": self.contention,
             },
-            decisions=self._decisions,
-            deciding_seconds=self._deciding_seconds,
+            self._decisions,
+            self._deciding_seconds,
+        )
+
+    def _transfer_table(self) -> Table:
+        """One row for each link of every transfer's route."""
+        moves = np.array(self._moves, dtype=np.float64).reshape(-1, 6)
+        tensor, home, space = moves[:, :3].astype(np.int64).T
+        job = np.searchsorted(self._first_tensor, tensor, side="right") - 1
+        size = np.concatenate([index.graph.tensor_bytes for index in self._job_index])[tensor]
+        # Routes by number: the spaces' pair.
+        pair = home * len(self._routes) + space
+        routes = [route for row in self._routes for route in row]
+        channels = [() if route is None else route.channels for route in routes]
+        links = np.array([len(c) for c in channels], dtype=np.int64)
+        first = np.cumsum(links) - links
+        row = np.repeat(np.arange(len(moves)), links[pair])
+        hop = np.arange(len(row)) - np.repeat(np.cumsum(links[pair]) - links[pair], links[pair])
+        channel = np.array([c for cs in channels for c in cs], dtype=np.int64)
+        requested, start, end = moves[row, 3:].T
+        return transfer_table(
+            tensor[row],
+            job[row],
+            home[row],
+            space[row],
+            channel[first[pair[row]] + hop],
+            requested,
+            start,
+            end,
+            size[row],
         )
 
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from simulator.cluster import Cluster
 from simulator.errors import InvalidInput
@@ -228,72 +229,126 @@ class TraceRecorder:
         decisions: int,
         deciding_seconds: float,
     ) -> Trace:
-        """The finished trace."""
-        count = len(self._executions)
-        task, job, operator, device, slot, ready, placed, start, finish = _transpose(
-            self._executions, 9
+        """The finished trace; see :func:`assemble`."""
+        return assemble(
+            execution_table(*_transpose(self._executions, 9)),
+            transfer_table(*_transpose(self._transfers, 9)),
+            cluster,
+            jobs,
+            first_tensor,
+            finishes,
+            settings,
+            decisions,
+            deciding_seconds,
         )
-        columns = COLUMNS["executions"]
-        executions = {
-            "execution": np.arange(count, dtype=np.int64),
-            "task": _column(task, columns["task"]),
-            "job": _column(job, columns["job"]),
-            "operator": _column(operator, columns["operator"]),
-            "device": _column(device, columns["device"]),
-            "slot": _column(slot, columns["slot"]),
-            "attempt": np.zeros(count, dtype=np.int32),
-            "status": np.full(count, "finished"),
-            "ready": _column(ready, "float64"),
-            "placed": _column(placed, "float64"),
-            "start": _column(start, "float64"),
-            "finish": _column(finish, "float64"),
-        }
-        members = {"execution": executions["execution"], "job": executions["job"]}
-        names = list(COLUMNS["transfers"])
-        rows = _transpose(self._transfers, len(names))
-        transfers = {
-            name: _column(row, COLUMNS["transfers"][name])
-            for name, row in zip(names, rows, strict=True)
-        }
-        transfers["tensor"] = transfers["tensor"] - np.asarray(first_tensor)[transfers["job"]]
-        graphs: dict[DataflowGraph, int] = {}
-        for entry in jobs:
-            graphs.setdefault(entry.graph, len(graphs))
-        job_table = {
-            "job": np.arange(len(jobs), dtype=np.int64),
-            "graph": _column([graphs[entry.graph] for entry in jobs], "int32"),
-            "model": _column([entry.model or entry.graph.name for entry in jobs], "U"),
-            "batch": _column([entry.batch or 1 for entry in jobs], "int64"),
-            "arrival": _column([entry.arrival for entry in jobs], "float64"),
-            "deadline": _column(
-                [np.inf if entry.deadline is None else entry.deadline for entry in jobs], "float64"
-            ),
-            "priority": _column([entry.priority for entry in jobs], "int64"),
-            "finish": _column(list(finishes), "float64"),
-            "status": np.full(len(jobs), "finished"),
-            "reason": np.full(len(jobs), "", dtype="U1"),
-        }
-        meta = {
-            **settings,
-            "cluster": cluster.name,
-            "devices": [entry.name for entry in cluster.devices],
-            "slots": [entry.slots for entry in cluster.devices],
-            "profiles": [entry.profile for entry in cluster.devices],
-            "labels": dict(cluster.labels),
-            "spaces": [space.name for space in cluster.spaces],
-            "space_of": list(cluster.space_of),
-            "channels": list(cluster.channels),
-            "graphs": [
-                {
-                    "name": graph.name,
-                    "operators": [operator.name for operator in graph.operators],
-                    "kinds": [operator.kind for operator in graph.operators],
-                }
-                for graph in graphs
-            ],
-        }
-        wallclock = {"decisions": float(decisions), "deciding_seconds": deciding_seconds}
-        return Trace(executions, members, job_table, transfers, meta, wallclock)
+
+
+def execution_table(
+    task: ArrayLike,
+    job: ArrayLike,
+    operator: ArrayLike,
+    device: ArrayLike,
+    slot: ArrayLike,
+    ready: ArrayLike,
+    placed: ArrayLike,
+    start: ArrayLike,
+    finish: ArrayLike,
+) -> Table:
+    """The ``executions`` of a run in which every task was executed once, in order of finish."""
+    task = np.asarray(task, dtype=np.int64)
+    count = len(task)
+    given = {
+        "execution": np.arange(count),
+        "task": task,
+        "job": job,
+        "operator": operator,
+        "device": device,
+        "slot": slot,
+        "attempt": np.zeros(count),
+        "status": np.full(count, "finished"),
+        "ready": ready,
+        "placed": placed,
+        "start": start,
+        "finish": finish,
+    }
+    return {
+        name: np.asarray(column, dtype=None if kind == "U" else kind)
+        for (name, kind), column in zip(COLUMNS["executions"].items(), given.values(), strict=True)
+    }
+
+
+def transfer_table(*columns: ArrayLike) -> Table:
+    """The ``transfers`` of a run: all columns in their order, ``tensor`` global."""
+    return {
+        name: np.asarray(column, dtype=kind)
+        for (name, kind), column in zip(COLUMNS["transfers"].items(), columns, strict=True)
+    }
+
+
+def assemble(
+    executions: Table,
+    transfers: Table,
+    cluster: Cluster,
+    jobs: Sequence[Job],
+    first_tensor: Sequence[int],
+    finishes: Sequence[float],
+    settings: Mapping[str, Any],
+    decisions: int,
+    deciding_seconds: float,
+) -> Trace:
+    """The trace of a run.
+
+    Args:
+        executions: all columns, in order of finish.
+        transfers: all columns; ``tensor`` counts through all jobs.
+        cluster: where it ran.
+        jobs: every job of the workload.
+        first_tensor: for each job the number of its first tensor.
+        finishes: for each job the time at which it was done, seconds.
+        settings: what ``meta`` says beside the names of things.
+        decisions: how often the scheduler was asked.
+        deciding_seconds: wall-clock seconds that it took.
+    """
+    transfers["tensor"] = transfers["tensor"] - np.asarray(first_tensor)[transfers["job"]]
+    members = {"execution": executions["execution"], "job": executions["job"]}
+    graphs: dict[DataflowGraph, int] = {}
+    for entry in jobs:
+        graphs.setdefault(entry.graph, len(graphs))
+    job_table = {
+        "job": np.arange(len(jobs), dtype=np.int64),
+        "graph": _column([graphs[entry.graph] for entry in jobs], "int32"),
+        "model": _column([entry.model or entry.graph.name for entry in jobs], "U"),
+        "batch": _column([entry.batch or 1 for entry in jobs], "int64"),
+        "arrival": _column([entry.arrival for entry in jobs], "float64"),
+        "deadline": _column(
+            [np.inf if entry.deadline is None else entry.deadline for entry in jobs], "float64"
+        ),
+        "priority": _column([entry.priority for entry in jobs], "int64"),
+        "finish": _column(list(finishes), "float64"),
+        "status": np.full(len(jobs), "finished"),
+        "reason": np.full(len(jobs), "", dtype="U1"),
+    }
+    meta = {
+        **settings,
+        "cluster": cluster.name,
+        "devices": [entry.name for entry in cluster.devices],
+        "slots": [entry.slots for entry in cluster.devices],
+        "profiles": [entry.profile for entry in cluster.devices],
+        "labels": dict(cluster.labels),
+        "spaces": [space.name for space in cluster.spaces],
+        "space_of": list(cluster.space_of),
+        "channels": list(cluster.channels),
+        "graphs": [
+            {
+                "name": graph.name,
+                "operators": [operator.name for operator in graph.operators],
+                "kinds": [operator.kind for operator in graph.operators],
+            }
+            for graph in graphs
+        ],
+    }
+    wallclock = {"decisions": float(decisions), "deciding_seconds": deciding_seconds}
+    return Trace(executions, members, job_table, transfers, meta, wallclock)
 
 
 def _transpose(rows: list[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from simulator.context import SchedulingContext
 from simulator.graph import DataflowGraph
-from simulator.pricing import check_pricing, estimated_finish
+from simulator.pricing import check_pricing, estimated_finishes
 from simulator.priorities import rounded
 from simulator.scheduler import Scheduler
 
@@ -54,11 +54,8 @@ class Donf(Scheduler):
         while self._ready:
             negative, _, task = heappop(self._ready)
             seconds = context.seconds(task)
-            finishes = [
-                (estimated_finish(context, task, device, self.pricing), device)
-                for device, time in enumerate(seconds)
-                if time < math.inf
-            ]
+            able = [device for device, time in enumerate(seconds) if time < math.inf]
+            finishes = estimated_finishes(context, task, able, self.pricing)
             finish, device = min(finishes)
             context.place(task, device)
             if context.explain:

@@ -7,7 +7,7 @@ from collections import deque
 from typing import ClassVar
 
 from simulator.context import SchedulingContext
-from simulator.pricing import check_pricing, estimated_finish
+from simulator.pricing import check_pricing, estimated_finishes
 from simulator.scheduler import Scheduler
 
 
@@ -40,9 +40,7 @@ class Fcfs(Scheduler):
             if not able:
                 skipped.append(task)
                 continue
-            finish, device = min(
-                (estimated_finish(context, task, device, self.pricing), device) for device in able
-            )
+            finish, device = min(estimated_finishes(context, task, able, self.pricing))
             context.place(task, device)
             if context.explain:
                 name = context.cluster.devices[device].name

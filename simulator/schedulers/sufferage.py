@@ -58,10 +58,10 @@ class Sufferage(Scheduler):
         left = set()
         for task in unmapped:
             seconds = context.seconds(task)
+            able = [d for d in devices if seconds[d] < math.inf]
+            ready = data_ready(context, task, able, self.pricing)
             completions = sorted(
-                (max(free[d], data_ready(context, task, d, self.pricing)) + seconds[d], d)
-                for d in devices
-                if seconds[d] < math.inf
+                (max(free[d], time) + seconds[d], d) for d, time in zip(able, ready, strict=True)
             )
             best, device = completions[0]
             loss = rounded(completions[1][0] - best) if len(completions) > 1 else 0.0
