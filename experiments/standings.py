@@ -237,10 +237,13 @@ class Standings:
         """The cluster, and whatever else differs between settings."""
         parts = [setting.cluster or "given times"] + [
             getattr(setting, key)
-            for key in ("workload", "movement", "contention", "noise", "cost_model", "profiles")
+            for key in ("workload", "movement", "contention", "noise", "cost_model")
             if key != "cost_model" or setting.cost_model != GIVEN
             if len({getattr(other, key) for other in self.settings}) > 1
         ]
+        # A cluster's name says what its devices are, unless they changed under the name.
+        if len({s.profiles for s in self.settings if s.cluster == setting.cluster}) > 1:
+            parts.append(setting.profiles)
         return " ".join(part for part in parts if part)
 
 
