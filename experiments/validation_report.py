@@ -294,11 +294,11 @@ def print_report(validation: Validation, folder: Path, console: Console) -> None
 def _case_table(validation: Validation) -> Table:
     unseen = any(np.isfinite(case.unseen_error) for case in validation.cases)
     table = Table(box=None, pad_edge=False)
-    headings = ["model", "scheduler", "simulated ms", "measured ms", "A/A", "error"]
-    headings += ["unseen"] * unseen + ["decisions", "operators", "co-run", "runner"]
-    for heading in headings:
-        text = heading in ("model", "scheduler")
-        table.add_column(heading, justify="left" if text else "right", no_wrap=text)
+    table.add_column("model")
+    table.add_column("scheduler")
+    headings = ["sim. ms", "real ms", "A/A", "error", *(["unseen"] * unseen)]
+    for heading in (*headings, "decis.", "oper.", "co-run", "runner"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for model in validation.models:
         for number, case in enumerate(model.cases):
             table.add_row(
