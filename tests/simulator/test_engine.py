@@ -399,9 +399,12 @@ def test_a_task_placed_in_front_goes_before_a_head_that_waits_for_data() -> None
             context.wake_at(3.0)
             context.wake_at(4.0)
         if context.now == 3.0:
+            assert context.available(B) == 10.0
             context.place(2, B, rank=1.0)
+            assert context.available(B) == 10.0  # r fits in before q's data is there
         if context.now == 4.0:
             context.place(3, B, rank=6.0)
+            assert context.available(B) == 20.0
 
     trace = simulate(graph, cluster, seconds(graph, cluster, 1, 1, 2, 10), Script(act))
     assert spans(trace) == [(0, 1), (9, 10), (3, 5), (10, 20)]
@@ -734,3 +737,52 @@ def test_placing_and_withdrawing_in_one_decision_leaves_no_trace() -> None:
     assert seen == [(1.0, 4.0, 4.0), (1.0, 1.0, None)]
     assert moves(trace) == [(1, 1.0, 1.0, 3.0)]
     assert spans(trace) == [(0, 1), (1, 2), (3, 4)]
+
+
+def test_a_transfer_that_is_no_longer_needed_does_not_delay_the_job() -> None:
+    """q's data is under way to b, the job's destination, when q is moved to A; the data is no result."""
+    graph, cluster = from_edges("moved", 2, [(0, 1, 50.0)]), pair()
+
+    def act(context: SchedulingContext, call: int) -> None:
+        if call == 0:
+            context.place(0, A)
+            context.place(1, B)
+            context.wake_at(3.0)
+        if context.now == 3.0:
+            context.withdraw(1)
+            context.place(1, A)
+
+    job = Workload([Job(graph, destination="b")])
+    trace = simulate(job, cluster, seconds(graph, cluster, 1, 1), Script(act))
+    assert moves(trace) == [(0, 1.0, 1.0, 51.0)]
+    assert trace.jobs["finish"].tolist() == [4.0]
+
+
+def test_estimates_follow_insertions_withdrawals_and_early_finishes() -> None:
+    #   on A: p (believed 10 s, truly 4 s), q (5 s), then r (2 s) in front of q, s (1 s) at the end
+    graph, cluster = from_edges("four", 4, []), pair()
+    seen = []
+
+    def act(context: SchedulingContext, call: int) -> None:
+        def note() -> None:
+            seen.append(context.available(A))
+
+        if call == 0:
+            context.place(0, A, 0.0)
+            note()
+            context.place(1, A, 5.0)
+            note()
+            context.place(2, A, 1.0)
+            note()
+            context.withdraw(2)
+            note()
+            context.place(2, A, 1.0)
+            context.place(3, A, 9.0)
+            note()
+        if context.now == 4.0:
+            note()
+
+    belief = CostTable.of(graph, np.array([[10.0] * 2, [5.0] * 2, [2.0] * 2, [1.0] * 2]))
+    truth = CostTable.of(graph, np.array([[4.0] * 2, [5.0] * 2, [2.0] * 2, [1.0] * 2]))
+    simulate(graph, cluster, belief, Script(act), actual=truth)
+    assert seen == [10, 15, 17, 15, 18, 12]
