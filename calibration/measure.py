@@ -48,6 +48,8 @@ from simulator.graph import Operator, TensorSpec
 from simulator.units import parse_seconds
 
 REFERENCE = -1
+PART_SECONDS = 10.0
+"""At most this much measuring is lost when a process is killed."""
 RAW_SCHEMA = pa.schema(
     [
         ("operator", pa.int32()),
@@ -184,16 +186,18 @@ def visits(folder: Path, operators: int) -> np.ndarray:
 class Recorder:
     """Collects samples and writes them as parts, at most ``interval`` seconds apart."""
 
-    def __init__(self, folder: Path, process: int, interval: float = 10.0) -> None:
+    def __init__(self, folder: Path, process: int, interval: float = PART_SECONDS) -> None:
         self.folder = folder
         self.process = process
         self.interval = interval
         self.rows: list[tuple[int, int, int, str, float, float, float]] = []
         self.parts = 0
+        self.taken = 0
         self._written = time.monotonic()
 
     def add(self, operator: int, round_: int, cache: str, seconds: float, host: float) -> None:
         """Keep one sample."""
+        self.taken += 1
         self.rows.append((operator, self.process, round_, cache, seconds, host, time.time()))
 
     def flush(self, force: bool = False) -> bool:
@@ -253,7 +257,11 @@ def order_of_visits(count: np.ndarray, seed: int) -> list[int]:
 
 
 def run_process(
-    folder: Path, process: int, deadline: float, report: Callable[[dict], None]
+    folder: Path,
+    process: int,
+    deadline: float,
+    report: Callable[[dict], None],
+    part_seconds: float = PART_SECONDS,
 ) -> None:
     """Measure until the deadline (Unix time) in this process; the samples end up in ``folder``."""
     import torch
@@ -277,16 +285,17 @@ def run_process(
         "processor": environment.cpu_model(),
     }
     with torch.inference_mode():
-        # A small part of a short process, and of any but every fourth.
-        record["peaks"] = peaks.measure(plan.device, min(0.5, (deadline - time.time()) / 100))
-        if process % 4 == 0:
+        # A small part of a process's life; transfers only in every fourth that is long enough.
+        left = deadline - time.time()
+        record["peaks"] = peaks.measure(plan.device, min(0.5, left / 100))
+        if process % 4 == 0 and left > 12:
             record["transfers"] = transfers.measure(plan.device)
         if plan.device != "cpu":
             record["gpu"] = torch.cuda.get_device_name(plan.device)
             record["clocks"] = environment.gpu_clocks(plan.device)
         path = folder / f"process-{process:04d}.json"
         write_atomically(path, (json.dumps(record, indent=1) + "\n").encode())
-        recorder = Recorder(folder, process)
+        recorder = Recorder(folder, process, part_seconds)
         try:
             _rounds(plan, operators, folder, recorder, deadline, report)
         except KeyboardInterrupt:
@@ -314,7 +323,7 @@ def _rounds(
     while True:
         seed = plan.seed * 1_000_003 + recorder.process * 1009 + round_
         for done, index in enumerate(order_of_visits(count, seed)):
-            if time.time() >= deadline:
+            if time.time() >= deadline and recorder.taken:
                 return
             if time.monotonic() - since_reference > 5.0:
                 for cache, seconds, host in visitor.visit(reference, 0):
@@ -322,7 +331,7 @@ def _rounds(
                 since_reference = time.monotonic()
             try:
                 timings = visitor.visit(operators[index], index)
-            except (RuntimeError, NotImplementedError) as error:
+            except (RuntimeError, NotImplementedError, InvalidInput) as error:
                 # One operator that this device cannot run must not cost the others their times.
                 report({"failed": index, "why": str(error).splitlines()[0][:300]})
                 count[index] += 1
@@ -356,6 +365,7 @@ def measure(
     *,
     core: int | None = None,
     process_seconds: float = 240.0,
+    part_seconds: float = PART_SECONDS,
     show: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Measure for ``budget`` seconds, in fresh processes of about ``process_seconds`` each.
@@ -367,6 +377,7 @@ def measure(
         budget: seconds; at least two processes share it.
         core: the core that CPU measuring is bound to; None is the last one.
         process_seconds: about how long each process lives.
+        part_seconds: how often samples are written.
         show: called with a line of progress, time left included.
 
     Raises:
@@ -393,7 +404,7 @@ def measure(
         if left <= 0 or interrupted:
             break
         deadline = time.time() + left / (slices - position)
-        for message in _child(folder, number, deadline, core, plan.threads):
+        for message in _child(folder, number, deadline, core, plan.threads, part_seconds):
             if "failed" in message:
                 failed[int(message["failed"])] = message["why"]
             interrupted |= "stopped" in message
@@ -412,11 +423,17 @@ def measure(
 
 
 def _child(
-    folder: Path, number: int, deadline: float, core: int | None, threads: int
+    folder: Path,
+    number: int,
+    deadline: float,
+    core: int | None,
+    threads: int,
+    part_seconds: float,
 ) -> Iterator[dict[str, Any]]:
     """Run one measuring process and yield its messages."""
     command = [sys.executable, "-m", "calibration.measure", "--child", str(number)]
     command += ["--out", str(folder), "--deadline", repr(deadline)]
+    command += ["--part-seconds", repr(part_seconds)]
     if core is not None:
         # Bound before Python starts, so that every thread of every library inherits it.
         command += ["--core", str(core)]
@@ -471,7 +488,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeat-kernel", type=int, default=1, help="kernel runs in one call")
     parser.add_argument("--name", help="profile name (default: made from the device)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--process-seconds", type=float, default=240.0)
+    parser.add_argument("--process-seconds", type=float, default=240.0, help="life of a process")
+    parser.add_argument(
+        "--part-seconds", type=float, default=PART_SECONDS, help="how often samples are written"
+    )
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--deadline", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -483,6 +503,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 options.child,
                 options.deadline,
                 lambda message: print(json.dumps(message), flush=True),
+                options.part_seconds,
             )
             return 0
         return _command(options)
@@ -516,6 +537,7 @@ def _command(options: argparse.Namespace) -> int:
         parse_seconds(options.budget, "budget"),
         core=options.core,
         process_seconds=options.process_seconds,
+        part_seconds=options.part_seconds,
         show=lambda line: print(line, file=sys.stderr, flush=True, end="\r" if terminal else "\n"),
     )
     for index, why in outcome.failed.items():

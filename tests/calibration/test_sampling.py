@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibration import sampling
+from calibration.samples import distinct
+from cost_models.arithmetic import operator_bytes, operator_flops
+from simulator.errors import InvalidInput
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("kind", sorted(sampling.KINDS))
+def test_every_kind_draws_operators_that_run_as_described(kind):
+    from calibration.kernels import build, random_reads
+
+    drawn = sampling.draw(kind, 3)
+    assert len({sample.identity for sample in drawn}) == 3
+    for sample in drawn:
+        operator = sample.operator
+        assert operator.kind == kind
+        assert operator_flops(operator) <= sampling.MAX_FLOPS
+        assert operator_bytes(operator) <= sampling.MAX_BYTES
+        assert all(0 <= index < len(operator.reads) for index in sample.weights)
+    smallest = min((sample.operator for sample in drawn), key=operator_bytes)
+    with torch.inference_mode():
+        outputs = build(smallest)(*random_reads(smallest))
+    assert [tuple(t.shape) for t in outputs] == [spec.shape for spec in smallest.outputs]
+
+
+def test_draws_are_reproducible_and_prefixes_of_longer_draws():
+    short = [sample.identity for sample in sampling.draw("linear", 4)]
+    assert [sample.identity for sample in sampling.draw("linear", 9)][:4] == short
+    assert [sample.identity for sample in sampling.draw("linear", 4, seed=1)] != short
+
+
+def test_sampled_set_has_at_least_eight_of_each_kind():
+    found = sampling.sampled_operators(scale=0.001, kinds=("relu", "arange"))
+    kinds = [sample.operator.kind for sample in found]
+    assert kinds == ["relu"] * 8 + ["arange"] * 8
+
+
+def test_unknown_kind_is_refused():
+    with pytest.raises(InvalidInput, match="No way to sample kind 'warp'"):
+        sampling.draw("warp", 1)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 50), st.integers(1, 4000))
+def test_channels_stay_near_their_range(seed, low, width):
+    value = sampling.channels(np.random.default_rng(seed), low, low + width)
+    assert low <= value <= low + width + 32  # rounded to a multiple of up to 32
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(1, 6), min_size=2, max_size=4), st.data())
+def test_transposed_spec_is_that_of_a_transposed_tensor(shape, data):
+    a = data.draw(st.integers(0, len(shape) - 1))
+    b = data.draw(st.integers(0, len(shape) - 1).filter(lambda d: d != a))
+    stored = list(shape)
+    stored[a], stored[b] = stored[b], stored[a]
+    tensor = torch.empty(stored).transpose(a, b)
+    spec = sampling.transposed(shape, a, b)
+    assert spec.shape == tuple(tensor.shape)
+    assert spec.strides == tensor.stride()
+
+
+def test_model_operators_leave_out_what_is_too_long():
+    from simulator.graph import DataflowGraph, Tensor
+    from tests.calibration.conftest import linear
+
+    small, large = linear(2, 8, 4, "small"), linear(2000, 800, 400, "large")
+    tensors, reads, writes, operators = [], [], [], []
+    for number, sample in enumerate((small, large)):
+        x, w = sample.operator.reads
+        for name, role, spec in (
+            ("x", "input", x),
+            ("w", "weight", w),
+            ("y", "activation", sample.operator.outputs[0]),
+        ):
+            tensors.append(Tensor(f"{name}{number}", role, spec.bytes, spec))
+        operators.append(sample.operator)
+        reads.append((3 * number, 3 * number + 1))
+        writes.append((3 * number + 2,))
+    graph = DataflowGraph("g", operators, tensors, reads, writes)
+    both = sampling.model_operators([("a", graph), ("b", graph)])
+    assert [sample.architectures for sample in both] == [("a", "b")] * 2
+    (kept,) = sampling.model_operators([("a", graph)], max_flops=1e6)
+    assert kept.identity == small.identity
+    assert len(distinct([*both, kept])) == 2

@@ -1,0 +1,102 @@
+import json
+import time
+
+import numpy as np
+import pytest
+
+from calibration.measure import REFERENCE, MeasurePlan, Recorder, prepare_folder
+from calibration.summary import drift, measurement_table, peaks, plan_of
+from cost_models.table import load
+from simulator.errors import InvalidInput
+
+
+@pytest.fixture
+def folder(tmp_path, tiny_operators):
+    """Two processes with known samples of the first two operators; the third was never reached."""
+    prepare_folder(tmp_path, MeasurePlan("cpu", "box-1core", ("graph", "warm")), tiny_operators)
+    samples = {
+        (0, 0, "warm"): [4.0, 2.0, 3.0],
+        (0, 1, "warm"): [2.2, 8.0],
+        (0, 0, "graph"): [10.0],
+        (0, 1, "graph"): [11.0],
+        (1, 0, "warm"): [5.0],
+        (REFERENCE, 0, "warm"): [1.0],
+        (REFERENCE, 1, "warm"): [1.5],
+    }
+    for process in (0, 1):
+        recorder = Recorder(tmp_path, process)
+        for (operator, which, cache), values in samples.items():
+            for number, value in enumerate(values):
+                if which == process:
+                    recorder.add(operator, number, cache, value * 1e-6, value * 1e-7)
+        recorder.flush(force=True)
+        record = {
+            "started": time.time(),
+            "versions": {"torch": "2.13.0"},
+            "processor": "box",
+            "peaks": {
+                "flops_per_s": {"float32": 1e9 * (process + 1)},
+                "bandwidth_bytes_per_s": 2e9 - process,
+                "call_overhead_s": 1e-6 * (process + 1),
+            },
+            "transfers": [{"way": "copy", "bytes": 1024, "seconds": 3e-6 - process * 1e-6}],
+        }
+        if process == 1:
+            del record["transfers"]
+        (tmp_path / f"process-{process:04d}.json").write_text(json.dumps(record))
+    return tmp_path
+
+
+def test_statistics_of_known_samples(folder):
+    table = measurement_table(folder)
+    assert len(load(table)) == 3
+    row = table[(table["kind"] == "linear") & (table["cache"] == "warm")].iloc[0]
+    assert row["seconds"] == row["minimum_s"] == pytest.approx(2e-6)
+    assert row["median_s"] == pytest.approx(3e-6)
+    # Of 2, 2.2, 3, 4, 8 the 10th percentile lies 0.4 of the way from the first to the second.
+    assert row["p10_s"] == pytest.approx(2.08e-6)
+    assert row["half_a_s"] == pytest.approx(2e-6)
+    assert row["half_b_s"] == pytest.approx(2.2e-6)
+    assert row["repeats"] == 5
+    low, high = np.quantile(np.log([2, 2.2, 3, 4, 8]), [0.16, 0.84])
+    assert row["spread"] == pytest.approx((high - low) / 2)
+    assert row["host_seconds"] == pytest.approx(2e-7)
+    assert row["device"] == "box-1core"
+    assert row["inputs"] == ((2, 8), (4, 8))
+    assert list(row["architectures"]) == ["net"]
+
+
+def test_operator_of_one_process_has_no_second_half(folder):
+    table = measurement_table(folder)
+    row = table[np.isclose(table["seconds"], 5e-6)].iloc[0]
+    assert row["half_a_s"] == pytest.approx(5e-6)
+    assert np.isnan(row["half_b_s"])
+    assert list(row["architectures"]) == []
+
+
+def test_other_statistic(folder):
+    table = measurement_table(folder, "median")
+    row = table[(table["kind"] == "linear") & (table["cache"] == "warm")].iloc[0]
+    assert row["seconds"] == pytest.approx(3e-6)
+    assert row["half_a_s"] == pytest.approx(3e-6)
+    assert row["half_b_s"] == pytest.approx(5.1e-6)
+    with pytest.raises(InvalidInput, match="No statistic 'mean'"):
+        measurement_table(folder, "mean")
+
+
+def test_reference_shows_drift_and_stays_out_of_the_table(folder):
+    assert list(drift(folder)["seconds"]) == [1e-6, 1.5e-6]
+    assert len(measurement_table(folder)) == 3
+
+
+def test_best_peaks_of_all_processes(folder):
+    found = peaks(folder)
+    assert found["flops_per_s"] == {"float32": 2e9}
+    assert found["bandwidth_bytes_per_s"] == 2e9
+    assert found["call_overhead_s"] == 1e-6
+    assert found["transfers"] == [{"way": "copy", "bytes": 1024, "seconds": 3e-6}]
+
+
+def test_folder_without_a_plan_is_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="no measuring plan"):
+        plan_of(tmp_path)
