@@ -461,6 +461,8 @@ class SchedulingContext:
             if not pending[successor]:
                 self._ready_at[successor] = self.now
                 released.append(successor)
+                if self._device[successor] >= 0:  # when its data arrives is known from now on
+                    self._stale[self._device[successor]] = True
         self.ready += released
         return released
 
