@@ -168,7 +168,7 @@ def command(folder: Path, operators: Path, budget: str, *more: str) -> list[str]
 
 def test_command_line_measures_in_two_fresh_processes(tmp_path, tiny_operators):
     write_samples(tmp_path / "ops.json", tiny_operators)
-    words = command(tmp_path / "out", tmp_path / "ops.json", "12s", "--repeat-kernel", "3")
+    words = command(tmp_path / "out", tmp_path / "ops.json", "8s", "--repeat-kernel", "3")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "finished" in done.stdout
@@ -183,7 +183,7 @@ def test_command_line_measures_in_two_fresh_processes(tmp_path, tiny_operators):
 def test_killed_run_keeps_its_parts_and_goes_on(tmp_path, tiny_operators):
     write_samples(tmp_path / "ops.json", tiny_operators)
     folder = tmp_path / "out"
-    words = command(folder, tmp_path / "ops.json", "60s", "--part-seconds", "0.2")
+    words = command(folder, tmp_path / "ops.json", "20s", "--part-seconds", "0.2")
     run = subprocess.Popen(
         words, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         start_new_session=True,
@@ -197,7 +197,7 @@ def test_killed_run_keeps_its_parts_and_goes_on(tmp_path, tiny_operators):
     kept = len(read_raw(folder))  # every part that is there can be read
     assert kept > 0
     (folder / ".part-0000-9999.parquet.123").write_bytes(b"torn")
-    words = command(folder, tmp_path / "ops.json", "10s")
+    words = command(folder, tmp_path / "ops.json", "4s")
     again = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert again.returncode == 0, again.stderr
     raw = read_raw(folder).to_pandas()
@@ -210,7 +210,7 @@ def test_interrupt_saves_and_says_how_to_go_on(tmp_path, tiny_operators):
     write_samples(tmp_path / "ops.json", tiny_operators)
     folder = tmp_path / "out"
     # One part an hour: what is there in the end was saved on the interrupt.
-    words = command(folder, tmp_path / "ops.json", "90s", "--part-seconds", "3600")
+    words = command(folder, tmp_path / "ops.json", "20s", "--part-seconds", "3600")
     run = subprocess.Popen(
         words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
