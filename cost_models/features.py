@@ -22,6 +22,9 @@ Values = dict[str, float]
 
 _MATRIX_PRODUCTS = ("linear", "addmm", "matmul", "bmm", "baddbmm")
 _INT64_INPUTS: Mapping[str, tuple[int, ...]] = {"embedding": (1,), "gather": (1,), "index": (1, 2)}
+# Layouts have features of their own. What `ceil_mode` decides stands in the output's shape; as a feature
+# it only told one architecture's pools from all others, and cost 50% on them when that one was held out.
+_NO_NUMBERS = ("layouts", "strided", "order", "from", "ceil_mode")
 CACHE_CODES = {"warm": 0.0, "graph": 1.0, "cold": 2.0}
 
 
@@ -101,7 +104,7 @@ def features_of(
 def _attribute_values(attributes: Mapping[str, Any]) -> Values:
     values: Values = {}
     for name, value in attributes.items():
-        if name in ("layouts", "strided", "order", "from"):
+        if name in _NO_NUMBERS:
             continue
         if isinstance(value, bool | int | float):
             values[f"@{name}"] = float(value)
