@@ -1,0 +1,117 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from cost_models import evaluation
+from cost_models.folds import folds_of
+from cost_models.roofline import Roofline
+from cost_models.table import identities, load
+from tests.cost_models.conftest import BANDWIDTH, OVERHEAD, PEAK, linear_row, random_table, relu_row
+
+ROOFLINE = Roofline({"float32": PEAK}, BANDWIDTH, OVERHEAD)
+
+
+class Memory:
+    """A model that remembers what it was shown and answers 1 s."""
+
+    def __init__(self, rows, kinds):
+        self.rows, self.kinds = rows, kinds
+
+    def predict(self, measurements):
+        return np.ones(len(measurements))
+
+
+def recording(shown):
+    def fit(rows, kinds):
+        shown.append(Memory(rows, kinds))
+        return shown[-1]
+
+    return fit
+
+
+def test_no_shape_of_a_held_out_architecture_is_trained_on(measured_table):
+    table, shown = load(measured_table), []
+    found = evaluation.by_architecture(table, recording(shown))
+    assert [name for name, _ in found.groupby("group")] == ["a", "b", "c", "d"]
+    members = [set(names) for names in table["architectures"]]
+    same = identities(table)
+    for name, model in zip("abcd", shown, strict=True):
+        held = {key for key, names in zip(same, members, strict=True) if name in names}
+        rows = found.loc[found["group"] == name, "row"]
+        assert all(name in members[row] for row in rows)
+        # No row of the training data is an operator of the architecture, in any cache state.
+        both = pd.concat([table.iloc[rows], model.rows], ignore_index=True)
+        numbers = identities(both)
+        assert not set(numbers[: len(rows)]) & set(numbers[len(rows) :])
+        assert len(model.rows) == sum(key not in held for key in same)
+        assert model.kinds == set(table["kind"].iloc[rows])
+
+
+def test_shape_shared_with_a_sampled_row_is_taken_out_too():
+    rows = [
+        linear_row(8, 8, 8, architectures=["net"]),
+        linear_row(8, 8, 8, architectures=[]),
+        linear_row(9, 9, 9, architectures=[]),
+    ]
+    shown = []
+    found = evaluation.by_architecture(load(pd.DataFrame(rows)), recording(shown))
+    assert list(found["row"]) == [0]
+    assert list(shown[0].rows["inputs"]) == [((9, 9), (9, 9))]
+
+
+def test_folds_are_disjoint_and_cover_everything(table):
+    shown = []
+    frame = load(table)
+    found = evaluation.by_fold(frame, recording(shown))
+    assert sorted(found["row"]) == list(range(len(frame)))
+    fold = folds_of(frame)
+    for number, model in enumerate(shown):
+        assert len(model.rows) == (fold != number).sum()
+
+
+def test_tables_without_architectures_hold_none_out(table):
+    assert len(evaluation.by_architecture(load(table), recording([]))) == 0
+
+
+def test_errors_have_known_values():
+    frame = load(pd.DataFrame([relu_row(5, 2.0), relu_row(6, 0.5)]))
+    held = pd.DataFrame({"row": [1, 0], "group": "g", "predicted": [1.0, 1.0]})
+    found = evaluation.relative_errors(frame, held)
+    assert list(found["error"]) == [1.0, 0.5]
+    assert list(found["log_residual"]) == pytest.approx([-np.log(2), np.log(2)])
+
+
+def test_repeat_error_of_known_halves():
+    frame = pd.DataFrame({"half_a_s": [1.1, 1.0], "half_b_s": [1.0, np.nan]})
+    assert evaluation.repeat_errors(frame)[0] == pytest.approx(0.1)
+    assert np.isnan(evaluation.repeat_errors(frame)[1])
+    assert np.isnan(evaluation.repeat_errors(pd.DataFrame({"x": [1]}))).all()
+
+
+def test_summary_lists_all_first_then_by_rows():
+    frame = load(pd.DataFrame([relu_row(5, 1.0), relu_row(6, 1.0), linear_row(2, 2, 2, 1.0)]))
+    frame["half_a_s"], frame["half_b_s"] = 1.02, 1.0
+    held = pd.DataFrame({"row": [0, 1, 2], "group": "g", "predicted": [1.1, 1.3, 0.5]})
+    table = evaluation.summary(frame, evaluation.relative_errors(frame, held))
+    assert list(table.index) == ["all", "relu", "linear"]
+    assert table.loc["relu", "median"] == pytest.approx(0.2)
+    assert table.loc["all", "mean"] == pytest.approx((0.1 + 0.3 + 0.5) / 3)
+    assert table.loc["linear", "bias"] == pytest.approx(-0.5)
+    assert table.loc["all", "aa_median"] == pytest.approx(0.02)
+
+
+def test_cross_validation_counts_only_the_priced_state(measured_table):
+    table = load(measured_table)
+    errors = evaluation.cross_validate(table, ROOFLINE, "graph", {"rounds": 5})
+    assert set(errors) == {"boosted", "roofline"}
+    for ways in errors.values():
+        for rows in ways.values():
+            assert len(rows)
+            assert set(table["cache"].iloc[rows["row"]]) == {"graph"}
+
+
+def test_trees_beat_the_bare_roofline_on_unseen_shapes():
+    table = load(random_table(250))
+    errors = evaluation.cross_validate(table, ROOFLINE, None)
+    linear = {m: e["fold"].query("kind == 'linear'")["error"] for m, e in errors.items()}
+    assert linear["boosted"].mean() < 0.5 * linear["roofline"].mean()

@@ -1,0 +1,127 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from cost_models.uncertainty import (
+    POOLED,
+    Residuals,
+    draw_factors,
+    draws,
+    residuals_by_kind,
+)
+from simulator.costs import CostTable, GraphCosts
+from simulator.errors import InvalidInput
+from tests.cost_models.test_profile import graph_of, linear
+
+
+def errors_of(kind: str, biases: dict[str, float], rows: int, sigma: float, seed=0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    parts = [
+        pd.DataFrame(
+            {"kind": kind, "group": name, "log_residual": b + sigma * rng.standard_normal(rows)}
+        )
+        for name, b in biases.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+NETS = {f"net{i}": b for i, b in enumerate([-0.3, -0.1, 0.0, 0.1, 0.3])}
+
+
+def test_bias_and_spread_are_told_apart():
+    found = Residuals.of(errors_of("conv2d", NETS, 400, 0.05))
+    assert found.biases == pytest.approx(list(NETS.values()), abs=0.01)
+    # The quartiles of N(0, 0.05).
+    rng = np.random.default_rng(0)
+    sample = np.concatenate([found.draw(rng, 200) for _ in range(1)])
+    assert np.std(sample) == pytest.approx(0.05, rel=0.25)
+    assert found.systematic == pytest.approx(0.2, abs=0.01)
+    assert found.rows == 2000
+
+
+def test_draws_vary_mostly_together():
+    """What averaging would hide: the mean over many operators is as uncertain as the bias."""
+    found = Residuals.of(errors_of("conv2d", NETS, 100, 0.1))
+    rng = np.random.default_rng(1)
+    means = [found.draw(rng, 300).mean() for _ in range(400)]
+    assert np.std(means) == pytest.approx(0.2, rel=0.25)
+
+
+def test_residuals_survive_json():
+    found = Residuals.of(errors_of("conv2d", NETS, 30, 0.1))
+    assert Residuals.from_json(found.to_json()) == found
+    document = found.to_json() | {"within": [0.0]}
+    with pytest.raises(InvalidInput, match="quantiles"):
+        Residuals.from_json(document)
+
+
+def test_single_residual_has_a_bias_and_no_spread():
+    found = Residuals.of(pd.DataFrame({"group": ["a"], "log_residual": [0.2]}))
+    assert found.biases == (0.2,)
+    assert set(found.within) == {0.0}
+
+
+def test_kinds_with_few_architectures_borrow_the_systematic_part():
+    errors = pd.concat([errors_of("conv2d", NETS, 10, 0.1), errors_of("lstm", {"net0": 0.5}, 9, 0)])
+    fallback = errors_of("lstm", {"0": 0.0, "1": 0.0}, 15, 0.02)
+    found = residuals_by_kind(errors, fallback)
+    assert set(found) == {POOLED, "conv2d", "lstm"}
+    assert found["lstm"].biases == found[POOLED].biases
+    assert max(map(abs, found["lstm"].within)) < 0.1
+    assert found["conv2d"].rows == 50
+    assert residuals_by_kind(errors[:0], fallback[:0]) == {}
+
+
+RESIDUALS = residuals_by_kind(
+    errors_of("linear", NETS, 30, 0.1), errors_of("linear", {"0": 0.0}, 30, 0.1)
+)
+
+
+def test_equal_operators_are_wrong_by_the_same_factor():
+    identity = np.array([4, 7, 4, 4])
+    factors = draw_factors(RESIDUALS, ["linear"] * 4, identity, np.random.default_rng(0))
+    assert factors[0] == factors[2] == factors[3] != factors[1]
+
+
+def test_kind_without_residuals_takes_the_pooled_ones():
+    factors = draw_factors(RESIDUALS, ["warp"] * 2, np.array([0, 1]), np.random.default_rng(0))
+    assert (factors != 1).all()
+    assert (draw_factors({}, ["warp"], np.array([0]), np.random.default_rng(0)) == 1).all()
+
+
+@pytest.fixture
+def costs():
+    graph = graph_of("g", linear(2, 2, 2, "a"), linear(2, 2, 2, "b"), linear(3, 3, 3, "c"))
+    return CostTable({graph: GraphCosts(np.full((3, 3), 2.0))})
+
+
+def test_devices_of_one_profile_are_wrong_together(costs):
+    (graph,) = costs
+    (drawn,) = draws(costs, [("p", RESIDUALS), ("p", RESIDUALS), ("q", RESIDUALS)], 1)
+    seconds = drawn[graph].seconds
+    assert (seconds[:, 0] == seconds[:, 1]).all()
+    assert (seconds[:, 0] != seconds[:, 2]).all()
+    assert seconds[0, 0] == seconds[1, 0] != seconds[2, 0]
+    assert (costs[graph].seconds == 2.0).all()
+
+
+def test_given_times_stay(costs):
+    (graph,) = costs
+    for drawn in draws(costs, [None, ("p", {}), ("q", RESIDUALS)], 3):
+        assert (drawn[graph].seconds[:, :2] == 2.0).all()
+
+
+def test_draws_are_reproducible_and_do_not_depend_on_their_number(costs):
+    (graph,) = costs
+    residuals = [("p", RESIDUALS)] * 3
+    few = [d[graph].seconds for d in draws(costs, residuals, 2, seed=5)]
+    many = [d[graph].seconds for d in draws(costs, residuals, 4, seed=5)]
+    other = [d[graph].seconds for d in draws(costs, residuals, 2, seed=6)]
+    assert all((a == b).all() for a, b in zip(few, many[:2], strict=True))
+    assert (few[0] != many[2]).any()
+    assert (few[0] != other[0]).any()
+
+
+def test_wrong_number_of_devices_is_refused(costs):
+    with pytest.raises(InvalidInput, match="1 profiles for the 3 devices of graph 'g'"):
+        next(iter(draws(costs, [None], 1)))
