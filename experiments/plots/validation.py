@@ -34,6 +34,7 @@ def draw_cases(cases: Sequence[Case], stem: str | Path, caption: str) -> list[Pa
     import pandas as pd
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     rows = [
         {
@@ -71,6 +72,11 @@ def draw_cases(cases: Sequence[Case], stem: str | Path, caption: str) -> list[Pa
                 )
             left.plot(x, y, style.marker, color=style.colour, markersize=4)
         left.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+        for axis in (left.xaxis, left.yaxis):
+            # Plain numbers, 1-2-5: powers of ten run into each other within a decade or two.
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axis.set_minor_formatter(NullFormatter())
         left.set_xlabel("measured makespan [ms]")
         left.set_ylabel("simulated makespan [ms]")
         left.set_title("Band: 10%", loc="left")
