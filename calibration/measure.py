@@ -41,7 +41,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calibration import environment
-from calibration.samples import OperatorSample, read_samples, write_samples
+from calibration.samples import OperatorSample, distinct, read_samples, write_samples
 from calibration.timing import CACHE_STATES, Call, Timer, default_states, timer
 from simulator.errors import HetsimError, InvalidInput
 from simulator.graph import Operator, TensorSpec
@@ -123,29 +123,39 @@ def write_atomically(path: Path, data: bytes) -> None:
     os.replace(temporary, path)
 
 
-def prepare_folder(folder: Path, plan: MeasurePlan, operators: Sequence[OperatorSample]) -> None:
-    """Create the folder, or check that it was made for the same plan and operators.
+def prepare_folder(
+    folder: Path, plan: MeasurePlan, operators: Sequence[OperatorSample]
+) -> list[OperatorSample]:
+    """Create the folder, or check that it was made for the same plan; returns what it now measures.
+
+    Operators that the folder has not yet are appended to its own: positions keep their meaning.
 
     Raises:
-        InvalidInput: it holds samples of something else.
+        InvalidInput: it was measured with another plan, or holds operators that are not wanted now.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "plan.json"
     document = json.loads(json.dumps(asdict(plan)))
-    if path.exists():
-        old = json.loads(path.read_text())
-        for key, value in document.items():
-            if old.get(key) != value:
-                raise InvalidInput(
-                    f"{folder} was measured with {key}={old.get(key)!r}, not {value!r}; choose another "
-                    "folder"
-                )
-        known = [sample.identity for sample in read_samples(folder / "operators.json")]
-        if known != [sample.identity for sample in operators]:
-            raise InvalidInput(f"{folder} was measured with other operators; choose another folder")
-    else:
+    operators = distinct(operators)
+    if not path.exists():
         write_samples(folder / "operators.json", operators)
         write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
+        return operators
+    old = json.loads(path.read_text())
+    for key, value in document.items():
+        if old.get(key) != value:
+            raise InvalidInput(
+                f"{folder} was measured with {key}={old.get(key)!r}, not {value!r}; choose another "
+                "folder"
+            )
+    begun = read_samples(folder / "operators.json")
+    known = {sample.identity for sample in begun}
+    if known - {sample.identity for sample in operators}:
+        raise InvalidInput(f"{folder} was measured with other operators; choose another folder")
+    more = [sample for sample in operators if sample.identity not in known]
+    if more:
+        write_samples(folder / "operators.json", [*begun, *more])
+    return [*begun, *more]
 
 
 def read_raw(folder: str | Path) -> pa.Table:
@@ -389,7 +399,7 @@ def measure(
         raise InvalidInput("There are no operators to measure")
     if not budget > 0:
         raise InvalidInput(f"A budget of {budget} s measures nothing")
-    prepare_folder(folder, plan, operators)
+    operators = prepare_folder(folder, plan, operators)
     for leftover in folder.glob(".part-*"):
         leftover.unlink()
     if core is None and plan.device == "cpu":

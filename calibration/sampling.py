@@ -8,415 +8,47 @@ kind has its own random stream, so asking for more of one kind changes no other.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from calibration.constructors import KINDS, VARIANTS
 from calibration.samples import OperatorSample, distinct, samples_of
 from cost_models.arithmetic import operator_bytes, operator_flops
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Operator, TensorSpec
+from simulator.graph import DataflowGraph
 
 MAX_FLOPS = 4e9
 MAX_BYTES = 96e6
 """Sampled operators stay below both: tens of milliseconds on one core."""
 
-Rng = np.random.Generator
-Drawn = tuple[Operator, tuple[int, ...]]
-"""An operator and which of its reads are weights."""
 
-
-def log_uniform(rng: Rng, low: float, high: float) -> int:
-    """An integer whose logarithm is uniform."""
-    return round(float(np.exp(rng.uniform(np.log(low), np.log(high)))))
-
-
-def channels(rng: Rng, low: int, high: int) -> int:
-    """A channel count: mostly a multiple of 8 or 16 as in real models, sometimes anything."""
-    step = int(rng.choice([1, 8, 16, 32], p=[0.1, 0.3, 0.3, 0.3]))
-    return max(low, round(log_uniform(rng, low, high) / step) * step, 1)
-
-
-def transposed(shape: Sequence[int], a: int, b: int, dtype: str = "float32") -> TensorSpec:
-    """The spec of a tensor of this shape that is a transpose of a contiguous one."""
-    stored = list(shape)
-    stored[a], stored[b] = stored[b], stored[a]
-    strides = [int(np.prod(stored[i + 1 :])) for i in range(len(stored))]
-    strides[a], strides[b] = strides[b], strides[a]
-    return TensorSpec(tuple(shape), dtype, tuple(strides))
-
-
-def _spec(*shape: int, dtype: str = "float32") -> TensorSpec:
-    return TensorSpec(tuple(int(n) for n in shape), dtype)
-
-
-def _make(target: str, *args: Any, weights: Iterable[int] = (), **kwargs: Any) -> Drawn:
-    from calibration.kernels import make_operator
-
-    return make_operator(target, *args, **kwargs), tuple(weights)
-
-
-# -- one function a kind ------------------------------------------------------------------------------
-
-
-def _conv2d(rng: Rng) -> Drawn:
-    n = int(rng.choice([1, 1, 2, 3, 4, 6, 8]))
-    size = log_uniform(rng, 5, 230)
-    c_in, c_out = channels(rng, 16, 2048), channels(rng, 16, 2048)
-    form = rng.choice(["square", "pointwise", "strip", "depthwise", "grouped", "stem"],
-                      p=[0.34, 0.34, 0.12, 0.08, 0.07, 0.05])  # fmt: skip
-    groups, kernel = 1, (1, 1)
-    if form in ("square", "grouped", "depthwise"):
-        k = int(rng.choice([3, 3, 3, 5, 7]))
-        kernel = (k, k)
-    elif form == "strip":
-        k = int(rng.choice([3, 7]))
-        kernel = (1, k) if rng.random() < 0.5 else (k, 1)
-    elif form == "stem":
-        c_in, k, size = int(rng.choice([1, 3, 4])), int(rng.choice([3, 7])), max(size, 48)
-        kernel, c_out = (k, k), channels(rng, 16, 128)
-    if form == "depthwise":
-        groups = c_out = c_in
-    elif form == "grouped":
-        groups = int(rng.choice([2, 4, 8, 32]))
-        c_in, c_out = (max(1, round(c / groups)) * groups for c in (c_in, c_out))
-    stride = 2 if rng.random() < 0.25 else 1
-    padding = [k // 2 if rng.random() < 0.85 else 0 for k in kernel]
-    bias = _spec(c_out) if rng.random() < 0.3 else None
-    weight = _spec(c_out, c_in // groups, *kernel)
-    return _make(
-        "aten.conv2d.default", _spec(n, c_in, size, size), weight, bias, [stride] * 2, padding,
-        [1, 1], groups, weights=(1,) if bias is None else (1, 2),
-    )  # fmt: skip
-
-
-def _rows(rng: Rng) -> tuple[int, ...]:
-    """Leading dimensions of a matrix of rows: one, or batch by sequence."""
-    rows = log_uniform(rng, 1, 2048)
-    if rows > 8 and rng.random() < 0.6:
-        batch = int(rng.choice([1, 2, 4, 8]))
-        return (batch, max(1, rows // batch))
-    return (rows,)
-
-
-def _linear(rng: Rng) -> Drawn:
-    k, n = channels(rng, 32, 8192), channels(rng, 32, 8192)
-    if rng.random() < 0.05:
-        n = log_uniform(rng, 8192, 50257)
-    bias = [_spec(n)] if rng.random() < 0.8 else []
-    weights = range(1, 2 + len(bias))
-    return _make("aten.linear.default", _spec(*_rows(rng), k), _spec(n, k), *bias, weights=weights)
-
-
-def _addmm(rng: Rng) -> Drawn:
-    m, k, n = log_uniform(rng, 1, 2048), channels(rng, 32, 6144), channels(rng, 32, 6144)
-    return _make("aten.addmm.default", _spec(n), _spec(m, k), _spec(k, n), weights=(0, 2))
-
-
-def _matmul(rng: Rng) -> Drawn:
-    m, k, n = log_uniform(rng, 1, 2048), channels(rng, 16, 4096), channels(rng, 16, 4096)
-    right = transposed((k, n), 0, 1) if rng.random() < 0.5 else _spec(k, n)
-    return _make("aten.mm.default", _spec(m, k), right, weights=(1,))
-
-
-def _bmm(rng: Rng) -> Drawn:
-    b = log_uniform(rng, 1, 128)
-    m, k, n = log_uniform(rng, 1, 1024), channels(rng, 16, 1024), channels(rng, 16, 1024)
-    right = transposed((b, k, n), 1, 2) if rng.random() < 0.5 else _spec(b, k, n)
-    return _make("aten.bmm.default", _spec(b, m, k), right)
-
-
-def _attention(rng: Rng) -> Drawn:
-    b, heads = int(rng.choice([1, 2, 4, 8])), int(rng.choice([1, 2, 4, 8, 12, 16]))
-    s, d = log_uniform(rng, 8, 1024), int(rng.choice([32, 64, 64, 64, 80, 128]))
-    length = s if rng.random() < 0.8 else log_uniform(rng, 1, 256)
-    causal, masked = False, False
-    if length == s:
-        causal, masked = [(False, False), (True, False), (False, True)][int(rng.integers(3))]
-    # Heads come out of a [batch, sequence, heads * d] projection: transposed, not copied.
-    query, key, value = (transposed((b, heads, n, d), 1, 2) for n in (length, s, s))
-    mask = None
-    if masked:
-        mask = _spec(b, 1, s, s, dtype="bool" if rng.random() < 0.5 else "float32")
-    return _make(
-        "aten.scaled_dot_product_attention.default", query, key, value, mask, 0.0, causal,
-        scale=d**-0.5,
-    )  # fmt: skip
-
-
-def _layer_norm(rng: Rng) -> Drawn:
-    c = channels(rng, 32, 4096)
-    return _make(
-        "aten.layer_norm.default", _spec(*_rows(rng), c), [c], _spec(c), _spec(c), 1e-5,
-        weights=(1, 2),
-    )  # fmt: skip
-
-
-def _softmax(rng: Rng) -> Drawn:
-    rows, c = log_uniform(rng, 1, 16384), log_uniform(rng, 8, 4096)
-    return _make("aten._softmax.default", _spec(rows, c), -1, False)
-
-
-def _image(rng: Rng, elements: float = 2.0**23) -> tuple[int, int, int, int]:
-    """[N, C, H, W] of a feature map."""
-    while True:
-        size = log_uniform(rng, 4, 150)
-        shape = (int(rng.choice([1, 2, 4, 8])), channels(rng, 8, 2048), size, size)
-        if np.prod(shape) <= elements:
-            return shape
-
-
-def _any_shape(rng: Rng) -> tuple[int, ...]:
-    """A feature map, a matrix of rows, or a vector."""
-    form = rng.random()
-    if form < 0.4:
-        return _image(rng)
-    if form < 0.8:
-        return (*_rows(rng), channels(rng, 16, 4096))
-    return (log_uniform(rng, 1, 1 << 21),)
-
-
-def _batch_norm(rng: Rng) -> Drawn:
-    shape = _image(rng)
-    vectors = [_spec(shape[1]) for _ in range(4)]
-    return _make(
-        "aten._native_batch_norm_legit_no_training.default", _spec(*shape), *vectors, 0.1, 1e-5,
-        weights=(1, 2, 3, 4),
-    )  # fmt: skip
-
-
-def _window(rng: Rng) -> tuple[tuple[int, ...], list[int], list[int], list[int]]:
-    shape = _image(rng)
-    k = int(min(rng.choice([2, 3, 3, 5]), shape[2]))
-    stride = int(rng.choice([1, 2]))
-    padding = k // 2 if k % 2 and rng.random() < 0.7 else 0
-    return shape, [k, k], [stride, stride], [padding, padding]
-
-
-def _max_pool2d(rng: Rng) -> Drawn:
-    shape, kernel, stride, padding = _window(rng)
-    return _make("aten.max_pool2d.default", _spec(*shape), kernel, stride, padding)
-
-
-def _avg_pool2d(rng: Rng) -> Drawn:
-    shape, kernel, stride, padding = _window(rng)
-    return _make("aten.avg_pool2d.default", _spec(*shape), kernel, stride, padding)
-
-
-def _adaptive_avg_pool2d(rng: Rng) -> Drawn:
-    side = int(rng.choice([1, 1, 1, 7]))
-    return _make("aten.adaptive_avg_pool2d.default", _spec(*_image(rng)), [side, side])
-
-
-def _mean(rng: Rng) -> Drawn:
-    if rng.random() < 0.5:
-        return _make("aten.mean.dim", _spec(*_image(rng)), [2, 3], bool(rng.random() < 0.5))
-    shape = (*_rows(rng), channels(rng, 16, 4096))
-    return _make("aten.mean.dim", _spec(*shape), [-1], bool(rng.random() < 0.5))
-
-
-def _cat(rng: Rng) -> Drawn:
-    count = int(rng.integers(2, 5))
-    shape = _image(rng, 2.0**22 / count)
-    parts = [_spec(shape[0], channels(rng, 8, shape[1] + 8), *shape[2:]) for _ in range(count)]
-    if rng.random() < 0.3:
-        rows = _rows(rng)
-        parts = [_spec(*rows, channels(rng, 8, 1024)) for _ in range(count)]
-        return _make("aten.cat.default", parts, -1)
-    return _make("aten.cat.default", parts, 1)
-
-
-def _embedding(rng: Rng) -> Drawn:
-    vocabulary, width = log_uniform(rng, 64, 20000), channels(rng, 32, 1024)
-    return _make(
-        "aten.embedding.default", _spec(vocabulary, width), _spec(*_rows(rng), dtype="int64"),
-        weights=(0,),
-    )  # fmt: skip
-
-
-def _copy(rng: Rng) -> Drawn:
-    """A clone that changes the layout: heads put beside each other again, channels shuffled."""
-    b, heads, s = int(rng.choice([1, 2, 4, 8])), int(rng.choice([2, 4, 8, 12, 16])), log_uniform(rng, 8, 512)  # fmt: skip
-    d = int(rng.choice([32, 64, 128]))
-    form = rng.random()
-    if form < 0.6:
-        source = transposed((b, s, heads, d), 1, 2)
-    elif form < 0.8:
-        source = transposed((b, s, heads * d), 1, 2)
-    else:
-        n, c, h, w = _image(rng)
-        source = transposed((n, 2, max(1, c // 2), h * w), 1, 2)
-    return _make("aten.clone.default", source, memory_format={"memory_format": "contiguous_format"})
-
-
-def _lstm_cell(rng: Rng) -> Drawn:
-    b, i, h = (
-        int(rng.choice([1, 2, 4, 8, 16, 32])),
-        channels(rng, 32, 2048),
-        channels(rng, 32, 1536),
-    )
-    states = [_spec(b, h), _spec(b, h)]
-    return _make(
-        "aten.lstm_cell.default", _spec(b, i), states, _spec(4 * h, i), _spec(4 * h, h),
-        _spec(4 * h), _spec(4 * h), weights=(3, 4, 5, 6),
-    )  # fmt: skip
-
-
-def _unary(
-    target: str, *args: Any, dtype: str = "float32", **kwargs: Any
-) -> Callable[[Rng], Drawn]:
-    def draw(rng: Rng) -> Drawn:
-        return _make(target, _spec(*_any_shape(rng), dtype=dtype), *args, **kwargs)
-
-    return draw
-
-
-def _gelu(rng: Rng) -> Drawn:
-    approximate = "tanh" if rng.random() < 0.4 else "none"
-    return _make("aten.gelu.default", _spec(*_any_shape(rng)), approximate=approximate)
-
-
-def _pow(rng: Rng) -> Drawn:
-    return _make("aten.pow.Tensor_Scalar", _spec(*_any_shape(rng)), float(rng.choice([2, 3, 0.5])))
-
-
-def _binary(name: str, dtype: str = "float32") -> Callable[[Rng], Drawn]:
-    """Equal shapes, a broadcast operand, or a number."""
-
-    def draw(rng: Rng) -> Drawn:
-        shape = _any_shape(rng)
-        form = rng.random()
-        if form < 0.25 and dtype != "bool":
-            overload = "Scalar" if name in ("eq", "ne", "lt", "le", "gt", "ge") else "Tensor"
-            return _make(f"aten.{name}.{overload}", _spec(*shape, dtype=dtype), 2)
-        other = shape
-        weights: tuple[int, ...] = ()
-        if form < 0.45 and len(shape) > 1:
-            # A vector along the last dimension, or one row block for the whole batch.
-            other = shape[-1:] if rng.random() < 0.5 else (1, *shape[1:])
-            weights = (1,) if rng.random() < 0.5 else ()
-        specs = _spec(*shape, dtype=dtype), _spec(*other, dtype=dtype)
-        return _make(f"aten.{name}.Tensor", *specs, weights=weights)
-
-    return draw
-
-
-def _scan(name: str) -> Callable[[Rng], Drawn]:
-    def draw(rng: Rng) -> Drawn:
-        shape = (log_uniform(rng, 1, 64), log_uniform(rng, 4, 2048))
-        return _make(f"aten.{name}.default", _spec(*shape, dtype="int64"), -1)
-
-    return draw
-
-
-def _gather(rng: Rng) -> Drawn:
-    rows, length, taken = (
-        log_uniform(rng, 1, 64),
-        log_uniform(rng, 8, 2048),
-        log_uniform(rng, 1, 1024),
-    )
-    source = _spec(rows, max(length, taken), dtype="int64")
-    return _make("aten.gather.default", source, 1, _spec(rows, taken, dtype="int64"))
-
-
-def _where(rng: Rng) -> Drawn:
-    shape = _any_shape(rng)
-    return _make("aten.where.self", _spec(*shape, dtype="bool"), _spec(*shape), _spec(*shape))
-
-
-def _pad(rng: Rng) -> Drawn:
-    sides = [int(n) for n in rng.integers(0, 3, size=4)]
-    return _make("aten.pad.default", _spec(*_image(rng)), sides)
-
-
-def _stack(rng: Rng) -> Drawn:
-    shape = (*_rows(rng), channels(rng, 8, 1024))
-    parts = [_spec(*shape) for _ in range(log_uniform(rng, 2, 64))]
-    return _make("aten.stack.default", parts, int(rng.integers(2)))
-
-
-def _arange(rng: Rng) -> Drawn:
-    return _make("aten.arange.default", log_uniform(rng, 1, 4096))
-
-
-def _zeros(rng: Rng) -> Drawn:
-    return _make("aten.zeros.default", list(_any_shape(rng)))
-
-
-KINDS: Mapping[str, tuple[int, Callable[[Rng], Drawn]]] = {
-    "conv2d": (520, _conv2d),
-    "linear": (260, _linear),
-    "addmm": (120, _addmm),
-    "matmul": (40, _matmul),
-    "bmm": (80, _bmm),
-    "scaled_dot_product_attention": (170, _attention),
-    "lstm_cell": (80, _lstm_cell),
-    "layer_norm": (90, _layer_norm),
-    "batch_norm": (130, _batch_norm),
-    "softmax": (60, _softmax),
-    "max_pool2d": (70, _max_pool2d),
-    "avg_pool2d": (70, _avg_pool2d),
-    "adaptive_avg_pool2d": (50, _adaptive_avg_pool2d),
-    "mean": (50, _mean),
-    "cat": (100, _cat),
-    "stack": (40, _stack),
-    "pad": (40, _pad),
-    "embedding": (60, _embedding),
-    "copy": (100, _copy),
-    "add": (130, _binary("add")),
-    "mul": (100, _binary("mul")),
-    "sub": (40, _binary("sub")),
-    "div": (40, _binary("div")),
-    "relu": (90, _unary("aten.relu.default")),
-    "gelu": (60, _gelu),
-    "silu": (40, _unary("aten.silu.default")),
-    "sigmoid": (40, _unary("aten.sigmoid.default")),
-    "tanh": (60, _unary("aten.tanh.default")),
-    "hardswish": (30, _unary("aten.hardswish.default")),
-    "hardtanh": (30, _unary("aten.hardtanh.default", 0.0, 6.0)),
-    "exp": (30, _unary("aten.exp.default")),
-    "neg": (20, _unary("aten.neg.default")),
-    "rsqrt": (20, _unary("aten.rsqrt.default")),
-    "pow": (40, _pow),
-    "where": (25, _where),
-    "eq": (20, _binary("eq", "int64")),
-    "ne": (20, _binary("ne", "int64")),
-    "le": (20, _binary("le", "int64")),
-    "ge": (20, _binary("ge", "int64")),
-    "bitwise_and": (20, _binary("__and__", "bool")),
-    "cumsum": (20, _scan("cumsum")),
-    "gather": (20, _gather),
-    "arange": (15, _arange),
-    "zeros": (20, _zeros),
-}
-"""For each kind: how many shapes are drawn at ``scale=1``, and how."""
-
-
-def draw(kind: str, count: int, seed: int = 0) -> list[OperatorSample]:
-    """Distinct operators of one kind; the first ``n`` do not depend on ``count``.
+def draw(label: str, count: int, seed: int = 0) -> list[OperatorSample]:
+    """Distinct operators of one kind or variant; the first ``n`` do not depend on ``count``.
 
     Raises:
         InvalidInput: the kind has no constructor here.
     """
-    if kind not in KINDS:
-        raise InvalidInput(f"No way to sample kind '{kind}'; known: {', '.join(KINDS)}")
-    rng = np.random.default_rng([seed, zlib.crc32(kind.encode())])
+    if label in KINDS:
+        constructor = KINDS[label][1]
+    elif label in VARIANTS:
+        constructor = VARIANTS[label][2]
+    else:
+        raise InvalidInput(f"No way to sample kind '{label}'; known: {', '.join(KINDS)}")
+    rng = np.random.default_rng([seed, zlib.crc32(label.encode())])
     found: dict[str, OperatorSample] = {}
     for _ in range(60 * count + 100):
         if len(found) == count:
             break
         try:
-            operator, weights = KINDS[kind][1](rng)
+            operator, weights = constructor(rng)
         except InvalidInput:
             continue  # such as a kernel larger than its padded image: draw again
         if operator_flops(operator) <= MAX_FLOPS and operator_bytes(operator) <= MAX_BYTES:
             sample = OperatorSample(operator, weights)
             found.setdefault(sample.identity, sample)
     if len(found) < count:
-        raise InvalidInput(
-            f"Only {len(found)} of {count} distinct operators of kind '{kind}' found"
-        )
+        raise InvalidInput(f"Only {len(found)} of {count} distinct operators of '{label}' found")
     return list(found.values())
 
 
@@ -424,11 +56,13 @@ def sampled_operators(
     scale: float = 1.0, kinds: Sequence[str] = tuple(KINDS), seed: int = 0
 ) -> list[OperatorSample]:
     """Drawn operators of every kind, ``scale`` times the usual number of each (at least 8)."""
-    return [
+    counts = {kind: KINDS[kind][0] for kind in kinds}
+    counts |= {label: count for label, (kind, count, _) in VARIANTS.items() if kind in kinds}
+    return distinct(
         sample
-        for kind in kinds
-        for sample in draw(kind, max(8, round(KINDS[kind][0] * scale)), seed)
-    ]
+        for label, count in counts.items()
+        for sample in draw(label, max(8, round(count * scale)), seed)
+    )
 
 
 def model_operators(

@@ -47,8 +47,8 @@ class CalibrateConfig:
         step: ``measure``, ``fit``, or ``all``.
         out: folder to begin or to go on with; null makes a new one.
         name: the profile's name; null makes it from the device.
-        model: entries of ``conf/model`` (``resnet50,gpt2``) whose operators are measured besides the
-            project's own set, at the batches ``batches``; null for none.
+        model: a model whose operators are all measured, besides the project's own set, at the batch
+            sizes ``batches``; null for none.
         operators: an operators file to measure instead of the project's set.
         operators_at_most: measure no more than so many; null lets the budget decide.
         core: the core to measure on; null takes the last.
@@ -65,7 +65,7 @@ class CalibrateConfig:
     step: str = "all"
     out: str | None = None
     name: str | None = None
-    model: str | None = None
+    model: ModelConfig | None = None
     batches: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
     operators: str | None = None
     operators_at_most: int | None = None
@@ -133,22 +133,12 @@ def chosen_operators(config: CalibrateConfig, folder: Path) -> list[OperatorSamp
 
 
 def _model_operators(config: CalibrateConfig) -> list[OperatorSample]:
-    from omegaconf import OmegaConf
-
     from calibration.sampling import model_operators
-    from experiments import catalog
     from scenarios.model_config import graph_of
 
-    cases = []
-    for name in str(config.model).split(","):
-        entry = catalog.entry("model", name)
-        if entry is None:
-            raise catalog.unknown("model", name)
-        merged = OmegaConf.merge(OmegaConf.structured(ModelConfig), entry.content)
-        model = OmegaConf.to_object(merged)
-        assert isinstance(model, ModelConfig)
-        cases += [(name, graph_of(model, batch)) for batch in config.batches]
-    return model_operators(cases)
+    model = config.model
+    assert model is not None
+    return model_operators((model.name, graph_of(model, batch)) for batch in config.batches)
 
 
 def measure_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None]) -> bool:

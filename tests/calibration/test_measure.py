@@ -24,7 +24,7 @@ from calibration.measure import (
     read_raw,
     visits,
 )
-from calibration.samples import write_samples
+from calibration.samples import read_samples, write_samples
 from simulator.errors import InvalidInput
 from tests.calibration.conftest import linear, relu
 
@@ -125,6 +125,15 @@ def test_folder_of_another_plan_or_other_operators_is_refused(tmp_path, tiny_ope
         prepare_folder(tmp_path, other, tiny_operators)
     with pytest.raises(InvalidInput, match="other operators"):
         prepare_folder(tmp_path, PLAN, tiny_operators[:2])
+
+
+def test_folder_grows_by_appending(tmp_path, tiny_operators):
+    prepare_folder(tmp_path, PLAN, tiny_operators)
+    more = [relu(9), *reversed(tiny_operators), relu(9)]
+    grown = prepare_folder(tmp_path, PLAN, more)
+    identities = [sample.identity for sample in (*tiny_operators, relu(9))]
+    assert [sample.identity for sample in grown] == identities
+    assert [sample.identity for sample in read_samples(tmp_path / "operators.json")] == identities
 
 
 def test_damaged_part_is_named(tmp_path):

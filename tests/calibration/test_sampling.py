@@ -3,19 +3,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration import sampling
-from calibration.samples import distinct
+from calibration import constructors, sampling
+from calibration.constructors import KINDS, VARIANTS
+from calibration.samples import distinct, read_samples, write_samples
 from cost_models.arithmetic import operator_bytes, operator_flops
 from simulator.errors import InvalidInput
+from simulator.graph import TensorSpec
 
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize("kind", sorted(sampling.KINDS))
-def test_every_kind_draws_operators_that_run_as_described(kind):
+@pytest.mark.parametrize("label", [*sorted(KINDS), *sorted(VARIANTS)])
+def test_every_kind_draws_operators_that_run_as_described(label):
     from calibration.kernels import build, random_reads
 
-    drawn = sampling.draw(kind, 3)
+    kind = label if label in KINDS else VARIANTS[label][0]
+    drawn = sampling.draw(label, 3)
     assert len({sample.identity for sample in drawn}) == 3
     for sample in drawn:
         operator = sample.operator
@@ -38,7 +41,9 @@ def test_draws_are_reproducible_and_prefixes_of_longer_draws():
 def test_sampled_set_has_at_least_eight_of_each_kind():
     found = sampling.sampled_operators(scale=0.001, kinds=("relu", "arange"))
     kinds = [sample.operator.kind for sample in found]
-    assert kinds == ["relu"] * 8 + ["arange"] * 8
+    # The last eight are the variant of relu on permuted tensors.
+    assert kinds == ["relu"] * 8 + ["arange"] * 8 + ["relu"] * 8
+    assert all(sample.operator.inputs[0].strides for sample in found[-8:])
 
 
 def test_unknown_kind_is_refused():
@@ -48,7 +53,7 @@ def test_unknown_kind_is_refused():
 
 @given(st.integers(0, 2**31), st.integers(1, 50), st.integers(1, 4000))
 def test_channels_stay_near_their_range(seed, low, width):
-    value = sampling.channels(np.random.default_rng(seed), low, low + width)
+    value = constructors.channels(np.random.default_rng(seed), low, low + width)
     assert low <= value <= low + width + 32  # rounded to a multiple of up to 32
 
 
@@ -60,9 +65,16 @@ def test_transposed_spec_is_that_of_a_transposed_tensor(shape, data):
     stored = list(shape)
     stored[a], stored[b] = stored[b], stored[a]
     tensor = torch.empty(stored).transpose(a, b)
-    spec = sampling.transposed(shape, a, b)
-    assert spec.shape == tuple(tensor.shape)
-    assert spec.strides == tensor.stride()
+    spec = constructors.transposed(shape, a, b)
+    assert spec == TensorSpec.of(tensor.shape, "float32", tensor.stride())
+
+
+@pytest.mark.parametrize("label", ["scaled_dot_product_attention", "cat, tokens", "copy"])
+def test_drawn_operators_are_the_same_after_a_file(tmp_path, label):
+    drawn = sampling.draw(label, 30)
+    write_samples(tmp_path / "o.json", drawn)
+    again = read_samples(tmp_path / "o.json")
+    assert [s.identity for s in again] == [s.identity for s in drawn]
 
 
 def test_model_operators_leave_out_what_is_too_long():

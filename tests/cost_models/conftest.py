@@ -54,7 +54,7 @@ def table() -> pd.DataFrame:
     return random_table(150)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def measured_table() -> pd.DataFrame:
     """As the calibrator leaves it: cache states, spread, halves, architectures."""
     frame = random_table(120)

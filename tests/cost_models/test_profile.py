@@ -33,7 +33,7 @@ def graph_of(name: str, *operators: Operator) -> DataflowGraph:
     return DataflowGraph(name, operators, tensors, reads, writes)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def profile(measured_table) -> Profile:
     table = load(measured_table)
     errors = evaluation.cross_validate(table, ROOFLINE, "graph", {"rounds": 20})

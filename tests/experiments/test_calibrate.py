@@ -1,0 +1,189 @@
+import json
+import time
+
+import numpy as np
+import pytest
+
+from calibration.measure import REFERENCE, MeasurePlan, Recorder, prepare_folder
+from calibration.samples import OperatorSample, read_samples, write_samples
+from cost_models.arithmetic import operator_bytes, operator_flops
+from cost_models.profile import Profile
+from cost_models.table import load
+from experiments.calibrate import CalibrateConfig, chosen_operators, main, thinned
+from scenarios.model_config import InputConfig, ModelConfig
+from tests.calibration.conftest import linear, relu
+
+pytest.importorskip("torch")
+
+
+def operators() -> list[OperatorSample]:
+    rng = np.random.default_rng(0)
+    found = []
+    for number in range(60):
+        m, k, n = (int(v) for v in np.exp(rng.uniform(np.log(8), np.log(512), 3)))
+        nets = [["a"], ["b"], []][number % 3]
+        found += [linear(m, k, n, architectures=nets), relu(m, k, architectures=nets)]
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A calibration's folder with samples of a machine of 10 GFLOP/s and 5 GB/s, noise of 1%."""
+    raw = tmp_path / "box" / "raw"
+    samples = operators()
+    prepare_folder(raw, MeasurePlan("cpu", "box-1core", ("graph", "warm")), samples)
+    rng = np.random.default_rng(1)
+    for process in (0, 1):
+        recorder = Recorder(raw, process)
+        for index, sample in enumerate(samples):
+            work, moved = operator_flops(sample.operator), operator_bytes(sample.operator)
+            seconds = max(work / 1e10, moved / 5e9) + 3e-6
+            for cache, factor in (("graph", 1.0), ("warm", 0.7)):
+                noisy = seconds * factor * np.exp(0.01 * abs(rng.standard_normal(3)))
+                for value in noisy:
+                    recorder.add(index, 0, cache, value, value)
+        recorder.add(REFERENCE, 0, "graph", 1e-3 * (1 + process), 1e-3)
+        recorder.flush(force=True)
+        record = {
+            "started": time.time() - 60,
+            "finished": time.time(),
+            "versions": {"torch": "2.13.0"},
+            "processor": "box",
+            "peaks": {
+                "flops_per_s": {"float32": 1e10},
+                "bandwidth_bytes_per_s": 5e9,
+                "call_overhead_s": 3e-6,
+            },
+            "transfers": [],
+        }
+        (raw / f"process-{process:04d}.json").write_text(json.dumps(record))
+    return raw.parent
+
+
+def test_fit_leaves_table_profile_and_report(folder):
+    assert main(["step=fit", f"out={folder}"]) == 0
+    table = load(folder / "measurements.parquet")
+    assert len(table) == 240
+    profile = Profile.load(folder / "profile")
+    assert profile.name == "box-1core"
+    assert profile.label == "measured"
+    assert profile.provenance["processes"] == 2
+    assert profile.provenance["minutes"] == pytest.approx(2, abs=0.1)
+    held = profile.held_out["boosted"]["architecture"]
+    assert set(held) == {"all", "linear", "relu"}
+    assert held["all"]["median"] < 0.1
+    assert held["all"]["aa_median"] < 0.02
+    # Of an honest roofline machine the roofline itself knows all but the noise.
+    assert profile.held_out["roofline"]["fold"]["all"]["median"] < 0.02
+    sample = linear(100, 100, 100)
+    assert profile.price([sample.operator]).seconds[0] == pytest.approx(2.03e-4, rel=0.1)
+    report = (folder / "report.html").read_text()
+    assert "box-1core (measured)" in report
+    for name in ("coverage", "errors", "distribution", "parity", "architectures", "drift"):
+        for suffix in (".png", ".pdf", ".csv"):
+            assert (folder / "report" / f"fig_{name}{suffix}").stat().st_size > 100
+        assert f"report/fig_{name}.csv" in report
+    assert report.count("data:image/png;base64,") == 6
+
+
+def test_repeated_kernel_has_a_third_of_the_rates(folder):
+    path = folder / "raw" / "plan.json"
+    plan = json.loads(path.read_text()) | {"repeat_kernel": 3, "name": "box-1core-3x"}
+    path.write_text(json.dumps(plan))
+    assert main(["step=fit", f"out={folder}"]) == 0
+    roofline = Profile.load(folder / "profile").roofline
+    assert roofline.flops_per_s["float32"] == pytest.approx(1e10 / 3)
+    assert roofline.bandwidth == pytest.approx(5e9 / 3)
+    assert roofline.overhead == pytest.approx(9e-6)
+
+
+def test_statistic_and_name_are_taken(folder):
+    assert main(["step=fit", f"out={folder / 'raw'}", "statistic=median", "name=mine"]) == 0
+    profile = Profile.load(folder / "profile")
+    assert (profile.name, profile.statistic) == ("mine", "median")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["step=guess"], "There is no step=guess; known: measure, fit, all"),
+        (["statistic=mean"], "There is no statistic=mean"),
+        (["step=fit"], "step=fit needs out="),
+        (["device=tpu", "budget=5s"], "No device 'tpu' here"),
+        (["budget=5"], "5"),
+        (["bugdet=5min"], "bugdet"),
+        (["operators=missing.json", "budget=5s"], "Cannot read the operators file"),
+        (["model=resnet5", "budget=5s"], "resnet50"),
+        (["states=lukewarm", "budget=5s"], "No cache state 'lukewarm'"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path, capsys, words, message):
+    assert main([*words, f"output_dir={tmp_path}"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_fit_of_an_empty_folder_is_refused(tmp_path, capsys):
+    assert main(["step=fit", f"out={tmp_path}"]) == 2
+    assert "no measuring plan" in capsys.readouterr().err
+
+
+def test_thinning_keeps_every_kind_in_order():
+    whole = [*operators(), relu(9, 9, 9)]
+    some = thinned(whole, 30)
+    assert 25 <= len(some) <= 35
+    kinds = [sample.operator.kind for sample in some]
+    assert min(kinds.count("linear"), kinds.count("relu")) >= 12
+    positions = [whole.index(sample) for sample in some]
+    assert positions == sorted(set(positions))
+    assert thinned(whole, 1000) == whole
+    assert len(thinned(whole, 1)) == 8  # four of each kind, whatever was asked
+
+
+def test_budget_decides_how_many_operators(tmp_path):
+    short, long = (
+        len(chosen_operators(CalibrateConfig(budget=budget), tmp_path)) for budget in ("60s", "10h")
+    )
+    assert short < 700
+    assert long == len(read_samples(command_operators()))
+
+
+def command_operators():
+    from calibration.measure import SHIPPED_OPERATORS
+
+    return SHIPPED_OPERATORS
+
+
+def test_begun_folder_keeps_its_operators(folder):
+    kept = chosen_operators(CalibrateConfig(budget="10h"), folder)
+    assert [s.identity for s in kept] == [s.identity for s in operators()]
+
+
+def test_operators_of_a_model_are_all_kept(tmp_path):
+    model = ModelConfig(
+        name="mine",
+        target="torch.nn.Linear",
+        arguments={"in_features": 7, "out_features": 5},
+        inputs=[InputConfig(shape=["batch", 7])],
+    )
+    config = CalibrateConfig(model=model, batches=[2, 3], budget="60s")
+    first, second, *_ = chosen_operators(config, tmp_path)
+    for sample, batch in ((first, 2), (second, 3)):
+        assert sample.architectures == ("mine",)
+        assert sample.operator.kind == "linear"
+        assert sample.operator.inputs[0].shape == (batch, 7)
+        assert len(sample.weights) == 2
+
+
+def test_measure_and_fit_in_one_command(tmp_path):
+    write_samples(tmp_path / "ops.json", operators()[:6])
+    words = [f"operators={tmp_path / 'ops.json'}", "budget=8s", f"output_dir={tmp_path}"]
+    assert main(words) == 0
+    (profile,) = tmp_path.glob("calibration/*/*/profile/profile.json")
+    found = Profile.load(profile.parent)
+    assert set(found.kinds) == {"linear", "relu"}
+    assert (profile.parent.parent / "command.txt").read_text().startswith("python -m experiments.")
+    # The folder goes on with what was begun.
+    assert main(["budget=4s", f"out={profile.parent.parent}", "step=measure"]) == 0
+    assert len(list((profile.parent.parent / "raw").glob("process-*.json"))) >= 3
