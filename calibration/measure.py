@@ -309,6 +309,8 @@ def run_process(
         try:
             _rounds(plan, operators, folder, recorder, deadline, report)
         except KeyboardInterrupt:
+            # The terminal interrupts this process and its parent, which passes it on: once is enough.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
             report({"stopped": True})
         finally:
             recorder.flush(force=True)
@@ -520,6 +522,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HetsimError as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        # A measuring process that had not begun, or was about to end: there is nothing to save.
+        return 130
 
 
 def _command(options: argparse.Namespace) -> int:
