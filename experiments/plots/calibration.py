@@ -225,7 +225,11 @@ def draw_parity(errors: pd.DataFrame, stem: Path) -> list[Path]:
         right.minorticks_off()
         legend_below(figure, _handles(kinds, data["kind"].nunique() > len(kinds)), 4)
         within = float((data["error"] <= 0.1).mean())
-        caption = f"{len(data)} held-out predictions, {within:.0%} within the 10% band."
+        beyond = int((np.abs(np.log(data["ratio"])) > np.log(limit)).sum())
+        caption = (
+            f"{len(data)} held-out predictions, {within:.0%} within the 10% band; {beyond} lie outside "
+            "the right panel."
+        )
         return save_figure(
             figure, stem, data.drop(columns=["measured_us", "predicted_us"]), caption
         )
