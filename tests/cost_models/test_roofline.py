@@ -59,3 +59,22 @@ def test_fit_gives_a_roofline():
     assert fit(random_table(10), model="roofline", roofline=given) is given
     with pytest.raises(InvalidInput, match="no option 'depth'"):
         fit(random_table(10), model="roofline", depth=3)
+
+
+def test_a_share_of_the_rates_lengthens_the_work_but_not_the_overhead():
+    rows = pd.DataFrame(
+        {
+            "kind": ["relu", "add"],
+            "dtype": ["float32"] * 2,
+            "inputs": [((1000,),), ((1000,), (1000,))],
+            "outputs": [((1000,),)] * 2,
+            "attributes": ["{}"] * 2,
+        }
+    )
+    shares = {"relu": 0.5, "*": 0.25}
+    model = Roofline({"float32": 1e9}, 1e6, 1e-3, shares)
+    # relu moves 8,000 bytes at half of 1 MB/s, add 12,000 bytes at a quarter of it.
+    assert model.of_rows(rows) == pytest.approx([0.016 + 1e-3, 0.048 + 1e-3])
+    assert Roofline.from_json(model.to_json()) == model
+    with pytest.raises(InvalidInput, match=r"\(0, 1\]"):
+        Roofline({"float32": 1e9}, 1e6, efficiency={"relu": 1.5})
