@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import simpy
 
+from simulator.clock import Clock
 from simulator.cluster import Cluster, Route
 from simulator.context import EVERYWHERE, SchedulingContext
 from simulator.costs import CostTable, NoiseModel
@@ -27,28 +28,6 @@ from simulator.links import transfer_model
 from simulator.scheduler import Scheduler
 from simulator.trace import Table, Trace, assemble, execution_table, transfer_table
 from simulator.workload import Job, Workload
-
-
-class Clock(simpy.Environment):
-    """A SimPy environment that also schedules at an absolute time.
-
-    ``now + (finish - now)`` is not always ``finish`` in floating point; simulated times must be.
-    """
-
-    def at(self, moment: float, callback: Any, value: Any) -> None:
-        """Call ``callback(event)`` at ``moment`` with ``event.value == value``."""
-        event = Occurrence(self, callback, value)
-        heappush(self._queue, (moment, 1, next(self._eid), event))
-
-
-class Occurrence(simpy.Event):
-    """An event that is triggered from the start, as a Timeout is; made in one step."""
-
-    def __init__(self, clock: Clock, callback: Any, value: Any) -> None:
-        self.env = clock
-        self.callbacks = [callback]
-        self._value = value
-        self._ok = True
 
 
 class Simulation(SchedulingContext):
