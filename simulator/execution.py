@@ -1,29 +1,35 @@
 """How long a device takes for a task once it has begun.
 
-The engine asks one question: when does a task that begins now finish? A constant rate answers at
-once, so one event per task is enough. Models in which a task's rate changes while it runs will
-register it instead and tell the engine when its finish moves.
+A constant rate knows the finish at once. Models in which a task's rate changes while it runs register
+it and say its finish anew whenever that moves; what was said before then no longer counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
 class ExecutionModel(Protocol):
     """One device's way of executing."""
 
-    def begin(self, task: int, seconds: float, start: float) -> float:
-        """The finish of a task that starts at ``start`` and needs ``seconds`` at full rate."""
+    def begin(self, task: int, seconds: float, start: float) -> None:
+        """A task that needs ``seconds`` at full rate starts at ``start``."""
         ...
 
 
 class ConstantRate:
-    """Every slot runs at full rate; each task pays the device's launch overhead first."""
+    """Every slot runs at full rate; each task pays the device's launch overhead first.
 
-    def __init__(self, launch_overhead: float) -> None:
+    Args:
+        launch_overhead: seconds.
+        finish_at: called with a task and its finish.
+    """
+
+    def __init__(self, launch_overhead: float, finish_at: Callable[[int, float], None]) -> None:
         self._overhead = launch_overhead
+        self._finish_at = finish_at
 
-    def begin(self, task: int, seconds: float, start: float) -> float:
+    def begin(self, task: int, seconds: float, start: float) -> None:
         """See :class:`ExecutionModel`."""
-        return start + (self._overhead + seconds)
+        self._finish_at(task, start + (self._overhead + seconds))

@@ -1,9 +1,12 @@
-"""How long transfers take when they share links.
+"""How long transfers take when they share links, where a transfer's end is known when it is requested.
 
-Both models here fix a transfer's end when it is requested, so that no event is needed for it:
 ``none`` lets every transfer have its route alone; ``fifo`` sends one at a time over each channel (one
 direction of a link, or a whole half-duplex link), in order of request. A transfer over several links
 holds all of them from its start to its end.
+
+These are what schedulers believe of links, and what happens on links that never fail and whose
+transfers do not slow each other down. Transfers whose ends are not known in advance are in
+:mod:`simulator.flows`.
 """
 
 from __future__ import annotations
@@ -45,5 +48,5 @@ class Fifo:
 
 
 def transfer_model(contention: str) -> TransferModel:
-    """The model of that name: ``none`` or ``fifo``."""
+    """What is believed under a contention: ``fifo`` queues, the others have every route alone."""
     return Fifo() if contention == "fifo" else Uncontended()

@@ -1,0 +1,464 @@
+"""The simulator: the scheduling context on SimPy.
+
+The event loop applies all events of one instant, lets the scheduler decide once, sends what placements
+and finishes have asked for, and starts what can start. The order within an instant is the design's:
+task finish, transfer end, device or link change, arrival, decision, transfer requests, start; then id.
+
+:class:`Simulation` is the general form: every transfer has an event for its end, a task starts at the
+instant at which its device has a slot, its data and its room, and devices, links and memory may change
+while the run goes on. Runs without any of that take the shorter way of :mod:`simulator.direct`, which
+gives the same trace.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+import simpy
+
+from simulator.booked import BookedFlows, Flow
+from simulator.clock import Clock
+from simulator.cluster import Cluster, Route
+from simulator.context import EVERYWHERE, SchedulingContext
+from simulator.costs import CostTable, GraphCosts, NoiseModel
+from simulator.errors import InvalidInput
+from simulator.execution import ConstantRate, ExecutionModel
+from simulator.graph import DataflowGraph
+from simulator.links import transfer_model
+from simulator.scheduler import Scheduler
+from simulator.trace import Table, Trace, assemble, execution_table, transfer_table
+from simulator.workload import Job, Workload
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All that decides a run; see :func:`simulator.engine.simulate`."""
+
+    workload: Workload
+    cluster: Cluster
+    costs: CostTable
+    scheduler: Scheduler
+    actual: CostTable | NoiseModel | None = None
+    movement: str = "push"
+    contention: str = "none"
+    seed: int = 0
+
+
+Request = tuple[int, int, int, Route, float, float, float]
+"""Tensor, destination, source, route, bytes, believed start and end."""
+
+
+class Simulation(SchedulingContext):
+    """One run. Use :func:`simulator.engine.simulate`."""
+
+    world = "simulated"
+
+    def __init__(self, setting: Setting) -> None:
+        cluster, costs = setting.cluster, setting.costs
+        super().__init__(cluster, costs, setting.movement, setting.contention)
+        self._check_run(setting.workload, setting.scheduler)
+        if isinstance(setting.actual, CostTable):
+            setting.actual.check_covers(cluster)
+            for graph in setting.workload.graphs:
+                _check_possible(graph, cluster, costs[graph], setting.actual[graph])
+        self._workload = setting.workload
+        self._scheduler = setting.scheduler
+        self._actual_source = setting.actual
+        self._rng = np.random.default_rng(setting.seed)
+        self._clock = Clock()
+        self._actual: list[list[list[float]]] = []  # [job][operator][device]
+        self._shared_actual: dict[int, list[list[float]]] = {}
+        # What is believed of transfers: booked as if nothing slowed them.
+        self._transfers = transfer_model(setting.contention)
+        self._requests: list[Request] = []  # asked for at this instant
+        self._in_order = True  # whether they stand in the order of (tensor, destination)
+        self._routes: list[list[Route | None]] = [
+            [None] * len(cluster.spaces) for _ in cluster.spaces
+        ]
+        self._due: list[int] = []  # tasks that finish at this instant
+        # By task; inf until it is known.
+        self._start_time: list[float] = []
+        self._finish_time: list[float] = []
+        self._slot: list[int] = []
+        self._free_slots: list[list[int]] = [list(range(n)) for n in self._slots]
+        self._touched: set[int] = set()
+        self._next_job = 0
+        self._admit_now = 0
+        self._woken = False
+        self._deciding_seconds = 0.0
+        self._decisions = 0
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make what carries out transfers and executions."""
+        cluster = self.cluster
+        self._models: list[ExecutionModel] = [
+            ConstantRate(device.launch_overhead, self.finish_at) for device in cluster.devices
+        ]
+        capacities = [0.0] * len(cluster.channels)
+        self._links = BookedFlows(self._transfers, self._clock, capacities, self._on_delivered)
+        self._delivered: list[Flow] = []
+        self._under_way: dict[tuple[int, int], Flow] = {}
+        self._executions: list[tuple[int, int, int, int, float, float, float, float]] = []
+        self._arrivals: list[Flow] = []  # transfers that have ended, in that order
+
+    # -- the loop -------------------------------------------------------------------------------
+
+    def run(self) -> Trace:
+        """Run to the end.
+
+        Raises:
+            SchedulingError: work is left that can never run; names it.
+        """
+        clock = self._clock
+        queue = clock._queue
+        self._scheduler.begin(self)
+        self._schedule_arrival()
+        while queue:
+            clock.step()
+            now = clock._now
+            if not queue or queue[0][0] > now:
+                self.now = now
+                self._settle()
+        self._check_finished(self._scheduler)
+        return self._trace()
+
+    def _settle(self) -> None:
+        """One round of an instant: apply what happened, decide, send and start what can be.
+
+        Tasks that take no time end in another round of the same instant.
+        """
+        news = self._apply()
+        if news:
+            self._decide()
+        self._send()
+        self._links.settle()
+        self._begin_touched()
+
+    def _apply(self) -> bool:
+        """Apply everything that happened; returns whether the scheduler must be asked."""
+        news = self._woken or bool(self._due) or bool(self._admit_now)
+        self._woken = False
+        if self._due:
+            due = sorted(self._due)
+            self._due.clear()
+            for task in due:
+                self._finish(task)
+            self.finished += due
+        self._deliver()
+        while self._admit_now:
+            self._admit_now -= 1
+            self._arrive()
+        return news
+
+    def _decide(self) -> None:
+        self.ready.sort()
+        began = time.perf_counter()
+        self._scheduler.decide(self)
+        self._deciding_seconds += time.perf_counter() - began
+        self._decisions += 1
+        self._clear_instant()
+
+    def _begin_touched(self) -> None:
+        if self._touched:
+            touched = sorted(self._touched)
+            self._touched.clear()
+            for device in touched:
+                self._begin_tasks(device)
+
+    # -- arrivals -------------------------------------------------------------------------------
+
+    def _schedule_arrival(self) -> None:
+        if self._next_job < len(self._workload):
+            job = self._workload.jobs[self._next_job]
+            self._clock.at(job.arrival, self._on_arrival, None)
+
+    def _on_arrival(self, _: simpy.Event) -> None:
+        self._admit_now += 1
+        self._next_job += 1
+        self._schedule_arrival()
+
+    def _arrive(self) -> None:
+        job = self._workload.jobs[len(self.jobs)]
+        self._admit(job)
+        tasks = len(job.graph)
+        self._start_time += [math.inf] * tasks
+        self._finish_time += [math.inf] * tasks
+        self._slot += [0] * tasks
+        self._actual.append(self._realise(job))
+
+    def _realise(self, job: Job) -> list[list[float]]:
+        """Actual seconds [operator][device] of a job."""
+        source = self._actual_source
+        if source is None:
+            return self._index[job.graph].kernel_seconds
+        if isinstance(source, CostTable):
+            key = id(job.graph)
+            if key not in self._shared_actual:
+                self._shared_actual[key] = source[job.graph].seconds.tolist()
+            return self._shared_actual[key]
+        return source.realise(job.graph, self._believed[job.graph], self._rng).tolist()
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def _begin_tasks(self, device: int) -> None:
+        """Take heads of the queue that can start now into free slots."""
+        slots = self._free_slots[device]
+        while slots:
+            task = self._head(device)
+            if task < 0 or self._pending[task] or not self._data_is_here(task, device):
+                return
+            self._start(device)
+            self._started[task] = True
+            self._slot[task] = heappop(slots)
+            self._start_time[task] = self.now
+            job = self._job[task]
+            seconds = self._actual[job][task - self._first_task[job]][device]
+            self._models[device].begin(task, seconds, self.now)
+
+    def finish_at(self, task: int, moment: float) -> None:
+        """Let a running task end then; an earlier word about it no longer counts."""
+        self._finish_time[task] = moment
+        self._clock.at(moment, self._on_finish, task)
+
+    def _on_finish(self, event: simpy.Event) -> None:
+        task = event._value
+        # Not if it was re-timed since, nor twice if that led back to the same end.
+        if self._finish_time[task] == self._clock._now:
+            self._finish_time[task] = math.inf
+            self._due.append(task)
+
+    def _finish(self, task: int) -> None:
+        device = self._device[task]
+        job = self._job[task]
+        heappush(self._free_slots[device], self._slot[task])
+        self._touched.add(device)
+        self._executions.append(
+            (
+                task,
+                job,
+                device,
+                self._slot[task],
+                self._ready_at[task],
+                self._placed_at[task],
+                self._start_time[task],
+                self.now,
+            )
+        )
+        for successor in self._complete(task, device):
+            place = self._device[successor]
+            if place >= 0:
+                self._touched.add(place)
+                if not self._push:
+                    self._request_inputs(successor, place)
+        self._request_outputs(task, device)
+        self._done_at[job] = self.now
+
+    def _began(self, task: int) -> float:
+        return self._start_time[task]
+
+    # -- placement ------------------------------------------------------------------------------
+
+    def _accept(self, task: int, device: int) -> None:
+        self._touched.add(device)
+        if self._push or not self._pending[task]:
+            self._request_inputs(task, device)
+
+    def _release(self, task: int, device: int) -> None:
+        self._touched.add(device)
+        if self._requests:
+            self._take_back_requests(task)
+
+    def _wake(self, moment: float) -> None:
+        self._clock.at(moment, self._on_wake, None)
+
+    def _on_wake(self, _: simpy.Event) -> None:
+        self._woken = True
+
+    # -- data -----------------------------------------------------------------------------------
+
+    def _request(self, tensor: int, space: int, size: float) -> None:
+        """Ask for a transfer now; a tensor crosses to a space once.
+
+        Within a decision later questions see it booked in the order of asking; when the instant
+        ends, the requests of the whole instant are sent in the order of tensor id.
+        """
+        key = (tensor, space)
+        if key in self._copies:
+            return
+        requests = self._requests
+        if not requests:
+            self._free_before = self._channel_free.copy()
+        elif tensor <= requests[-1][0] and key < requests[-1][:2]:
+            self._in_order = False
+        home = self._home[tensor]
+        route = self._routes[home][space]
+        if route is None:
+            route = self._routes[home][space] = self.cluster.route(home, space)
+        start, end = self._transfers.book(route, size, self.now, self._channel_free)
+        requests.append((tensor, space, home, route, size, start, end))
+        self._copies[key] = end
+
+    def _take_back_requests(self, task: int) -> None:
+        """Unmake the requests of this instant that nobody but ``task``, now withdrawn, needs."""
+        requests = self._requests
+        kept = [request for request in requests if self._is_wanted(*request[:2], task)]
+        if len(kept) < len(requests):
+            self._book_again(kept)
+
+    def _book_again(self, requests: list[Request]) -> None:
+        """Book these in place of all requests of this instant."""
+        before = {request[:2]: self._copies.pop(request[:2]) for request in self._requests}
+        self._channel_free = self._free_before
+        self._requests = []
+        self._in_order = True
+        for tensor, space, _, _, size, _, _ in requests:
+            self._request(tensor, space, size)
+        if any(self._copies.get(key) != end for key, end in before.items()):
+            self._stale = [True] * len(self._stale)
+
+    def _is_wanted(self, tensor: int, space: int, without: int) -> bool:
+        """Whether a placed task other than ``without``, or its job, wants a tensor in a space."""
+        job = self._job_of_tensor(tensor)
+        index = self._job_index[job]
+        t = tensor - self._first_tensor[job]
+        if self._destination[job] == space and t in index.outputs:
+            return True
+        for reader in index.consumers[t]:
+            task = self._first_task[job] + reader
+            device = self._device[task]
+            here = task != without and device >= 0 and self._space_of[device] == space
+            if here and (self._push or not self._pending[task]):
+                return True
+        return False
+
+    def _send(self) -> None:
+        """Send what was asked for at this instant, in the order of tensor id."""
+        if not self._requests:
+            return
+        if not self._in_order:
+            self._book_again(sorted(self._requests))
+        for tensor, space, home, route, size, _, _ in self._requests:
+            flow = Flow((tensor,), home, space, route, size, self.now)
+            self._under_way[tensor, space] = flow
+            self._links.request(flow)
+        self._requests.clear()
+        self._deliver()  # what takes no time
+
+    def _on_delivered(self, flow: Flow) -> None:
+        self._delivered.append(flow)
+
+    def _deliver(self) -> None:
+        """Apply the transfers that have ended."""
+        for flow in self._delivered:
+            space = flow.destination
+            self._arrivals.append(flow)
+            for tensor in flow.tensors:
+                key = (tensor, space)
+                del self._under_way[key]
+                if self._copies[key] != self.now:
+                    self._copies[key] = self.now
+                    self._stale = [True] * len(self._stale)
+                self._note_arrival(tensor, space)
+        self._delivered.clear()
+
+    def _note_arrival(self, tensor: int, space: int) -> None:
+        """A tensor is there: its readers may start, and its job may be done."""
+        job = self._job_of_tensor(tensor)
+        index = self._job_index[job]
+        t = tensor - self._first_tensor[job]
+        for reader in index.consumers[t]:
+            device = self._device[self._first_task[job] + reader]
+            if device >= 0 and self._space_of[device] == space:
+                self._touched.add(device)
+        if self._destination[job] == space and t in index.outputs:
+            self._done_at[job] = self.now
+
+    def copy_time(self, tensor: int, space: int) -> float | None:
+        """See :class:`SchedulingContext`; transfers under way by what is known of them now."""
+        flow = self._under_way.get((tensor, space))
+        if flow is not None:
+            return self._links.expected(flow)
+        return super().copy_time(tensor, space)
+
+    def _data_is_here(self, task: int, device: int) -> bool:
+        """Whether all inputs of a ready, placed task are in its device's space."""
+        job = self._job[task]
+        first = self._first_tensor[job]
+        space = self._space_of[device]
+        for t in self._job_index[job].reads[task - self._first_task[job]]:
+            home = self._home[first + t]
+            if home != space and home != EVERYWHERE and (first + t, space) in self._under_way:
+                return False
+        return True
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _trace(self) -> Trace:
+        return assemble(
+            self._execution_table(),
+            self._transfer_table(),
+            self.cluster,
+            self._workload.jobs,
+            self._first_tensor,
+            self._done_at,
+            {
+                "world": self.world,
+                "scheduler": self._scheduler.name,
+                "movement": self.movement,
+                "contention": self.contention,
+            },
+            self._decisions,
+            self._deciding_seconds,
+        )
+
+    def _execution_table(self) -> Table:
+        columns: Sequence[Sequence[float]] = (
+            list(zip(*self._executions, strict=True)) if self._executions else [()] * 8
+        )
+        task, job, device, slot, ready, placed, start, finish = columns
+        operator = np.array(task, dtype=np.int64) - np.array(self._first_task)[list(job)]
+        return execution_table(task, job, operator, device, slot, ready, placed, start, finish)
+
+    def _transfer_table(self) -> Table:
+        """One row for each tensor and link of every transfer's route."""
+        rows = sorted(
+            (flow.requested, tensor, flow.destination, hop, flow)
+            for flow in self._arrivals
+            for tensor in flow.tensors
+            for hop in range(len(flow.route.channels))
+        )
+        columns = [
+            (
+                tensor,
+                job := self._job_of_tensor(tensor),
+                flow.source,
+                flow.destination,
+                flow.route.channels[hop],
+                flow.requested,
+                flow.start,
+                flow.end,
+                self._job_index[job].bytes[tensor - self._first_tensor[job]],
+            )
+            for _, tensor, _, hop, flow in rows
+        ]
+        return transfer_table(*(zip(*columns, strict=True) if columns else [()] * 9))
+
+
+def _check_possible(
+    graph: DataflowGraph, cluster: Cluster, believed: GraphCosts, actual: GraphCosts
+) -> None:
+    """Refuse a belief that a device can run what it cannot."""
+    wrong = np.argwhere(np.isinf(actual.seconds) & np.isfinite(believed.seconds))
+    if len(wrong):
+        operator, device = wrong[0].tolist()
+        raise InvalidInput(
+            f"Operator '{graph.operators[operator].name}' of '{graph.name}' is believed to take "
+            f"{believed.seconds[operator, device]:g} s on '{cluster.devices[device].name}', which "
+            "cannot run it according to the actual times"
+        )
