@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -418,12 +417,10 @@ class Simulation(SchedulingContext):
         )
 
     def _execution_table(self) -> Table:
-        columns: Sequence[Sequence[float]] = (
-            list(zip(*self._executions, strict=True)) if self._executions else [()] * 8
-        )
-        task, job, device, slot, ready, placed, start, finish = columns
-        operator = np.array(task, dtype=np.int64) - np.array(self._first_task)[list(job)]
-        return execution_table(task, job, operator, device, slot, ready, placed, start, finish)
+        table = np.array(self._executions, dtype=np.float64).reshape(-1, 8)
+        task, job, device, slot = table[:, :4].astype(np.int64).T
+        operator = task - np.array(self._first_task)[job]
+        return execution_table(task, job, operator, device, slot, *table[:, 4:].T)
 
     def _transfer_table(self) -> Table:
         """One row for each tensor and link of every transfer's route."""
