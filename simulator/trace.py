@@ -341,8 +341,8 @@ def assemble(
         "graphs": [
             {
                 "name": graph.name,
-                "operators": [operator.name for operator in graph.operators],
-                "kinds": [operator.kind for operator in graph.operators],
+                "operators": graph.operator_names,
+                "kinds": graph.operator_kinds,
             }
             for graph in graphs
         ],
