@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.errors import InvalidInput
-from simulator.units import parse_bandwidth, parse_bytes, parse_seconds
+from simulator.units import parse_bandwidth, parse_bytes, parse_power, parse_price, parse_seconds
 
 
 @dataclass
@@ -30,6 +30,9 @@ class DeviceConfig:
     """``count`` equal devices timed by ``profile`` in memory ``space``.
 
     ``launch_overhead`` like ``5us`` is added to every operator; the profile's own unless given.
+    ``power_idle`` and ``power_busy`` (all slots executing) like ``70 W`` and ``price`` like ``0.35/h``
+    are of one device; whatever is left out is unknown, and so are the energy or the cost of a run.
+    A cluster's prices are in one currency.
     """
 
     profile: str
@@ -37,6 +40,9 @@ class DeviceConfig:
     count: int = 1
     slots: int = 1
     launch_overhead: str | None = None
+    power_idle: str | None = None
+    power_busy: str | None = None
+    price: str | None = None
 
 
 @dataclass
@@ -107,12 +113,26 @@ def build_cluster(
         overhead = (launch_overheads or {}).get(device.profile, 0.0)
         if device.launch_overhead is not None:
             overhead = parse_seconds(device.launch_overhead, f"launch overhead of device '{name}'")
+        power_idle = _known(parse_power, device.power_idle, f"idle power of device '{name}'")
+        power_busy = _known(parse_power, device.power_busy, f"busy power of device '{name}'")
+        price = _known(parse_price, device.price, f"price of device '{name}'")
         for number in range(device.count):
             suffix = str(number) if device.count > 1 else ""
             home = device.space + suffix if space.per_device else device.space
             if space.per_device:
                 owners.setdefault(device.space, []).append(home)
-            devices.append(Device(name + suffix, home, device.profile, device.slots, overhead))
+            devices.append(
+                Device(
+                    name + suffix,
+                    home,
+                    device.profile,
+                    device.slots,
+                    overhead,
+                    power_idle=power_idle,
+                    power_busy=power_busy,
+                    price=price,
+                )
+            )
     spaces = []
     for name, space in config.spaces.items():
         capacity = math.inf
@@ -124,6 +144,10 @@ def build_cluster(
     for name, link in config.links.items():
         links += _links(name, link, config, owners)
     return Cluster(config.name, spaces, devices, links, config.host, dict(labels or {}))
+
+
+def _known(parse: Callable[[str, str], float], text: str | None, what: str) -> float | None:
+    return None if text is None else parse(text, what)
 
 
 def _links(

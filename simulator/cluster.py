@@ -33,6 +33,10 @@ class Device:
         profile: name of the profile that times operators on it; None in bare instances.
         slots: how many operators it runs at once (cores of a pool, streams), each at full rate.
         launch_overhead: seconds added to every operator.
+        power_idle: watts while no slot executes; None: unknown.
+        power_busy: watts while all slots execute; None: unknown. In between, power grows linearly
+            with the share of busy slots.
+        price: of one hour, in whatever currency the whole cluster is priced in; None: unknown.
     """
 
     name: str
@@ -40,6 +44,9 @@ class Device:
     profile: str | None = None
     slots: int = 1
     launch_overhead: float = 0.0
+    power_idle: float | None = None
+    power_busy: float | None = None
+    price: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,16 @@ class Cluster:
                 raise InvalidInput(f"Device '{device.name}' has {device.slots} slots")
             if not (math.isfinite(device.launch_overhead) and device.launch_overhead >= 0):
                 raise InvalidInput(f"Device '{device.name}': launch overhead must be >= 0 s")
+            for what, value in (
+                ("idle power", device.power_idle),
+                ("busy power", device.power_busy),
+                ("price", device.price),
+            ):
+                if value is not None and not (math.isfinite(value) and value >= 0):
+                    raise InvalidInput(
+                        f"Device '{device.name}' has {what} {value}; give a number >= 0, or leave it "
+                        "out where it is unknown"
+                    )
         for link in self.links:
             for end in link.ends:
                 if end not in known:

@@ -4,19 +4,26 @@ Tables (NumPy columns; Parquet on disk):
 
 ``executions``
     execution, task, job, operator, device, slot, attempt, status, ready, placed, start, finish.
-    One row per attempt to run a task, in order of finish. Seconds from 0.
+    One row per attempt to run a task, in order of finish. Seconds from 0. ``status`` is ``finished``,
+    ``lost`` (to a fault at ``finish``) or ``running`` (when the run ended, at ``finish``).
 ``members``
     execution, job: the jobs that an execution served; several for a batch.
 ``jobs``
-    job, graph, model, batch, arrival, deadline, priority, finish, status, reason.
+    job, graph, model, batch, arrival, deadline, priority, origin, destination, finish, status,
+    reason. ``origin`` and ``destination`` are memory spaces, -1 for none. ``status`` is ``finished``,
+    ``failed`` (at ``finish``, for ``reason``) or ``queued``: still in the system when the run ended,
+    ``finish`` is infinite.
 ``transfers``
     tensor, job, source, destination, link, requested, start, finish, bytes; one row for each link of
     the route. ``tensor`` is the index in the job's graph; ``source`` and ``destination`` are memory
     spaces, ``link`` is a channel of the cluster (one direction, or a half-duplex link).
 
-``meta`` names devices, memory spaces, channels and graphs (with their operators' names and kinds), and
-the settings of the run. Wall-clock figures are not part of the trace: the same seed and configuration
-give the same bytes.
+``meta`` says what the numbers mean: ``devices`` with their ``slots``, ``profiles``, ``space_of`` (index),
+``power_idle_w``, ``power_busy_w`` and ``price_per_hour`` (null where unknown); ``spaces`` with their
+``capacities_bytes`` (null where unlimited); ``channels``; ``graphs`` (:mod:`simulator.graph_record`); and
+the settings of the run, among them, where there are any, ``horizon_s`` (when the run was ended) and
+``outages`` (``[[device, from, to], ...]``: when devices were down, seconds). Wall-clock figures are not
+part of the trace: the same seed and configuration give the same bytes.
 """
 
 from __future__ import annotations
@@ -34,6 +41,7 @@ from numpy.typing import ArrayLike
 from simulator.cluster import Cluster
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
+from simulator.graph_record import GraphRecord, check_record
 from simulator.workload import Job
 
 FORMAT = "hetsim.trace/1"
@@ -61,6 +69,8 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "arrival": "float64",
         "deadline": "float64",
         "priority": "int64",
+        "origin": "int32",
+        "destination": "int32",
         "finish": "float64",
         "status": "U",
         "reason": "U",
@@ -99,8 +109,24 @@ class Trace:
 
     @property
     def makespan(self) -> float:
-        """Seconds from time 0 to the last job's finish, its outputs delivered."""
-        return float(np.max(self.jobs["finish"]))
+        """Seconds from time 0 to the last job's finish, its outputs delivered.
+
+        Where no job has left, to the last finish of an execution; 0 where there is none.
+        """
+        left = self.jobs["finish"][np.isfinite(self.jobs["finish"])]
+        if len(left):
+            return float(left.max())
+        return float(self.executions["finish"].max(initial=0.0))
+
+    @property
+    def end(self) -> float:
+        """When the run was over, seconds: its horizon if it had one, or else the later of the makespan
+        and the last execution's finish (of a job that had failed by then).
+        """
+        horizon = self.meta.get("horizon_s")
+        if horizon is not None:
+            return float(horizon)
+        return max(self.makespan, float(self.executions["finish"].max(initial=0.0)))
 
     @property
     def tasks(self) -> Table:
@@ -135,7 +161,10 @@ class Trace:
             os.replace(temporary, path)
         path = folder / "trace.json"
         temporary = folder / "trace.json.tmp"
-        temporary.write_text(json.dumps({"format": FORMAT, **self.meta}, sort_keys=True))
+        # Graph records are mappings, but no dictionaries.
+        temporary.write_text(
+            json.dumps({"format": FORMAT, **self.meta}, sort_keys=True, default=dict)
+        )
         os.replace(temporary, path)
 
     @classmethod
@@ -143,7 +172,7 @@ class Trace:
         """Read what :meth:`save` wrote.
 
         Raises:
-            InvalidInput: a file is missing, truncated, or has other columns.
+            InvalidInput: a file is missing, truncated, has other columns, or contradicts another.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -175,6 +204,7 @@ class Trace:
                 else table.column(key).to_numpy().astype(kind, copy=False)
                 for key, kind in columns.items()
             }
+        _check(tables, meta, folder)
         return cls(
             tables["executions"], tables["members"], tables["jobs"], tables["transfers"], meta
         )
@@ -253,8 +283,14 @@ def execution_table(
     placed: ArrayLike,
     start: ArrayLike,
     finish: ArrayLike,
+    *,
+    attempt: ArrayLike | None = None,
+    status: ArrayLike | None = None,
 ) -> Table:
-    """The ``executions`` of a run in which every task was executed once, in order of finish."""
+    """The ``executions`` of a run, in order of finish.
+
+    Without ``attempt`` (0, 1, ...) and ``status`` every task was executed once and finished.
+    """
     task = np.asarray(task, dtype=np.int64)
     count = len(task)
     given = {
@@ -264,15 +300,15 @@ def execution_table(
         "operator": operator,
         "device": device,
         "slot": slot,
-        "attempt": np.zeros(count),
-        "status": np.full(count, "finished"),
+        "attempt": np.zeros(count) if attempt is None else attempt,
+        "status": np.full(count, "finished") if status is None else status,
         "ready": ready,
         "placed": placed,
         "start": start,
         "finish": finish,
     }
     return {
-        name: np.asarray(column, dtype=None if kind == "U" else kind)
+        name: np.asarray(column, dtype=str if kind == "U" else kind)
         for (name, kind), column in zip(COLUMNS["executions"].items(), given.values(), strict=True)
     }
 
@@ -295,6 +331,9 @@ def assemble(
     settings: Mapping[str, Any],
     decisions: int,
     deciding_seconds: float,
+    *,
+    statuses: Sequence[str] | None = None,
+    reasons: Sequence[str] | None = None,
 ) -> Trace:
     """The trace of a run.
 
@@ -304,10 +343,13 @@ def assemble(
         cluster: where it ran.
         jobs: every job of the workload.
         first_tensor: for each job the number of its first tensor.
-        finishes: for each job the time at which it was done, seconds.
+        finishes: for each job the time at which it was done or failed, seconds; ``inf`` if it was
+            still in the system when the run ended.
         settings: what ``meta`` says beside the names of things.
         decisions: how often the scheduler was asked.
         deciding_seconds: wall-clock seconds that it took.
+        statuses: of each job; finished unless given.
+        reasons: of each job why it failed; empty unless given.
     """
     transfers["tensor"] = transfers["tensor"] - np.asarray(first_tensor)[transfers["job"]]
     members = {"execution": executions["execution"], "job": executions["job"]}
@@ -324,9 +366,15 @@ def assemble(
             [np.inf if entry.deadline is None else entry.deadline for entry in jobs], "float64"
         ),
         "priority": _column([entry.priority for entry in jobs], "int64"),
+        "origin": _column([cluster.space_index.get(j.origin or "", -1) for j in jobs], "int32"),
+        "destination": _column(
+            [cluster.space_index.get(j.destination or "", -1) for j in jobs], "int32"
+        ),
         "finish": _column(list(finishes), "float64"),
-        "status": np.full(len(jobs), "finished"),
-        "reason": np.full(len(jobs), "", dtype="U1"),
+        "status": np.full(len(jobs), "finished") if statuses is None else _column(statuses, "U"),
+        "reason": (
+            np.full(len(jobs), "", dtype="U1") if reasons is None else _column(reasons, "U")
+        ),
     }
     meta = {
         **settings,
@@ -334,21 +382,86 @@ def assemble(
         "devices": [entry.name for entry in cluster.devices],
         "slots": [entry.slots for entry in cluster.devices],
         "profiles": [entry.profile for entry in cluster.devices],
+        "power_idle_w": [entry.power_idle for entry in cluster.devices],
+        "power_busy_w": [entry.power_busy for entry in cluster.devices],
+        "price_per_hour": [entry.price for entry in cluster.devices],
         "labels": dict(cluster.labels),
         "spaces": [space.name for space in cluster.spaces],
+        "capacities_bytes": [
+            None if space.capacity == np.inf else space.capacity for space in cluster.spaces
+        ],
         "space_of": list(cluster.space_of),
         "channels": list(cluster.channels),
-        "graphs": [
-            {
-                "name": graph.name,
-                "operators": graph.operator_names,
-                "kinds": graph.operator_kinds,
-            }
-            for graph in graphs
-        ],
+        "graphs": [GraphRecord(graph) for graph in graphs],
     }
     wallclock = {"decisions": float(decisions), "deciding_seconds": deciding_seconds}
     return Trace(executions, members, job_table, transfers, meta, wallclock)
+
+
+_META = (
+    "devices",
+    "slots",
+    "profiles",
+    "space_of",
+    "power_idle_w",
+    "power_busy_w",
+    "price_per_hour",
+)
+"""Lists in ``meta`` with an entry for each device."""
+
+
+def _check(tables: Mapping[str, Table], meta: Mapping[str, Any], folder: Path) -> None:
+    """Refuse tables that point at what is not there.
+
+    Raises:
+        InvalidInput: names the file and the column.
+    """
+    described = folder / "trace.json"
+    for key in (*_META, "spaces", "capacities_bytes", "channels", "graphs"):
+        if not isinstance(meta.get(key), list):
+            raise InvalidInput(f"{described} has no list '{key}'; simulate the run again")
+    devices, spaces = len(meta["devices"]), len(meta["spaces"])
+    for key, count in (*((key, devices) for key in _META), ("capacities_bytes", spaces)):
+        if len(meta[key]) != count:
+            raise InvalidInput(f"{described}: '{key}' has {len(meta[key])} entries, not {count}")
+    for number, record in enumerate(meta["graphs"]):
+        check_record(record, f"{described}: graph {number}")
+    jobs, executions, transfers = tables["jobs"], tables["executions"], tables["transfers"]
+    operators = np.array([len(record["operators"]) for record in meta["graphs"]], dtype=np.int64)
+    tensors = np.array([len(record["bytes"]) for record in meta["graphs"]], dtype=np.int64)
+    limits: list[tuple[str, str, int, Any]] = [
+        ("jobs", "graph", 0, len(operators)),
+        ("jobs", "origin", -1, spaces),
+        ("jobs", "destination", -1, spaces),
+        ("members", "job", 0, len(jobs["job"])),
+        ("executions", "job", 0, len(jobs["job"])),
+        ("executions", "device", 0, devices),
+        ("transfers", "job", 0, len(jobs["job"])),
+        ("transfers", "source", 0, spaces),
+        ("transfers", "destination", 0, spaces),
+        ("transfers", "link", 0, len(meta["channels"])),
+    ]
+    for name, column, least, limit in limits:
+        _check_range(folder, name, column, tables[name][column], least, limit)
+    graph_of = jobs["graph"]
+    for name, table, column, sizes in (
+        ("executions", executions, "operator", operators),
+        ("transfers", transfers, "tensor", tensors),
+    ):
+        _check_range(folder, name, column, table[column], 0, sizes[graph_of[table["job"]]])
+    slots = np.array(meta["slots"], dtype=np.int64)[executions["device"]]
+    _check_range(folder, "executions", "slot", executions["slot"], 0, slots)
+
+
+def _check_range(
+    folder: Path, name: str, column: str, values: np.ndarray, least: int, limit: Any
+) -> None:
+    wrong = (values < least) | (values >= limit)
+    if wrong.any():
+        raise InvalidInput(
+            f"{folder / name}.parquet: {column} {values[wrong][0]} in row {int(wrong.argmax())} does "
+            "not exist in this trace; were its files mixed with another's?"
+        )
 
 
 def _transpose(rows: list[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:

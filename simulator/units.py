@@ -33,6 +33,8 @@ _SECONDS = {
     "min": Fraction(60),
     "h": Fraction(3600),
 }
+_POWERS = {"mW": Fraction(1, 1000), "W": Fraction(1), "kW": Fraction(1000)}
+_PRICES = {"/h": Fraction(1), "/min": Fraction(60), "/day": Fraction(1, 24)}
 _RATES = {"/s": Fraction(1), "/min": Fraction(1, 60), "/h": Fraction(1, 3600)}
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
@@ -74,6 +76,24 @@ def parse_rate(text: str | float, what: str = "rate") -> float:
     return _parse(text, what, _RATES, "20/s or 90/min")
 
 
+def parse_power(text: str | float, what: str = "power") -> float:
+    """Watts of ``"70 W"``, ``"1.2 kW"``.
+
+    Raises:
+        InvalidInput: as :func:`parse_bytes`.
+    """
+    return _parse(text, what, _POWERS, "70 W or 1.2 kW")
+
+
+def parse_price(text: str | float, what: str = "price") -> float:
+    """Price of an hour, of ``"0.35/h"``, ``"12/day"``; the currency is the reader's own.
+
+    Raises:
+        InvalidInput: as :func:`parse_bytes`.
+    """
+    return _parse(text, what, _PRICES, "0.35/h")
+
+
 def format_seconds(seconds: float) -> str:
     """A time with three significant digits in the unit that suits it: ``41.2 ms``."""
     if not math.isfinite(seconds):
@@ -92,6 +112,16 @@ def format_bytes(size: float) -> str:
         if abs(size) >= _BYTES[unit] * 0.9995:
             return f"{_three_digits(size / float(_BYTES[unit]))} {unit}"
     return f"{size:.0f} B"
+
+
+def format_energy(joules: float) -> str:
+    """An energy with three significant digits: ``1.25 kJ``."""
+    if not math.isfinite(joules):
+        return str(joules)
+    for unit, factor in (("MJ", 1e6), ("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3)):
+        if abs(joules) >= factor * 0.9995:
+            return f"{_three_digits(joules / factor)} {unit}"
+    return "0 J" if joules == 0 else f"{_three_digits(joules / 1e-6)} uJ"
 
 
 def _three_digits(value: float) -> str:

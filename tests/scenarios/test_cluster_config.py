@@ -57,6 +57,18 @@ def test_counts_spaces_and_links_expand():
     assert len(cluster.route(1, 2).channels) == 2
 
 
+def test_power_and_price_are_of_each_device_and_unknown_unless_given():
+    devices = {
+        "cpu": DeviceConfig("some-core", "ram", count=2),
+        "gpu": DeviceConfig(
+            "some-gpu", "vram", power_idle="10 W", power_busy="0.07 kW", price="8.4/day"
+        ),
+    }
+    cpu, _, gpu = build_cluster(config(devices=devices)).devices
+    assert (cpu.power_idle, cpu.power_busy, cpu.price) == (None, None, None)
+    assert (gpu.power_idle, gpu.power_busy, gpu.price) == (10, 70, 0.35)
+
+
 def test_one_of_a_kind_keeps_its_name():
     cluster = build_cluster(config(gpus=1))
     assert [d.name for d in cluster.devices] == ["cpu0", "cpu1", "gpu"]
@@ -97,6 +109,9 @@ def test_no_device_of_a_kind_leaves_out_its_spaces_and_links():
         ({"links": {"l": LinkConfig(["ram", "vram"], "1 Gb/s")}}, "link 'l'.*ambiguous"),
         ({"spaces": {"ram": SpaceConfig("24"), "vram": SpaceConfig()}}, "'ram'.*no unit"),
         ({"devices": {"cpu": DeviceConfig("p", "ram", launch_overhead="5")}}, "'cpu'.*no unit"),
+        ({"devices": {"cpu": DeviceConfig("p", "ram", power_busy="70")}}, "busy power.*no unit"),
+        ({"devices": {"cpu": DeviceConfig("p", "ram", power_idle="-1 W")}}, "idle power -1"),
+        ({"devices": {"cpu": DeviceConfig("p", "ram", price="2 EUR/h")}}, "price.*unknown unit"),
         ({"devices": {}}, "no devices"),
     ],
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -55,8 +57,21 @@ def test_meta_explains_the_numbers(trace: Trace) -> None:
     assert trace.devices == ["P1", "P2"]
     assert trace.meta["channels"] == ["l0-1:m0->m1", "l0-1:m1->m0"]
     assert trace.meta["graphs"] == [
-        {"name": "chain", "operators": ["a", "b", "c"], "kinds": ["task"] * 3}
+        {
+            "name": "chain",
+            "batch": None,
+            "operators": ["a", "b", "c"],
+            "kinds": ["task"] * 3,
+            "bytes": [4.0, 1.0],
+            "roles": "aa",
+            "reads": {"count": [0, 1, 1], "tensor": [0, 1]},
+            "writes": {"count": [1, 1, 0], "tensor": [0, 1]},
+            "results": [],
+            "weights": [],
+        }
     ]
+    assert trace.meta["capacities_bytes"] == [None, None]
+    assert trace.meta["power_busy_w"] == trace.meta["price_per_hour"] == [None, None]
     assert trace.operator(1, 2) == ("c", "task")
 
 
@@ -74,7 +89,7 @@ def test_last_attempts_are_the_tasks(trace: Trace) -> None:
 def test_save_and_load(trace: Trace, tmp_path: Path) -> None:
     trace.save(tmp_path / "new" / "run")
     loaded = Trace.load(tmp_path / "new" / "run")
-    assert loaded.meta == json.loads(json.dumps(trace.meta))
+    assert loaded.meta == json.loads(json.dumps(trace.meta, default=dict))
     for name in COLUMNS:
         for column, values in getattr(trace, name).items():
             assert getattr(loaded, name)[column].tolist() == values.tolist()
@@ -116,6 +131,70 @@ def test_folders_that_hold_no_trace(trace: Trace, tmp_path: Path) -> None:
         (tmp_path / "trace.json").write_text(text)
         with pytest.raises(InvalidInput, match=r"is not of format 'hetsim\.trace/1'"):
             Trace.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("executions", "device", 2),
+        ("executions", "job", -1),
+        ("executions", "operator", 3),
+        ("executions", "slot", 1),
+        ("jobs", "graph", 1),
+        ("jobs", "origin", -2),
+        ("members", "job", 2),
+        ("transfers", "tensor", 2),
+        ("transfers", "link", 2),
+        ("transfers", "source", 2),
+    ],
+)
+def test_tables_that_point_at_nothing_are_refused(
+    trace: Trace, tmp_path: Path, table: str, column: str, value: int
+) -> None:
+    values = getattr(trace, table)[column].copy()
+    values[1] = value
+    getattr(trace, table)[column] = values
+    trace.save(tmp_path)
+    with pytest.raises(
+        InvalidInput, match=rf"{table}\.parquet: {column} {value} in row 1 does not exist"
+    ):
+        Trace.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda meta: meta.pop("power_idle_w"), "has no list 'power_idle_w'"),
+        (lambda meta: meta["slots"].append(1), "'slots' has 3 entries, not 2"),
+        (lambda meta: meta["graphs"][0].pop("bytes"), "graph 0 lacks bytes"),
+        (lambda meta: meta["graphs"][0].update(roles="ax"), "contradicts itself in 'roles'"),
+        (lambda meta: meta["graphs"][0].update(roles="aw"), "contradicts itself in 'roles'"),
+        (lambda meta: meta["graphs"][0].update(bytes=["4", 1]), "contradicts itself in 'bytes'"),
+        (lambda meta: meta["graphs"][0].update(results=[2]), "contradicts itself in 'results'"),
+        (lambda meta: meta["graphs"][0]["reads"]["tensor"].pop(), "contradicts itself in 'reads'"),
+        (lambda meta: meta["graphs"][0]["kinds"].pop(), "contradicts itself in 'kinds'"),
+    ],
+)
+def test_descriptions_that_contradict_themselves_are_refused(
+    trace: Trace, tmp_path: Path, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    trace.save(tmp_path)
+    document = json.loads((tmp_path / "trace.json").read_text())
+    change(document)
+    (tmp_path / "trace.json").write_text(json.dumps(document))
+    with pytest.raises(InvalidInput, match=message):
+        Trace.load(tmp_path)
+
+
+def test_a_run_that_was_ended_early_has_no_infinite_makespan(trace: Trace) -> None:
+    finish = trace.jobs["finish"].copy()
+    early = dataclasses.replace(trace, jobs={**trace.jobs, "finish": finish})
+    finish[1] = np.inf
+    assert early.makespan == finish[0]
+    assert early.end == trace.executions["finish"].max()
+    finish[0] = np.inf
+    assert early.makespan == trace.executions["finish"].max()
+    assert dataclasses.replace(early, meta={**trace.meta, "horizon_s": 3}).end == 3.0
 
 
 def test_a_failed_save_leaves_the_old_files(

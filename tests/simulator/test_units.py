@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 from simulator.errors import InvalidInput
 from simulator.units import (
     format_bytes,
+    format_energy,
     format_seconds,
     parse_bandwidth,
     parse_bytes,
+    parse_power,
+    parse_price,
     parse_rate,
     parse_seconds,
 )
@@ -36,6 +39,10 @@ from simulator.units import (
         (parse_seconds, "0.0", 0),
         (parse_rate, "20/s", 20),
         (parse_rate, "90 /min", 1.5),
+        (parse_power, "70 W", 70),
+        (parse_power, "1.2kW", 1200),
+        (parse_price, "0.35/h", 0.35),
+        (parse_price, "12/day", 0.5),
     ],
 )
 def test_known_values(parse, text, value):
@@ -80,6 +87,11 @@ def test_what_is_ambiguous_is_refused(parse, text, reason):
 )
 def test_seconds_are_shown_with_three_digits(seconds, text):
     assert format_seconds(seconds) == text
+
+
+def test_energies_are_shown_with_three_digits():
+    shown = [format_energy(j) for j in (0, 5e-6, 0.0125, 70, 1234, 2.5e6, math.inf)]
+    assert shown == ["0 J", "5.00 uJ", "12.5 mJ", "70.0 J", "1.23 kJ", "2.50 MJ", "inf"]
 
 
 def test_bytes_are_shown_in_decimal_units():
