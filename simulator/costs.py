@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
+from simulator.noise import LogNormalNoise as LogNormalNoise
+from simulator.noise import NoiseModel as NoiseModel
 
 
 @dataclass(frozen=True)
@@ -96,39 +97,3 @@ def _check(graph: DataflowGraph, seconds: np.ndarray) -> None:
         raise InvalidInput(
             f"No device of the cluster can run operator '{operator.name}' (kind {operator.kind})"
         )
-
-
-class NoiseModel(Protocol):
-    """Turns believed times into those that happen."""
-
-    def realise(
-        self, graph: DataflowGraph, costs: GraphCosts, rng: np.random.Generator
-    ) -> np.ndarray:
-        """Actual seconds [operators, devices] of one job; called once a job, in order of arrival."""
-        ...
-
-
-@dataclass(frozen=True)
-class LogNormalNoise:
-    """Independent log-normal noise of median 1: ``seconds * exp(sigma * N(0, 1))``.
-
-    ``sigma=None`` takes each operator's own measured spread.
-    """
-
-    sigma: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.sigma is not None and not 0 <= self.sigma < np.inf:
-            raise InvalidInput(f"Noise needs a sigma >= 0, got {self.sigma}")
-
-    def realise(
-        self, graph: DataflowGraph, costs: GraphCosts, rng: np.random.Generator
-    ) -> np.ndarray:
-        """See :class:`NoiseModel`."""
-        sigma = costs.spread if self.sigma is None else np.float64(self.sigma)
-        if sigma is None:
-            raise InvalidInput(
-                f"Noise from measured spread asked for, but the times of graph '{graph.name}' have "
-                "none; give a sigma"
-            )
-        return costs.seconds * np.exp(sigma * rng.standard_normal(costs.seconds.shape))

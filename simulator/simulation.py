@@ -201,7 +201,8 @@ class Simulation(SchedulingContext):
             if key not in self._shared_actual:
                 self._shared_actual[key] = source[job.graph].seconds.tolist()
             return self._shared_actual[key]
-        return source.realise(job.graph, self._believed[job.graph], self._rng).tolist()
+        costs = self._believed[job.graph]
+        return source.realise(job.graph, costs, self._rng, job.arrival).tolist()
 
     # -- tasks ----------------------------------------------------------------------------------
 

@@ -134,7 +134,8 @@ class Case:
             elif isinstance(self.actual, CostTable):
                 rows.append(self.actual[job.graph].seconds)
             else:
-                rows.append(self.actual.realise(job.graph, self.costs[job.graph], rng))
+                believed = self.costs[job.graph]
+                rows.append(self.actual.realise(job.graph, believed, rng, job.arrival))
         return rows
 
 
