@@ -21,6 +21,8 @@ from simulator.errors import InvalidInput
 
 STATISTICS = {"minimum": 0.0, "p10": 0.1, "median": 0.5}
 SOURCE = "hetsim.calibration"
+EQUALLY_LIKELY = 50
+"""Values that stand for the calls of a kind: enough to hold one call in a hundred."""
 
 
 def plan_of(folder: str | Path) -> MeasurePlan:
@@ -94,6 +96,38 @@ def measurement_table(folder: str | Path, statistic: str = "minimum") -> pd.Data
     for column, value in constant.items():
         joined[column] = value
     return joined
+
+
+def deviations(
+    folder: str | Path, cache: str, statistic: str = "minimum"
+) -> dict[str, tuple[float, ...]]:
+    """How single calls differ from what is taken for their operator's time.
+
+    Returns:
+        For each kind :data:`EQUALLY_LIKELY` values of log(call / its operator's statistic), each as
+        likely as the others: quantiles over all calls of the kind. ``*`` is all kinds together.
+
+    Raises:
+        InvalidInput: no samples in that cache state, or an unknown statistic.
+    """
+    if statistic not in STATISTICS:
+        raise InvalidInput(f"No statistic '{statistic}'; known: {', '.join(STATISTICS)}")
+    folder = Path(folder)
+    operators = read_samples(folder / "operators.json")
+    raw = read_raw(folder).to_pandas()
+    raw = raw[(raw["operator"] != REFERENCE) & (raw["cache"] == cache)]
+    if not len(raw):
+        raise InvalidInput(f"{folder} holds no samples in cache state '{cache}'")
+    logs = np.log(raw["seconds"])
+    base = np.log(raw.groupby("operator")["seconds"].quantile(STATISTICS[statistic]))
+    logs -= base.loc[raw["operator"]].to_numpy()
+    kinds = raw["operator"].map({i: o.operator.kind for i, o in enumerate(operators)})
+    at = (np.arange(EQUALLY_LIKELY) + 0.5) / EQUALLY_LIKELY
+    groups = [("*", logs), *logs.groupby(kinds, sort=True)]
+    return {
+        str(kind): tuple(round(float(v), 4) for v in np.quantile(values, at))
+        for kind, values in groups
+    }
 
 
 def _features(sample: OperatorSample) -> dict[str, Any]:

@@ -70,6 +70,8 @@ class Profile:
             ``fold``) the error by kind, as :func:`cost_models.evaluation.summary` gives it.
         residuals: for each model the residuals by kind.
         spread: for each kind the median run-to-run spread of log seconds.
+        deviations: for each kind equally likely values of log(one call / the statistic of its
+            operator), ``*`` of all kinds together; empty where single calls were not kept.
         launch_overhead_s: host seconds of a kernel launch; 0 where none was measured.
         transfers: measured transfers, rows of ``way``, ``bytes``, ``seconds``.
         dtypes: element types it was measured with.
@@ -89,6 +91,7 @@ class Profile:
     )
     residuals: Mapping[str, Mapping[str, Residuals]] = field(default_factory=dict)
     spread: Mapping[str, float] = field(default_factory=dict)
+    deviations: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     launch_overhead_s: float = 0.0
     transfers: Sequence[Mapping[str, Any]] = ()
     dtypes: tuple[str, ...] = ("float32",)
@@ -205,7 +208,8 @@ class Profile:
                 them the profile states no error and its times have no interval.
             show: called with a line of progress.
             options: of :class:`Boosted`.
-            described: ``transfers``, ``versions``, ``provenance``, ``launch_overhead_s``.
+            described: ``transfers``, ``versions``, ``provenance``, ``launch_overhead_s``,
+                ``deviations``.
 
         Raises:
             InvalidInput: no valid table, or no rows in that cache state.
@@ -304,6 +308,11 @@ class Profile:
                 model: {kind: entry.to_json() for kind, entry in kinds.items()}
                 for model, kinds in self.residuals.items()
             },
+            **(
+                {"deviations": {kind: list(values) for kind, values in self.deviations.items()}}
+                if self.deviations
+                else {}
+            ),
             "versions": dict(self.versions),
             "provenance": dict(self.provenance),
         }
@@ -349,6 +358,9 @@ class Profile:
                 held_out=document.get("held_out", {}),
                 residuals=residuals,
                 spread=spread,
+                deviations={
+                    kind: _finite(values) for kind, values in document.get("deviations", {}).items()
+                },
                 launch_overhead_s=float(document.get("launch_overhead_s", 0.0)),
                 transfers=document.get("transfers", []),
                 dtypes=tuple(document.get("dtypes", ["float32"])),
@@ -450,6 +462,13 @@ def _predictor(folder: Path) -> Boosted | None:
     except (OSError, EOFError, ValueError) as error:
         raise InvalidInput(f"{path} is damaged ({error}); fit the profile again") from None
     return Boosted.from_json(document)
+
+
+def _finite(values: Sequence[Any]) -> tuple[float, ...]:
+    numbers = tuple(map(float, values))
+    if not numbers or not np.isfinite(numbers).all():
+        raise ValueError("deviations are lists of finite numbers")
+    return numbers
 
 
 def _replace(path: Path, data: bytes) -> None:

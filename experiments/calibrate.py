@@ -212,6 +212,7 @@ def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None])
         options=options,
         transfers=peaks["transfers"],
         launch_overhead_s=launches[0] if launches else 0.0,
+        deviations=summary.deviations(raw, cache, config.statistic),
         versions=json.loads(table["versions"].iloc[0]),
         provenance=provenance(raw),
     )

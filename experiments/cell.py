@@ -157,7 +157,9 @@ def _figures(
         "best_device": None if best is None else best[0],
         "best_device_s": None if best is None else best[1],
         "extrapolated_share": extrapolated_share(world, trace),
-        "interval_without": list(world.pricer.without_error) if world.pricer and draws else [],
+        "interval_without": list(world.pricer.without_error)
+        if world.pricer and draws and not scenario.simulation.replaces_predictor_error
+        else [],
     }
 
 

@@ -15,7 +15,7 @@ from simulator.errors import InvalidInput
 
 GROUPS = ("model", "cluster", "scheduler", "workload", "simulation", "cost_model")
 """Config groups of which a run takes exactly one entry each."""
-NOISES = ("none", "lognormal", "measured")
+NOISES = ("none", "lognormal", "measured", "empirical", "systematic", "stragglers", "drift")
 
 
 @dataclass
@@ -37,6 +37,48 @@ class SchedulerConfig:
 
 
 @dataclass
+class SystematicConfig:
+    """Errors of prediction: one factor for each (profile, kind), the same in the whole run.
+
+    Attributes:
+        sigma: standard deviation of log factors; None: what each profile's held-out architectures
+            say of each kind.
+    """
+
+    sigma: float | None = None
+
+
+@dataclass
+class StragglersConfig:
+    """Tasks that now and then take several times as long.
+
+    Attributes:
+        probability: of a task to straggle.
+        factor: by which its time grows; the least factor where there is a ``shape``.
+        shape: tail index of a Pareto distribution of the factor, above 1; None: always ``factor``.
+    """
+
+    probability: float | None = None
+    factor: float | None = None
+    shape: float | None = None
+
+
+@dataclass
+class DriftConfig:
+    """Devices whose speed changes over time, taken at each job's arrival.
+
+    Attributes:
+        per_hour: relative change of all times in an hour, compounded: 0.02 is 2% slower.
+        sigma: standard deviation of the log factors by which each device wanders on its own.
+        time_constant: of that wandering, like ``10min``.
+    """
+
+    per_hour: float | None = None
+    sigma: float | None = None
+    time_constant: str | None = None
+
+
+@dataclass
 class SimulationConfig:
     """How time passes.
 
@@ -44,9 +86,11 @@ class SimulationConfig:
         movement: ``push`` or ``pull``.
         contention: ``none``, ``fifo``, or ``auto``: ``none`` for bare instances, whose edges say how
             long they take, ``fifo`` for everything else. Results record which it was.
-        noise: of the actual times: ``none``, ``lognormal`` (of width ``sigma``) or ``measured`` (each
-            operator's own measured spread).
-        sigma: standard deviation of log seconds.
+        noise: of the actual times: ``none``, or any of these joined by ``+``: ``lognormal`` (of width
+            ``sigma``), ``measured`` (each operator's own measured spread), ``empirical`` (measured
+            calls of the kind), ``systematic``, ``stragglers``, ``drift``.
+        sigma: standard deviation of log seconds of ``lognormal``.
+        systematic, stragglers, drift: of the noise of that name.
         draws: how often a run is repeated with drawn times for its interval; 0 for none.
     """
 
@@ -54,8 +98,21 @@ class SimulationConfig:
     contention: str = "auto"
     noise: str = "none"
     sigma: float | None = None
+    systematic: SystematicConfig = field(default_factory=SystematicConfig)
+    stragglers: StragglersConfig = field(default_factory=StragglersConfig)
+    drift: DriftConfig = field(default_factory=DriftConfig)
     draws: int = 200
     description: str = ""
+
+    @property
+    def noises(self) -> tuple[str, ...]:
+        """The names in ``noise``, none of them ``none``."""
+        return tuple(name for name in self.noise.split("+") if name != "none")
+
+    @property
+    def replaces_predictor_error(self) -> bool:
+        """Whether the noise brings a systematic error, so that draws need no predictor error."""
+        return "systematic" in self.noises
 
     def check(self) -> None:
         """Refuse what the simulator does not know.
@@ -66,23 +123,87 @@ class SimulationConfig:
         for key, value, known in (
             ("movement", self.movement, MOVEMENTS),
             ("contention", self.contention, ("auto", *CONTENTIONS)),
-            ("noise", self.noise, NOISES),
+            *(("noise", name, NOISES) for name in self.noise.split("+")),
         ):
             if value not in known:
                 raise InvalidInput(
                     f"There is no simulation.{key}={value}; known: {', '.join(known)}"
                 )
-        if self.noise == "lognormal" and (self.sigma is None or not self.sigma >= 0):
-            raise InvalidInput("simulation.noise=lognormal needs simulation.sigma, e.g. 0.05")
-        if self.noise != "lognormal" and self.sigma is not None:
-            raise InvalidInput(
-                f"simulation.sigma has no meaning with simulation.noise={self.noise}; add "
-                "simulation.noise=lognormal"
-            )
+        self._check_noise()
         if self.draws < 0 or self.draws == 1:
             raise InvalidInput(
                 f"simulation.draws={self.draws}: an interval needs at least 2 draws; 0 for none"
             )
+
+    def _check_noise(self) -> None:
+        names = self.noise.split("+")
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None or ("none" in names and len(names) > 1):
+            raise InvalidInput(
+                f"simulation.noise={self.noise}: "
+                + (f"'{twice}' stands twice" if twice else "'none' cannot be joined with others")
+            )
+        given = {
+            "sigma": self.sigma,
+            **{
+                f"{name}.{key}": value
+                for name in ("systematic", "stragglers", "drift")
+                for key, value in vars(getattr(self, name)).items()
+            },
+        }
+        for key, value in given.items():
+            owner = "lognormal" if key == "sigma" else key.partition(".")[0]
+            if value is not None and owner not in names:
+                added = owner if self.noise == "none" else f"{self.noise}+{owner}"
+                raise InvalidInput(
+                    f"simulation.{key} has no meaning with simulation.noise={self.noise}; add "
+                    f"simulation.noise={added}"
+                )
+        for name, key, example in (
+            ("lognormal", "sigma", "0.05"),
+            ("stragglers", "stragglers.probability", "0.01"),
+            ("stragglers", "stragglers.factor", "5"),
+        ):
+            if name in names and given[key] is None:
+                raise InvalidInput(
+                    f"simulation.noise={self.noise} needs simulation.{key}, e.g. {example}"
+                )
+        drift = self.drift
+        if "drift" in names and drift.per_hour is None and drift.sigma is None:
+            raise InvalidInput(
+                f"simulation.noise={self.noise} needs simulation.drift.per_hour, e.g. 0.02, or "
+                "simulation.drift.sigma and simulation.drift.time_constant, e.g. 0.05 and 10min"
+            )
+        if (drift.sigma is None) != (drift.time_constant is None):
+            raise InvalidInput(
+                "simulation.drift.sigma and simulation.drift.time_constant belong together; give "
+                "both, e.g. 0.05 and 10min"
+            )
+
+    @property
+    def noise_text(self) -> str:
+        """See :func:`noise_text`."""
+        return noise_text(asdict(self))
+
+
+def noise_text(simulation: Mapping[str, Any]) -> str:
+    """The noise with its parameters: ``lognormal(sigma=0.05)+drift(per_hour=0.02)``.
+
+    Parameters stand in alphabetical order.
+
+    Args:
+        simulation: the part of a result's config.
+    """
+    shown = []
+    for name in simulation["noise"].split("+"):
+        values = simulation.get(name) or {}
+        if name == "lognormal":
+            values = {"sigma": simulation.get("sigma")}
+        text = ", ".join(
+            f"{key}={value}" for key, value in sorted(values.items()) if value is not None
+        )
+        shown.append(f"{name}({text})" if text else name)
+    return "+".join(shown)
 
 
 @dataclass

@@ -17,6 +17,7 @@ from simulator.graph import DataflowGraph
 # Profiles bring pandas and XGBoost along, which a simulation of a bare instance does not need.
 if TYPE_CHECKING:
     from cost_models.profile import Profile
+    from cost_models.uncertainty import Residuals
 
 
 def load_profiles(cluster: ClusterConfig, cost_model: CostModelConfig) -> dict[str, Profile]:
@@ -92,6 +93,14 @@ class Pricer:
         """Profiles of which nobody knows how wrong they are: draws leave their times as they are."""
         names = (name for name, p in self._profiles.items() if not p.residuals_for(self._model))
         return tuple(sorted(names))
+
+    def residuals(self, profile: str) -> Mapping[str, Residuals]:
+        """Held-out residuals of a profile by kind, of the fit that prices; empty where unknown."""
+        return self._profiles[profile].residuals_for(self._model)
+
+    def deviations(self, profile: str) -> Mapping[str, tuple[float, ...]]:
+        """Measured deviations of a profile by kind (:attr:`Profile.deviations`)."""
+        return self._profiles[profile].deviations
 
     def price(self, graphs: Sequence[DataflowGraph]) -> CostTable:
         """Believed seconds of every operator, from one batch prediction a profile."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments import atomic
+from experiments.configs import noise_text
 from simulator.errors import InvalidInput
 
 # pandas and pyarrow are imported where they are used: a sweep's workers need neither.
@@ -71,7 +72,7 @@ def row_of(document: Mapping[str, Any]) -> dict[str, Any]:
         **document["labels"],
         "movement": config["simulation"]["movement"],
         "contention": config["simulation"]["contention"],
-        "noise": config["simulation"]["noise"],
+        "noise": noise_text(config["simulation"]),
         # An instance brings its times along.
         "cost_model": config.get("cost_model", {"name": "given"})["name"],
         **{f"seed_{key}": seed for key, seed in config["seed"].items()},

@@ -136,7 +136,7 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     console.print(
         f"{figures['transfers']} transfers"
         + ("" if bare else f", {format_bytes(moved)}")
-        + f"; {simulation.movement}, contention {simulation.contention}, noise {simulation.noise}"
+        + f"; {simulation.movement}, contention {simulation.contention}, noise {simulation.noise_text}"
         + ("" if bare else f"; {figures['extrapolated_share']:.0%} of the time is extrapolated")
     )
     if figures["interval_without"]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from experiments import catalog
 from experiments.configs import Scenario, SimulationConfig
+from experiments.noise import noise_model
 from experiments.pricing import Pricer, load_profiles, profile_digests
 from experiments.provenance import digest, digest_files
 from scenarios.arrivals import build_workload
@@ -25,10 +26,11 @@ from scenarios.cluster_config import build_cluster
 from scenarios.instances import load_instance
 from simulator.bounds import Bounds, workload_bound
 from simulator.cluster import Cluster
-from simulator.costs import CostTable, GraphCosts, LogNormalNoise, NoiseModel
+from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
+from simulator.noise import LogNormalNoise, NoiseModel
 from simulator.schedulers import create
 from simulator.workload import Workload
 
@@ -156,20 +158,18 @@ class World:
 
     def actual(self, simulation: SimulationConfig) -> NoiseModel | None:
         """What makes the actual times of a run differ from the believed ones."""
-        if simulation.noise == "none":
-            return None
-        return LogNormalNoise(simulation.sigma if simulation.noise == "lognormal" else None)
+        return noise_model(simulation, self.cluster, self.pricer)
 
     def draws(self, scenario: Scenario) -> Iterator[CostTable | NoiseModel]:
         """``simulation.draws`` drawn actual times: predictor error first, noise on top of it.
 
-        The noise is the simulation's own, or else the spread that was measured. The draws depend on
-        the seed and on this world alone: all schedulers meet the same ones. There are none where
-        the times are certain.
+        The noise is the simulation's own, or else the spread that was measured; a systematic error
+        among it takes the place of the predictors'. The draws depend on the seed and on this world
+        alone: all schedulers meet the same ones. There are none where the times are certain.
         """
         simulation = scenario.simulation
         noise = self.actual(simulation)
-        if self.pricer is None:
+        if self.pricer is None or simulation.replaces_predictor_error:
             if noise is not None:
                 for _ in range(simulation.draws):
                     yield noise
@@ -192,12 +192,16 @@ class NoisyTable:
     noise: NoiseModel
 
     def realise(
-        self, graph: DataflowGraph, costs: GraphCosts, rng: np.random.Generator
+        self,
+        graph: DataflowGraph,
+        costs: GraphCosts,
+        rng: np.random.Generator,
+        arrival: float = 0.0,
     ) -> np.ndarray:
-        """See :class:`simulator.costs.NoiseModel`."""
+        """See :class:`simulator.noise.NoiseModel`."""
         drawn = self.table[graph]
         around = GraphCosts(drawn.seconds, costs.spread, costs.in_range)
-        return self.noise.realise(graph, around, rng)
+        return self.noise.realise(graph, around, rng, arrival)
 
 
 def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict[str, str]:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from calibration.measure import REFERENCE, MeasurePlan, Recorder, prepare_folder
-from calibration.summary import drift, measurement_table, peaks, plan_of
+from calibration.summary import deviations, drift, measurement_table, peaks, plan_of
 from cost_models.table import load
 from simulator.errors import InvalidInput
 
@@ -100,3 +100,21 @@ def test_best_peaks_of_all_processes(folder):
 def test_folder_without_a_plan_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="no measuring plan"):
         plan_of(tmp_path)
+
+
+def test_deviations_of_known_samples(folder):
+    found = deviations(folder, "warm")
+    # 2, 2.2, 3, 4, 8 us around their minimum, and the one call of the other linear around itself;
+    # quantiles at 1%, 3%, ..., 99%.
+    logs = np.log(np.array([2, 2.2, 3, 4, 8, 2]) / 2)
+    expected = np.quantile(logs, np.arange(0.01, 1, 0.02))
+    assert found == {kind: pytest.approx(expected, abs=1e-4) for kind in ("linear", "*")}
+    assert deviations(folder, "graph")["linear"][0] == pytest.approx(np.log(1.1) / 100, abs=1e-4)
+    logs[:5] -= np.log(1.5)
+    expected = np.quantile(logs, np.arange(0.01, 1, 0.02))
+    medians = deviations(folder, "warm", "median")["linear"]
+    assert medians == pytest.approx(expected, abs=1e-4)
+    with pytest.raises(InvalidInput, match="no samples in cache state 'cold'"):
+        deviations(folder, "cold")
+    with pytest.raises(InvalidInput, match="No statistic 'mean'"):
+        deviations(folder, "warm", "mean")

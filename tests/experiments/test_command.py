@@ -24,6 +24,41 @@ CASES = [
     (["simulation.movement=carry"], "known: push, pull"),
     (["simulation.noise=lognormal"], "needs simulation.sigma"),
     (["simulation.sigma=0.1"], "has no meaning with simulation.noise=none"),
+    (
+        ["simulation.noise=lognormal+loud"],
+        "There is no simulation.noise=loud; known: none, lognormal",
+    ),
+    (["simulation.noise=drift+drift"], "'drift' stands twice"),
+    (["simulation.noise=none+drift"], "'none' cannot be joined with others"),
+    (["simulation.noise=stragglers"], "needs simulation.stragglers.probability, e.g. 0.01"),
+    (["simulation.noise=drift"], "needs simulation.drift.per_hour, e.g. 0.02, or"),
+    (
+        ["simulation.noise=measured", "simulation.drift.per_hour=0.1"],
+        "drift.per_hour has no meaning with simulation.noise=measured; add simulation.noise=measured+drift",
+    ),
+    (["simulation.noise=drift", "simulation.drift.sigma=0.1"], "belong together"),
+    (
+        [
+            "simulation.noise=lognormal",
+            "simulation.sigma=0.1",
+            "simulation.drift.time_constant=5min",
+        ],
+        "no meaning with simulation.noise=lognormal",
+    ),
+    (
+        [
+            "simulation.noise=drift",
+            "simulation.drift={sigma:0.1,time_constant:10}",
+            "instance=peft",
+        ],
+        "The simulation.drift.time_constant '10' has no unit",
+    ),
+    (
+        ["simulation.noise=stragglers", "simulation.stragglers={probability:2,factor:5}"],
+        "a probability from 0 to 1, got 2",
+    ),
+    (["simulation.noise=empirical", "instance=peft"], "no profile of a bare instance holds any"),
+    (["simulation.noise=systematic", "instance=peft"], "give a simulation.systematic.sigma"),
     (["simulation.draws=1"], "at least 2 draws"),
     (["model=branches", "cluster=box", "cluster.links.pcie.bandwidth=12 Gb/s"], "ambiguous"),
 ]

@@ -179,3 +179,62 @@ def test_a_torn_run_is_no_result(no_plots, folder):
     (run / "result.json").write_text(text[: len(text) // 2])
     with pytest.raises(ValueError, match=r"result\.json is damaged"):
         load_results("outputs")
+
+
+def lengths(run: Path) -> np.ndarray:
+    tasks = Trace.load(run).tasks
+    return tasks["finish"] - tasks["start"]
+
+
+def latest() -> Path:
+    return Path("outputs/latest").resolve()
+
+
+def test_noises_are_composed_as_asked(no_plots, folder, capsys):
+    words = ["instance=fork", "scheduler=single_device", "scheduler.options.device=P1"]
+    words = ["--config-dir", str(folder), "simulation.draws=0", *words]
+    assert simulate.main(words) == 0
+    believed = lengths(latest())
+    noise = ["simulation.noise=stragglers+drift", "simulation.drift.per_hour=0.5"]
+    noise += ["simulation.stragglers={probability:1,factor:3}"]
+    late = ["workload=periodic", "workload.jobs=2", "workload.period=2h"]
+    assert simulate.main([*words, *noise, *late]) == 0
+    assert lengths(latest()) == pytest.approx([*believed * 3, *believed * 3 * 1.5**2])
+    shown = "noise stragglers(factor=3.0, probability=1.0)+drift(per_hour=0.5)"
+    assert shown in " ".join(capsys.readouterr().out.split())
+    (row,) = load_results(latest()).to_dict("records")
+    assert f"noise {row['noise']}" == shown
+    # One factor for all tasks of the one kind, another in every draw, where no profile is wrong.
+    noise = ["simulation.noise=systematic", "simulation.systematic.sigma=0.3"]
+    assert simulate.main([*words, *noise, "simulation.draws=20"]) == 0
+    ratio = lengths(latest()) / believed
+    assert np.ptp(ratio) < 1e-9
+    assert ratio[0] != pytest.approx(1)
+    draws = json.loads((latest() / "result.json").read_text())["draws"]
+    assert len({*draws}) == 20
+
+
+def test_noise_from_what_profiles_know(no_plots, folder):
+    words = ["--config-dir", str(folder), "model=branches", "cluster=box", "simulation.draws=0"]
+    words += ["scheduler=single_device", "scheduler.options.device=cpu0"]
+    assert simulate.main(words) == 0
+    believed = lengths(latest())
+    assert simulate.main([*words, "simulation.noise=empirical"]) == 0
+    ratio = (lengths(latest()) / believed).round(9)
+    assert {*ratio.tolist()} == {1.0, 2.0}  # the samples of toy-core
+    assert simulate.main([*words, "simulation.noise=systematic"]) == 0
+    kinds = json.loads((latest() / "trace.json").read_text())["graphs"][0]["kinds"]
+    ratio = (lengths(latest()) / believed).round(9)
+    by_kind = {(kind, factor) for kind, factor in zip(kinds, ratio.tolist(), strict=True)}
+    assert len(by_kind) == len({*kinds}) == len({factor for _, factor in by_kind})
+    # Held-out architectures were off by 8% (root mean square of -10%, 0, 10%).
+    assert all(0.6 < factor < 1.6 and factor != 1 for _, factor in by_kind)
+
+
+def test_a_systematic_error_takes_the_place_of_the_predictors(no_plots, folder):
+    """Else the interval would hold both, and an error of 0 would leave the predictors'."""
+    words = ["--config-dir", str(folder), "model=branches", "cluster=box", "simulation.draws=5"]
+    words += ["scheduler=heft", "simulation.noise=systematic", "simulation.systematic.sigma=0"]
+    assert simulate.main(words) == 0
+    document = json.loads((latest() / "result.json").read_text())
+    assert document["draws"] == [document["metrics"]["makespan_s"]] * 5
