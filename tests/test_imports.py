@@ -36,6 +36,7 @@ THIRD_PARTY = [
     "jinja2",
     "matplotlib",
     "networkx",
+    "numba",
     "omegaconf",
     "pandas",
     "rich",
@@ -118,14 +119,20 @@ def test_the_simulator_loads_without_torch_xgboost_and_pandas() -> None:
     )
 
 
+def test_the_evaluator_loads_numba_on_first_use_only() -> None:
+    names = ["simulator", "simulator.engine", "simulator.planners.evaluator"]
+    run_blocked(["numba", "llvmlite"], names)
+
+
 def test_schedulers_load_without_simpy_hydra_and_xgboost() -> None:
     more = "from simulator.schedulers import available, create\nassert len(available()) >= 7\n"
     more += "for name in available(): create(name)\n"
-    run_blocked(["simpy", "hydra", "omegaconf", "xgboost", "torch"], ["simulator.schedulers"], more)
+    blocked = ["simpy", "hydra", "omegaconf", "xgboost", "torch", "numba"]
+    run_blocked(blocked, ["simulator.schedulers"], more)
 
 
 def test_the_hardware_runner_loads_without_simpy_hydra_and_xgboost() -> None:
-    run_blocked(["simpy", "hydra", "omegaconf", "xgboost"], ["calibration.runner"])
+    run_blocked(["simpy", "hydra", "omegaconf", "xgboost", "numba"], ["calibration.runner"])
 
 
 def test_measuring_needs_torch_numpy_and_pyarrow_only() -> None:
