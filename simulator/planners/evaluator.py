@@ -24,8 +24,11 @@ from simulator.graph import DataflowGraph
 from simulator.workload import Job
 
 CONTENTIONS = ("none", "fifo")
-MODELLED = frozenset({"name", "space", "profile", "slots", "launch_overhead"})
-"""Properties of devices that are taken into account; others must be left at their defaults."""
+MODELLED = frozenset({"name", "space", "profile", "slots", "launch_overhead"}) | frozenset(
+    {"power_idle", "power_busy", "price"}
+)
+"""Properties of devices that are taken into account, or that no time depends on; others must be left
+at their defaults."""
 
 
 class Schedule(NamedTuple):
@@ -216,7 +219,7 @@ class Evaluator:
         if error:
             self._refuse(error, where, device, order)
         if self._direct:
-            return self._compiled.run_uncontended(  # type: ignore[no-any-return]
+            return self._compiled.run_uncontended(
                 device,
                 self.arrival,
                 self._seconds,
@@ -262,7 +265,7 @@ class Evaluator:
             self._delivery,
             self._crossing_at,
         )
-        return self._compiled.run_events(  # type: ignore[no-any-return]
+        return self._compiled.run_events(
             device,
             self.arrival,
             self.movement == "push",
