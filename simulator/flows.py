@@ -1,25 +1,22 @@
-"""Transfers whose ends move while they are under way.
+"""Transfers whose ends move while they are under way: what the models of :mod:`simulator.contention`
+have in common.
 
-The models here do by events what :mod:`simulator.links` does in closed form, and what it cannot:
-max-min fair sharing, links that degrade or fail, transfers that are called off. All three keep the
-believed end of every flow in ``flow.end`` and tell the engine when it has come.
-
-An end that moves away costs nothing: the event that was set for it looks at the flow again and sets
-another. Only an end that draws nearer needs a new event at once.
+The believed end of a flow is in ``flow.end``. An end that moves away costs nothing: the event that was
+set for it looks at the flow again and sets another. Only an end that draws nearer needs a new event at
+once.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import simpy
 
 from simulator.clock import Clock
 from simulator.cluster import Route
 from simulator.errors import InvalidInput
-from simulator.maxmin import MaxMin
 
 OVER = -math.inf
 """Alarm of a flow that was delivered or called off: no event means it any more."""
@@ -229,4 +226,5 @@ def duration(size: float, rate: float) -> float:
 
 
 def seconds(route: Route, size: float, rate: float) -> float:
+    """Seconds of ``size`` bytes over an idle route at a rate."""
     return route.latency + duration(size, rate)

@@ -1,7 +1,7 @@
 """What a transfer costs: microseconds per flow of each contention model, by how much flows overlap.
 
-``python -m tests.benchmarks.flows [--flows 20000] [--repeats 3] [--json FILE]`` prints a table and
-JSON. Eight memory spaces hang on a hub by an up and a down channel each, so a flow crosses two.
+``python -m tests.benchmarks.flows [--flows 10000 100000] [--repeats 3] [--json FILE]`` prints a table
+and JSON. Eight memory spaces hang on a hub by an up and a down channel each, so a flow crosses two.
 Flows of log-normal size are requested in bursts of up to four from one space, as a task with several
 consumers does, at random moments; ``load`` is the mean share of a channel's bandwidth that they need.
 A bare SimPy loop, one event for each burst and one for each flow's end, is timed beside them.
@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +39,8 @@ class Row:
     """One measurement.
 
     Attributes:
-        overlap: mean number of flows under way.
-        us_per_flow: of the model, events of the bursts included.
+        overlap: mean number of flows requested and not delivered.
+        us_per_flow: microseconds of processor time, events of the bursts included.
         callbacks_us: the bare loop's, for a flow.
     """
 
@@ -51,7 +52,7 @@ class Row:
     callbacks_us: float
 
 
-def requests(flows: int, load: float, latency: float, seed: int = 0) -> list[Request]:
+def requests(flows: int, load: float, seed: int = 0) -> list[Request]:
     """Requests in order of time, at bandwidth 1 byte per second and a mean size of 1 byte."""
     rng = np.random.default_rng(seed)
     made: list[Request] = []
@@ -67,13 +68,13 @@ def requests(flows: int, load: float, latency: float, seed: int = 0) -> list[Req
     return made[:flows]
 
 
-def run_model(model: str, made: list[Request], latency: float = 0.0) -> tuple[float, float]:
+def run_model(model: str, made: list[Request]) -> tuple[float, float]:
     """(seconds that the model took, mean number of flows under way)."""
     clock = Clock()
     done: list[Flow] = []
     flows = flow_model(model, clock, [1.0] * (2 * SPACES), done.append)
     routes = {
-        (a, b): Route((a, SPACES + b), 1.0, latency) for a in range(SPACES) for b in range(SPACES)
+        (a, b): Route((a, SPACES + b), 1.0, 0.0) for a in range(SPACES) for b in range(SPACES)
     }
     bursts = [(moment, list(group)) for moment, group in groupby(made, lambda r: r[0])]
 
@@ -85,14 +86,14 @@ def run_model(model: str, made: list[Request], latency: float = 0.0) -> tuple[fl
     for moment, group in bursts:
         clock.at(moment, burst, group)
     queue = clock._queue
-    began = time.perf_counter()
+    began = time.process_time()
     while queue:
         clock.step()
         if not queue or queue[0][0] > clock._now:
             flows.settle()
-    elapsed = time.perf_counter() - began
+    elapsed = time.process_time() - began
     assert len(done) == len(made)
-    return elapsed, sum(flow.end - flow.start for flow in done) / max(flow.end for flow in done)
+    return elapsed, sum(flow.end - flow.requested for flow in done) / max(flow.end for flow in done)
 
 
 def run_callbacks(made: list[Request]) -> float:
@@ -110,9 +111,9 @@ def run_callbacks(made: list[Request]) -> float:
 
     for moment, group in bursts:
         environment.timeout(moment, group).callbacks.append(burst)
-    began = time.perf_counter()
+    began = time.process_time()
     environment.run()
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def best(act: Callable[[], float], repeats: int) -> float:
@@ -120,11 +121,11 @@ def best(act: Callable[[], float], repeats: int) -> float:
     return min(act() for _ in range(repeats))
 
 
-def run(flows: int, repeats: int) -> list[Row]:
+def run(sizes: list[int], repeats: int) -> list[Row]:
     """All measurements."""
     rows = []
-    for load in LOADS:
-        made = requests(flows, load, 0.0)
+    for flows, load in product(sizes, LOADS):
+        made = requests(flows, load)
         bare = best(lambda made=made: run_callbacks(made), repeats)  # type: ignore[misc]
         for model in MODELS:
             seconds, overlap = min(run_model(model, made) for _ in range(repeats))
@@ -135,18 +136,27 @@ def run(flows: int, repeats: int) -> list[Row]:
 def main() -> None:
     """Print the table, then JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--flows", type=int, default=20_000)
+    parser.add_argument("--flows", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path, help="write the JSON to this file, too")
     options = parser.parse_args()
     rows = run(options.flows, options.repeats)
-    print(f"{'model':<6} {'load':>5} {'under way':>9} {'us/flow':>8} {'callbacks us/flow':>18}")
+    print(
+        f"{'flows':>8} {'model':<6} {'load':>5} {'under way':>9} {'us/flow':>8} {'callbacks us/flow':>18}"
+    )
     for row in rows:
         print(
-            f"{row.model:<6} {row.load:>5.2f} {row.overlap:>9.1f} {row.us_per_flow:>8.2f} "
+            f"{row.flows:>8,} {row.model:<6} {row.load:>5.2f} {row.overlap:>9.1f} {row.us_per_flow:>8.2f} "
             f"{row.callbacks_us:>18.2f}"
         )
-    document = json.dumps({"repeats": options.repeats, "rows": [asdict(row) for row in rows]})
+    document = json.dumps(
+        {
+            "python": platform.python_version(),
+            "repeats": options.repeats,
+            "rows": [asdict(row) for row in rows],
+        },
+        indent=1,
+    )
     print(document)
     if options.json:
         options.json.write_text(document + "\n")

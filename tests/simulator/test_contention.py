@@ -224,6 +224,16 @@ def star(latency: float = 0.0) -> Callable[[int, int], Route]:
     return lambda a, b: Route((a, 4 + b), 1.0, latency)
 
 
+@pytest.mark.parametrize(
+    ("contention", "ends"), [("none", (4.0, 5.0)), ("fifo", (4.0, 8.0)), ("fair", (7.0, 8.0))]
+)
+def test_the_example_of_the_docs(contention: str, ends: tuple[float, float]) -> None:
+    world = World(contention, [1.0] * 8)
+    flows = world.send(0.0, star()(0, 1), 4.0), world.send(1.0, star()(2, 1), 4.0)
+    world.run()
+    assert (flows[0].end, flows[1].end) == ends
+
+
 def test_fair_flows_pay_their_latency_before_they_share() -> None:
     route = star(latency=2.0)
     world = World("fair", [1.0] * 8)
