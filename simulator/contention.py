@@ -7,7 +7,7 @@ and what it cannot: fair sharing, channels that degrade or fail, transfers that 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 import simpy
@@ -262,7 +262,11 @@ class FairFlows(PacedFlows):
                 return
 
 
-_MODELS = {"none": UncontendedFlows, "fifo": FifoFlows, "fair": FairFlows}
+_MODELS: dict[str, Callable[[Clock, Sequence[float], Delivered], FlowModel]] = {
+    "none": UncontendedFlows,
+    "fifo": FifoFlows,
+    "fair": FairFlows,
+}
 
 
 def flow_model(
