@@ -1,0 +1,173 @@
+"""What lay in which memory space when, worked out from a trace.
+
+- An output occupies its space from its execution's start until the last of: that execution's finish,
+  the finish of its last consumer there, the end of its last transfer from there.
+- A copy occupies its destination from the start of its transfer until the last of: the transfer's
+  end, the finish of its last consumer there.
+- A result stays until its job has left: at the job's destination, or where it was written if the job
+  has none.
+- A job's input lies at its origin from the job's arrival on, by the same rules. Inputs of jobs without
+  an origin are everywhere and nobody's burden.
+- A weight occupies a space from its first use there (or the start of its transfer to there) on, once for all graphs that share it (the same graph name, weight name and size). One that is
+  loaded again has been evicted after its last use.
+
+Intervals are half-open: what ends at an instant makes room for what starts then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.dependencies import Dependencies, latest
+from simulator.graph_record import arrays_of
+from simulator.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Occupancy:
+    """Bytes in a memory space as a step function.
+
+    Attributes:
+        time: float64[steps], seconds, ascending.
+        bytes: float64[steps], from each time to the next; 0 before the first.
+    """
+
+    time: np.ndarray
+    bytes: np.ndarray
+
+    @property
+    def peak(self) -> float:
+        """The largest, bytes."""
+        return float(self.bytes.max(initial=0.0))
+
+
+def occupancy(trace: Trace, dependencies: Dependencies | None = None) -> list[Occupancy]:
+    """The occupancy of every memory space.
+
+    Args:
+        trace: of a simulated or a measured run.
+        dependencies: of this trace, where somebody has them already.
+    """
+    known = dependencies or Dependencies.of(trace)
+    parts = [_activations(known), _weights(known)]
+    space, size, start, end = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    result = []
+    for number in range(known.spaces):
+        here = space == number
+        time = np.concatenate([end[here], start[here]])
+        change = np.concatenate([-size[here], size[here]])
+        order = np.argsort(time, kind="stable")
+        time, total = time[order], np.cumsum(change[order])
+        last = np.append(time[1:] != time[:-1], True)[: len(time)] & np.isfinite(time)
+        result.append(Occupancy(time[last], np.maximum(total[last], 0.0)))
+    return result
+
+
+_Intervals = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Space, bytes, start and end of what lies somewhere."""
+
+
+def _activations(known: Dependencies) -> _Intervals:
+    """Outputs, copies and jobs' inputs."""
+    trace, spaces = known.trace, known.spaces
+    runs, jobs, moves = trace.executions, trace.jobs, known.crossings
+    weight = _weight_tensors(known)
+    moved = np.flatnonzero(~weight[moves["tensor"]])
+    wrote = known.writes["execution"]
+    given, owner = _inputs(known)
+    # What begins to occupy a space: tensor, space, when, and until when at least.
+    tensor = np.concatenate([known.writes["tensor"], moves["tensor"][moved], given])
+    space = np.concatenate([known.space[wrote], moves["destination"][moved], jobs["origin"][owner]])
+    arrival = jobs["arrival"][owner]
+    start = np.concatenate([runs["start"][wrote], moves["start"][moved], arrival])
+    end = np.concatenate([runs["finish"][wrote], moves["finish"][moved], arrival])
+    # Who uses it: from when, until when. A result is used by its job's departure.
+    reading = ~known.reads["weight"]
+    row = known.reads["execution"][reading]
+    result, result_job = _results(known)
+    left = np.minimum(jobs["finish"][result_job], trace.end)
+    target = jobs["destination"][result_job].astype(np.int64)
+    writer = known.writer(result, left)
+    target = np.where(target < 0, np.append(known.space, -1)[writer], target)
+    result, target, left = result[target >= 0], target[target >= 0], left[target >= 0]
+    used_space = np.concatenate([known.space[row], moves["source"][moved]])
+    used = np.concatenate([known.reads["tensor"][reading], moves["tensor"][moved]]) * spaces
+    used_key = np.concatenate([used + used_space, result * spaces + target])
+    used_from = np.concatenate([runs["start"][row], moves["start"][moved], left])
+    used_until = np.concatenate([runs["finish"][row], moves["finish"][moved], left])
+    found = latest(tensor * spaces + space, start, used_key, used_from)
+    np.maximum.at(end, found[found >= 0], used_until[found >= 0])
+    return space.astype(np.int64), known.size[tensor], start, np.maximum(end, start)
+
+
+def _weights(known: Dependencies) -> _Intervals:
+    trace, spaces, moves = known.trace, known.spaces, known.crossings
+    runs = trace.executions
+    identity = _weight_identity(known)
+    reading = known.reads["weight"]
+    row, tensor = known.reads["execution"][reading], known.reads["tensor"][reading]
+    key = identity[tensor] * spaces + known.space[row]
+    loaded = np.flatnonzero(identity[moves["tensor"]] >= 0)
+    # What brings a weight to a space: its transfers, or else its first use there.
+    brought = identity[moves["tensor"][loaded]] * spaces + moves["destination"][loaded]
+    used = runs["start"][row]
+    in_time = np.argsort(used, kind="stable")
+    distinct, first = np.unique(key[in_time], return_index=True)
+    first = in_time[first][~np.isin(distinct, brought)]
+    keys = np.concatenate([brought, key[first]])
+    start = np.concatenate([moves["start"][loaded], used[first]])
+    end = np.concatenate([moves["finish"][loaded], used[first]])
+    size = known.size[np.concatenate([moves["tensor"][loaded], tensor[first]])]
+    found = latest(keys, start, key, used)
+    np.maximum.at(end, found[found >= 0], runs["finish"][row][found >= 0])
+    order = np.lexsort((start, keys))
+    last = np.append(np.diff(keys[order]) != 0, True)[: len(order)]
+    end[order[last]] = np.inf
+    return keys % spaces, size, start, end
+
+
+def _weight_tensors(known: Dependencies) -> np.ndarray:
+    """bool[tensors of all jobs]."""
+    graphs = [arrays_of(record).weight for record in known.trace.meta["graphs"]]
+    return np.concatenate([graphs[g] for g in known.trace.jobs["graph"].tolist()])
+
+
+def _weight_identity(known: Dependencies) -> np.ndarray:
+    """int64[tensors of all jobs]: a number for each distinct weight, -1 for other tensors."""
+    numbers: dict[tuple[str, str, float], int] = {}
+    graphs = []
+    for record in known.trace.meta["graphs"]:
+        arrays = arrays_of(record)
+        identity = np.full(len(arrays.bytes), -1, dtype=np.int64)
+        sizes = arrays.bytes[arrays.weight].tolist()
+        identity[arrays.weight] = [
+            numbers.setdefault((record["name"], name, size), len(numbers))
+            for name, size in zip(arrays.weight_names, sizes, strict=True)
+        ]
+        graphs.append(identity)
+    return np.concatenate([graphs[g] for g in known.trace.jobs["graph"].tolist()])
+
+
+def _inputs(known: Dependencies) -> tuple[np.ndarray, np.ndarray]:
+    """Tensors that jobs bring to their origin, and these jobs."""
+    graphs = [arrays_of(record) for record in known.trace.meta["graphs"]]
+    local = [np.flatnonzero((graph.producer < 0) & ~graph.weight) for graph in graphs]
+    return _of_jobs(known, local, known.trace.jobs["origin"] >= 0)
+
+
+def _results(known: Dependencies) -> tuple[np.ndarray, np.ndarray]:
+    """Tensors that jobs deliver, and these jobs."""
+    local = [np.flatnonzero(arrays_of(record).result) for record in known.trace.meta["graphs"]]
+    return _of_jobs(known, local, np.ones(len(known.trace.jobs["job"]), dtype=bool))
+
+
+def _of_jobs(
+    known: Dependencies, local: list[np.ndarray], wanted: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    graph = known.trace.jobs["graph"].tolist()
+    jobs = np.flatnonzero(wanted)
+    rows = [known.first_tensor[job] + local[graph[job]] for job in jobs.tolist()]
+    owner = np.repeat(jobs, [len(row) for row in rows])
+    return (np.concatenate(rows) if rows else np.zeros(0, np.int64)), owner

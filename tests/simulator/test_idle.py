@@ -1,0 +1,116 @@
+"""Idle time by cause: each cause alone, worked out by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from simulator.cluster import Cluster, Device, Link, MemorySpace
+from simulator.costs import CostTable
+from simulator.engine import simulate
+from simulator.graph import from_edges
+from simulator.idle import CAUSES, idle_seconds
+from simulator.trace import Trace
+from tests.simulator.scripted import Script, StaticPlan
+
+
+def pair(slots: int = 1, capacity: float = np.inf) -> Cluster:
+    return Cluster(
+        "pair",
+        [MemorySpace("ram"), MemorySpace("vram", capacity)],
+        [Device("cpu", "ram"), Device("gpu", "vram", slots=slots)],
+        [Link("bus", ("ram", "vram"), 1.0)],
+    )
+
+
+def causes(trace: Trace, device: int = 1) -> dict[str, float]:
+    row = dict(zip(CAUSES, idle_seconds(trace)[device].tolist(), strict=True))
+    return {cause: seconds for cause, seconds in row.items() if seconds}
+
+
+def two_transfers(slots: int = 1) -> Trace:
+    # a (1 s) and b (2 s) on cpu, 4 and 3 bytes to c and d on gpu, 1 s each; fifo
+    graph = from_edges("two", 4, [(0, 2, 4.0), (1, 3, 3.0)])
+    costs = CostTable.of(graph, np.array([[1.0, 9.0], [2.0, 9.0], [9.0, 1.0], [9.0, 1.0]]))
+    plan = StaticPlan([(0, 0.0), (0, 1.0), (1, 2.0), (1, 3.0)])
+    return simulate(graph, pair(slots), costs, plan, contention="fifo")
+
+
+def test_no_work_then_link_then_data() -> None:
+    # a 0-1, its data 1-5, c 5-6; b 1-3, its data waits for the link until 5, 5-8, d 8-9
+    trace = two_transfers()
+    assert trace.makespan == 9
+    assert causes(trace) == {"no_work": 1, "data": 4 + 2}  # from 6 on d's data is under way
+    assert causes(trace, 0) == {"no_work": 6}
+
+
+def test_a_slot_waits_for_the_next_task_of_its_device() -> None:
+    # Two slots: until 5 both wait for c, as d stands behind it; then one, then both for d.
+    assert causes(two_transfers(2)) == {"no_work": 2 + 1, "data": 8 + 1 + 4}
+
+
+def test_link() -> None:
+    # a 0-1 feeds c by 4 bytes, then b 1-3; gpu waits for d, whose bytes wait for c's on the link
+    graph = from_edges("wait", 4, [(0, 3, 4.0), (1, 2, 3.0)])
+    costs = CostTable.of(graph, np.array([[1.0, 9.0], [1.0, 9.0], [9.0, 1.0], [9.0, 1.0]]))
+    plan = StaticPlan([(0, 0.0), (0, 1.0), (1, 2.0), (1, 3.0)])
+    trace = simulate(graph, pair(), costs, plan, contention="fifo")
+    # a's 4 bytes 1-5; b 1-2, its 3 bytes wait until 5, 5-8; the gpu's first is b's consumer 8-9
+    assert causes(trace) == {"no_work": 2, "link": 3, "data": 3}
+
+
+def test_decision() -> None:
+    graph = from_edges("late", 1, [])
+    costs = CostTable.of(graph, np.array([[9.0, 1.0]]))
+
+    def act(context, call):  # type: ignore[no-untyped-def]
+        if call == 0:
+            context.wake_at(3.0)
+        elif call == 1:
+            context.place(0, 1)
+
+    assert causes(simulate(graph, pair(), costs, Script(act))) == {"decision": 3}
+
+
+@pytest.mark.parametrize(("capacity", "cause"), [(np.inf, "overhead"), (100.0, "memory")])
+def test_a_late_start_with_all_data_there(capacity: float, cause: str) -> None:
+    graph = from_edges("late", 2, [(0, 1, 2.0)])
+    costs = CostTable.of(graph, np.array([[1.0, 9.0], [9.0, 1.0]]))
+    plan = StaticPlan([(0, 0.0), (1, 1.0)])
+    trace = simulate(graph, pair(capacity=capacity), costs, plan)
+    # data 1-3; let the task start at 5 instead of 3
+    row = int(trace.executions["operator"].argmax())
+    trace.executions["start"][row], trace.executions["finish"][row] = 5.0, 6.0
+    trace.jobs["finish"][0] = 6.0
+    assert causes(trace) == {"no_work": 1, "data": 2, cause: 2}
+
+
+def test_a_transfer_that_waits_although_its_link_is_free_waits_for_memory() -> None:
+    graph = from_edges("room", 2, [(0, 1, 2.0)])
+    costs = CostTable.of(graph, np.array([[1.0, 9.0], [9.0, 1.0]]))
+    for capacity, cause in ((100.0, "memory"), (np.inf, "link")):
+        trace = simulate(graph, pair(capacity=capacity), costs, StaticPlan([(0, 0.0), (1, 1.0)]))
+        trace.transfers["start"][0], trace.transfers["finish"][0] = 4.0, 6.0
+        row = int(trace.executions["operator"].argmax())
+        trace.executions["start"][row], trace.executions["finish"][row] = 6.0, 7.0
+        trace.jobs["finish"][0] = 7.0
+        assert causes(trace) == {"no_work": 1, cause: 3, "data": 2}
+
+
+def test_time_down_has_no_other_cause() -> None:
+    trace = two_transfers()
+    down = dataclasses.replace(
+        trace, meta={**trace.meta, "outages": [[1, 0.5, 2.0], [0, 8.0, 99.0]]}
+    )
+    assert causes(down) == {"no_work": 0.5, "data": 5, "down": 1.5}
+    assert causes(down, 0) == {"no_work": 5, "down": 1}
+
+
+def test_a_device_that_never_runs_has_no_work() -> None:
+    graph = from_edges("one", 1, [])
+    costs = CostTable.of(graph, np.array([[2.0, 9.0]]))
+    trace = simulate(graph, pair(slots=3), costs, StaticPlan([(0, 0.0)]))
+    assert causes(trace) == {"no_work": 6}
+    assert causes(trace, 0) == {}
