@@ -20,6 +20,7 @@ from experiments.configs import DescribeConfig
 from experiments.simulate import make_console
 from experiments.world import World, prepare
 from simulator.bounds import critical_path
+from simulator.cluster import Cluster
 from simulator.graph import DataflowGraph
 from simulator.units import format_bytes, format_seconds
 
@@ -80,6 +81,7 @@ def describe_command(config: DescribeConfig, invocation: Invocation) -> None:
     print_structure(config, world, console)
     console.print()
     print_times(world, console)
+    print_submission(world.cluster, console)
     console.print()
     print_gain(config, world, console)
 
@@ -160,6 +162,22 @@ def print_times(world: World, console: Console) -> None:
             if not costs.in_range[:, ds[0]].all()
         ]
         console.print(f"extrapolated share of these times: {', '.join(parts)}")
+
+
+def print_submission(cluster: Cluster, console: Console) -> None:
+    """How far ahead operators are submitted to devices whose ends are learnt of late."""
+    late: dict[tuple[float, int, int], list[str]] = {}
+    for device in cluster.devices:
+        if device.completion_latency:
+            key = (device.completion_latency, device.issue_depth, device.slots)
+            late.setdefault(key, []).append(device.name)
+    for (latency, depth, slots), names in late.items():
+        window = depth * slots
+        ahead = f"up to {window} operators at once" if window > 1 else "one operator at a time"
+        console.print(
+            f"{', '.join(names)}: the host knows of an end {format_seconds(latency)} later and submits "
+            f"{ahead}"
+        )
 
 
 def print_gain(config: DescribeConfig, world: World, console: Console) -> None:

@@ -136,7 +136,14 @@ class World:
             if not np.isfinite(seconds).all():
                 continue
             # Equal devices of one memory do the same; one of them is enough.
-            kind = (device.profile, device.space, device.slots, seconds.tobytes())
+            kind = (
+                device.profile,
+                device.space,
+                device.slots,
+                device.issue_depth,
+                device.completion_latency,
+                seconds.tobytes(),
+            )
             if kind in seen:
                 continue
             seen.add(kind)

@@ -32,7 +32,9 @@ class DeviceConfig:
     ``launch_overhead`` like ``5us`` is added to every operator; the profile's own unless given.
     ``power_idle`` and ``power_busy`` (all slots executing) like ``70 W`` and ``price`` like ``0.35/h``
     are of one device; whatever is left out is unknown, and so are the energy or the cost of a run.
-    A cluster's prices are in one currency.
+    A cluster's prices are in one currency. ``completion_latency`` like ``10us`` passes from an
+    operator's end to the host's knowing of it; ``issue_depth`` operators for each slot may be submitted
+    by then.
     """
 
     profile: str
@@ -43,6 +45,8 @@ class DeviceConfig:
     power_idle: str | None = None
     power_busy: str | None = None
     price: str | None = None
+    issue_depth: int = 1
+    completion_latency: str = "0s"
 
 
 @dataclass
@@ -116,6 +120,12 @@ def build_cluster(
         power_idle = _known(parse_power, device.power_idle, f"idle power of device '{name}'")
         power_busy = _known(parse_power, device.power_busy, f"busy power of device '{name}'")
         price = _known(parse_price, device.price, f"price of device '{name}'")
+        latency = parse_seconds(device.completion_latency, f"completion latency of device '{name}'")
+        if device.issue_depth < 1:
+            raise InvalidInput(
+                f"Device '{name}' of cluster '{config.name}' has issue_depth {device.issue_depth}; "
+                "1 makes the host wait for each operator"
+            )
         for number in range(device.count):
             suffix = str(number) if device.count > 1 else ""
             home = device.space + suffix if space.per_device else device.space
@@ -131,6 +141,8 @@ def build_cluster(
                     power_idle=power_idle,
                     power_busy=power_busy,
                     price=price,
+                    issue_depth=device.issue_depth,
+                    completion_latency=latency,
                 )
             )
     spaces = []

@@ -37,6 +37,9 @@ class Device:
         power_busy: watts while all slots execute; None: unknown. In between, power grows linearly
             with the share of busy slots.
         price: of one hour, in whatever currency the whole cluster is priced in; None: unknown.
+        issue_depth: for each slot, how many operators the host may have submitted without knowing
+            them to be complete; of meaning where there is a ``completion_latency``.
+        completion_latency: seconds from an operator's end to the host's knowing of it.
     """
 
     name: str
@@ -47,6 +50,8 @@ class Device:
     power_idle: float | None = None
     power_busy: float | None = None
     price: float | None = None
+    issue_depth: int = 1
+    completion_latency: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,13 @@ class Cluster:
                 raise InvalidInput(f"Device '{device.name}' has {device.slots} slots")
             if not (math.isfinite(device.launch_overhead) and device.launch_overhead >= 0):
                 raise InvalidInput(f"Device '{device.name}': launch overhead must be >= 0 s")
+            if device.issue_depth < 1:
+                raise InvalidInput(
+                    f"Device '{device.name}' has issue depth {device.issue_depth}; 1 makes the host "
+                    "wait for each operator"
+                )
+            if not (math.isfinite(device.completion_latency) and device.completion_latency >= 0):
+                raise InvalidInput(f"Device '{device.name}': completion latency must be >= 0 s")
             for what, value in (
                 ("idle power", device.power_idle),
                 ("busy power", device.power_busy),

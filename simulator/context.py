@@ -140,6 +140,8 @@ class SchedulingContext:
         devices = len(cluster.devices)
         self._queues: list[list[tuple[float, int, int]]] = [[] for _ in range(devices)]
         self._slots = [device.slots for device in cluster.devices]
+        # Whether a device can begin a task as soon as it has ended the one before.
+        self._serial = [d.slots == 1 and not d.completion_latency for d in cluster.devices]
         self._tail_rank = [0.0] * devices  # largest rank in the queue, where it is not empty
         self._load = [0] * devices  # placed and unfinished
         self._running: list[list[int]] = [[] for _ in range(devices)]
@@ -281,7 +283,7 @@ class SchedulingContext:
         tail = not queue or rank >= self._tail_rank[device]
         # The common case, a task at the tail of a queue whose end is known, needs no projection.
         known = not self._load[device] or (tail and not self._stale[device])
-        if known and self._slots[device] == 1:
+        if known and self._serial[device]:
             begin = max(self.available(device), self._data_expected(task, device))
             end = begin + self.seconds(task)[device]
             self._available[device] = self._expected[task] = end

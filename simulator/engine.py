@@ -53,6 +53,7 @@ def simulate(
         host = cluster.host
         workload = Workload([Job(workload, batch=workload.batch, origin=host, destination=host)])
     setting = Setting(workload, cluster, costs, scheduler, actual, movement, contention, seed)
+    general = general or any(device.completion_latency for device in cluster.devices)
     simulation = (Simulation if general else DirectSimulation)(setting)
     simulation.explain = explain
     return simulation.run()

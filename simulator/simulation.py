@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from heapq import heappop, heappush
 
 import numpy as np
 import simpy
@@ -30,6 +30,7 @@ from simulator.execution import ConstantRate, ExecutionModel
 from simulator.graph import DataflowGraph
 from simulator.links import transfer_model
 from simulator.scheduler import Scheduler
+from simulator.submission import Asynchronous, Feeder, feeder
 from simulator.trace import Table, Trace, assemble, execution_table, transfer_table
 from simulator.workload import Job, Workload
 
@@ -91,6 +92,8 @@ class Simulation(SchedulingContext):
         self._woken = False
         self._deciding_seconds = 0.0
         self._decisions = 0
+        # Devices whose queue is projected in another way.
+        self._projections: dict[int, Callable[[], float]] = {}
         self._prepare()
 
     def _prepare(self) -> None:
@@ -99,6 +102,10 @@ class Simulation(SchedulingContext):
         self._models: list[ExecutionModel] = [
             ConstantRate(device.launch_overhead, self.finish_at) for device in cluster.devices
         ]
+        self._feeders: list[Feeder] = [feeder(self, d) for d in range(len(cluster.devices))]
+        for device, fed in enumerate(self._feeders):
+            if isinstance(fed, Asynchronous):
+                self._projections[device] = fed.project
         capacities = [0.0] * len(cluster.channels)
         self._links = BookedFlows(self._transfers, self._clock, capacities, self._on_delivered)
         self._delivered: list[Flow] = []
@@ -207,19 +214,20 @@ class Simulation(SchedulingContext):
     # -- tasks ----------------------------------------------------------------------------------
 
     def _begin_tasks(self, device: int) -> None:
-        """Take heads of the queue that can start now into free slots."""
-        slots = self._free_slots[device]
-        while slots:
-            task = self._head(device)
-            if task < 0 or self._pending[task] or not self._data_is_here(task, device):
-                return
-            self._start(device)
-            self._started[task] = True
-            self._slot[task] = heappop(slots)
-            self._start_time[task] = self.now
-            job = self._job[task]
-            seconds = self._actual[job][task - self._first_task[job]][device]
-            self._models[device].begin(task, seconds, self.now)
+        """Let a device begin what it can."""
+        self._feeders[device].feed()
+
+    def _take(self, device: int) -> None:
+        """Take the head of a queue out of it: it can no longer be withdrawn."""
+        self._started[self._start(device)] = True
+
+    def _execute(self, task: int, device: int, slot: int) -> None:
+        """Let a task that was taken begin now."""
+        self._slot[task] = slot
+        self._start_time[task] = self.now
+        job = self._job[task]
+        seconds = self._actual[job][task - self._first_task[job]][device]
+        self._models[device].begin(task, seconds, self.now)
 
     def finish_at(self, task: int, moment: float) -> None:
         """Let a running task end then; an earlier word about it no longer counts."""
@@ -231,12 +239,13 @@ class Simulation(SchedulingContext):
         # Not if it was re-timed since, nor twice if that led back to the same end.
         if self._finish_time[task] == self._clock._now:
             self._finish_time[task] = math.inf
-            self._due.append(task)
+            self._feeders[self._device[task]].ended(task)
 
     def _finish(self, task: int) -> None:
         device = self._device[task]
         job = self._job[task]
-        heappush(self._free_slots[device], self._slot[task])
+        finish = self._feeders[device].known(task)
+        start = self._start_time[task]
         self._touched.add(device)
         self._executions.append(
             (
@@ -244,10 +253,10 @@ class Simulation(SchedulingContext):
                 job,
                 device,
                 self._slot[task],
-                self._ready_at[task],
+                min(self._ready_at[task], start),
                 self._placed_at[task],
-                self._start_time[task],
-                self.now,
+                start,
+                finish,
             )
         )
         for successor in self._complete(task, device):
@@ -261,6 +270,10 @@ class Simulation(SchedulingContext):
 
     def _began(self, task: int) -> float:
         return self._start_time[task]
+
+    def _project(self, device: int) -> float:
+        project = self._projections.get(device)
+        return super()._project(device) if project is None else project()
 
     # -- placement ------------------------------------------------------------------------------
 
@@ -387,15 +400,29 @@ class Simulation(SchedulingContext):
         return super().copy_time(tensor, space)
 
     def _data_is_here(self, task: int, device: int) -> bool:
-        """Whether all inputs of a ready, placed task are in its device's space."""
+        """Whether all that finished predecessors wrote for a placed task is in its device's space."""
         job = self._job[task]
         first = self._first_tensor[job]
         space = self._space_of[device]
         for t in self._job_index[job].reads[task - self._first_task[job]]:
             home = self._home[first + t]
-            if home != space and home != EVERYWHERE and (first + t, space) in self._under_way:
-                return False
+            if home not in (space, EVERYWHERE):
+                key = (first + t, space)
+                if key in self._under_way or key not in self._copies:
+                    return False
         return True
+
+    def _successors(self, task: int) -> list[int]:
+        """The tasks that wait for a task."""
+        job = self._job[task]
+        first = self._first_task[job]
+        return [first + s for s in self._job_index[job].successors[task - first]]
+
+    def _predecessors(self, task: int) -> list[int]:
+        """The tasks that a task waits for."""
+        job = self._job[task]
+        first = self._first_task[job]
+        return [first + p for p in self.jobs[job].graph.predecessors[task - first]]
 
     # -- the end --------------------------------------------------------------------------------
 
@@ -419,6 +446,8 @@ class Simulation(SchedulingContext):
 
     def _execution_table(self) -> Table:
         table = np.array(self._executions, dtype=np.float64).reshape(-1, 8)
+        # They were written when the host learnt of them; devices may differ in how late that is.
+        table = table[np.argsort(table[:, 7], kind="stable")]
         task, job, device, slot = table[:, :4].astype(np.int64).T
         operator = task - np.array(self._first_task)[job]
         return execution_table(task, job, operator, device, slot, *table[:, 4:].T)

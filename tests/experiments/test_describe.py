@@ -33,7 +33,16 @@ def test_a_model_on_two_kinds_of_devices(folder, capsys):
     assert "2x toy-core" in out
     assert "1x toy-card" in out
     assert "a chain" not in out
+    assert "the host knows" not in out
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_how_far_ahead_operators_are_submitted(folder, capsys):
+    words = ["--config-dir", str(folder), "model=branches", "cluster=box"]
+    late = ["cluster.devices.gpu.completion_latency=10us", "cluster.devices.gpu.issue_depth=4"]
+    assert describe.main([*words, *late]) == 0
+    out = capsys.readouterr().out
+    assert "gpu: the host knows of an end 10 us later and submits up to 4 operators at once" in out
 
 
 def test_a_chain_is_called_one(folder, capsys):

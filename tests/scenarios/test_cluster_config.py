@@ -98,6 +98,15 @@ def test_no_device_of_a_kind_leaves_out_its_spaces_and_links():
     assert (len(cluster.spaces), len(cluster.links)) == (1, 0)
 
 
+def test_submission_ahead_is_taken_over():
+    late = DeviceConfig("p", "ram", issue_depth=4, completion_latency="10us")
+    cluster = build_cluster(
+        config(devices={"gpu": late, "cpu": DeviceConfig("p", "ram")}, links={})
+    )
+    found = [(d.issue_depth, d.completion_latency) for d in cluster.devices]
+    assert found == [(4, pytest.approx(1e-5)), (1, 0.0)]
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -112,6 +121,11 @@ def test_no_device_of_a_kind_leaves_out_its_spaces_and_links():
         ({"devices": {"cpu": DeviceConfig("p", "ram", power_busy="70")}}, "busy power.*no unit"),
         ({"devices": {"cpu": DeviceConfig("p", "ram", power_idle="-1 W")}}, "idle power -1"),
         ({"devices": {"cpu": DeviceConfig("p", "ram", price="2 EUR/h")}}, "price.*unknown unit"),
+        ({"devices": {"cpu": DeviceConfig("p", "ram", issue_depth=0)}}, "issue_depth 0"),
+        (
+            {"devices": {"cpu": DeviceConfig("p", "ram", completion_latency="9")}},
+            "latency.*no unit",
+        ),
         ({"devices": {}}, "no devices"),
     ],
 )

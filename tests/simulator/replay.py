@@ -86,10 +86,13 @@ class _Shop:
         self.arrived: dict[int, float] = {}
         self.placed: dict[Key, tuple[int, float, int, float]] = {}  # device, rank, number, time
         self.running: dict[Key, tuple[int, float, float]] = {}  # device, start, finish
-        self.finished: dict[Key, float] = {}
+        self.submitted: dict[Key, int] = {}  # number in the device's order of submission
+        self.ended: dict[Key, float] = {}  # on the device, not known to the host
+        self.finished: dict[Key, float] = {}  # known to the host since
         self.crossing: dict[tuple[int, int, int], float] = {}  # (job, tensor, space) -> arrival
         self.channel_free: dict[int, float] = {}
         self.placements = 0
+        self.submissions = 0
         self.wakes: set[float] = set()
         self.moments: set[float] = {job.arrival for job in workload}
 
@@ -147,12 +150,20 @@ class _Shop:
     # -- one moment -----------------------------------------------------------------------------
 
     def finish_tasks(self, now: float) -> bool:
-        due = sorted(task for task, (_, _, finish) in self.running.items() if finish == now)
-        for task in due:
+        for task in [task for task, (_, _, finish) in self.running.items() if finish == now]:
             device, start, finish = self.running.pop(task)
+            latency = self.cluster.devices[device].completion_latency
+            self.ended[task] = finish + latency
+            self.moments.add(finish + latency)
+            self.result.executions[task] = (device, 0.0, 0.0, start, finish)
+        due = sorted(task for task, known in self.ended.items() if known == now)
+        for task in due:
+            del self.ended[task]
+            self.submitted.pop(task, None)
+            device, _, _, start, finish = self.result.executions[task]
             _, _, _, placed = self.placed.pop(task)
-            self.finished[task] = finish
-            ready = self.ready_time(task)
+            self.finished[task] = now
+            ready = min(self.ready_time(task), start)
             self.result.executions[task] = (device, ready, placed, start, finish)
             self.result.order.append(task)
         return bool(due)
@@ -173,6 +184,7 @@ class _Shop:
             task = self.tasks[int(row[0])]  # type: ignore[call-overload]
             if verb == "withdraw":
                 assert task not in self.running, f"{task} was withdrawn while it ran"
+                assert task not in self.submitted, f"{task} was withdrawn after its submission"
                 assert task not in self.finished
                 del self.placed[task]
                 continue
@@ -211,13 +223,17 @@ class _Shop:
 
     def start_tasks(self, now: float) -> None:
         for device, description in enumerate(self.cluster.devices):
-            queue = sorted(
-                (rank, number, task)
-                for task, (where, rank, number, _) in self.placed.items()
-                if where == device and task not in self.running
-            )
+            if description.completion_latency:
+                self.submit(device, now)
+                queue = sorted(
+                    (t for t in self.submitted if self.placed[t][0] == device),
+                    key=lambda t: self.submitted[t],
+                )
+                queue = [t for t in queue if t not in self.running and t not in self.ended]
+            else:
+                queue = self.queue(device)
             busy = sum(where == device for where, _, _ in self.running.values())
-            for _, _, task in queue:
+            for task in queue:
                 if busy == description.slots or not self.can_start(task, device, now):
                     break
                 seconds = float(self.actual[task[0]][task[1], device])
@@ -226,15 +242,45 @@ class _Shop:
                 self.moments.add(finish)
                 busy += 1
 
+    def queue(self, device: int) -> list[Key]:
+        """What is placed on a device and has neither started nor been submitted, in order."""
+        rows = sorted(
+            (rank, number, task)
+            for task, (where, rank, number, _) in self.placed.items()
+            if where == device and not {task} & {*self.running, *self.ended, *self.submitted}
+        )
+        return [task for _, _, task in rows]
+
+    def submit(self, device: int, now: float) -> None:
+        """Submit the first of the queue as far as the issue depth and their predecessors allow."""
+        description = self.cluster.devices[device]
+        for task in self.queue(device):
+            mine = [t for t in self.submitted if self.placed[t][0] == device]
+            if len(mine) == description.issue_depth * description.slots:
+                break
+            open_parents = [p for p in self.parents(task) if p not in self.finished]
+            if any(p not in mine for p in open_parents) or not self.data_is_there(
+                task, device, now
+            ):
+                break
+            self.submissions += 1
+            self.submitted[task] = self.submissions
+
     def can_start(self, task: Key, device: int, now: float) -> bool:
-        if self.ready_time(task) > now:
-            return False
+        for parent in self.parents(task):
+            if parent not in self.finished and not (
+                parent in self.ended and self.placed[parent][0] == device and task in self.submitted
+            ):
+                return False
+        return self.data_is_there(task, device, now)
+
+    def data_is_there(self, task: Key, device: int, now: float) -> bool:
+        """Whether what finished tasks wrote for a task is in its device's memory."""
         space = self.space[device]
         for tensor in self.reads[task]:
             found = self.home(task[0], tensor)
-            assert found is not None
             arrival = self.crossing.get((task[0], tensor, space), math.inf)
-            if found[0] not in (-1, space) and arrival > now:
+            if found is not None and found[0] not in (-1, space) and arrival > now:
                 return False
         return True
 
@@ -257,6 +303,8 @@ class _Shop:
                 self.start_tasks(now)
                 again = now in self.moments
                 self.moments.discard(now)
+        ends = {task: row[4] for task, row in self.result.executions.items()}
+        self.result.order.sort(key=lambda task: ends[task])  # as the devices ended them
         assert not self.decisions, f"asked at {self.decisions[0].time} s though nothing happened"
         self.result.jobs = [
             max(
