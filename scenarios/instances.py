@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from simulator.cluster import Cluster, fully_connected
-from simulator.costs import CostTable
+from simulator.costs import MOST_SECONDS, CostTable
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, from_edges
 
@@ -34,10 +34,10 @@ def load_instance(
     """
     path = Path(path)
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(path.read_bytes())
     except OSError as error:
         raise InvalidInput(f"Cannot read instance {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} is not JSON ({error}); was it truncated?") from None
     try:
         return instance_from_json(document, path.stem, half_duplex)
@@ -66,7 +66,11 @@ def instance_from_json(
         for value in row:
             if value is not None and not _is_number(value):
                 raise InvalidInput(
-                    f"'cost' of task {task} holds {value!r}; times are numbers or null"
+                    f"'cost' of task {task} holds {_shown(value)}; times are numbers or null"
+                )
+            if value is not None and not 0 <= value <= MOST_SECONDS:
+                raise InvalidInput(
+                    f"'cost' of task {task} holds {_shown(value)}; times are 0 to {MOST_SECONDS:g} s"
                 )
     edges = document["edges"]
     if not isinstance(edges, list):
@@ -74,7 +78,11 @@ def instance_from_json(
     for edge in edges:
         well_formed = isinstance(edge, list) and len(edge) == 3 and all(map(_is_number, edge))
         if not well_formed or not all(isinstance(end, int) for end in edge[:2]):
-            raise InvalidInput(f"Edge {edge!r} is not [from, to, seconds]")
+            raise InvalidInput(f"Edge {_shown(edge)} is not [from, to, seconds]")
+        if not 0 <= edge[2] <= MOST_SECONDS:
+            raise InvalidInput(
+                f"Edge {_shown(edge)} takes {_shown(edge[2])} s, not 0 to {MOST_SECONDS:g} s"
+            )
     name = str(document.get("name", name))
     graph = from_edges(name, len(rows), [(a, b, float(c)) for a, b, c in edges])
     matrix = np.array([[math.inf if v is None else float(v) for v in row] for row in rows])
@@ -82,6 +90,11 @@ def instance_from_json(
     order = [int(operator.name[1:]) for operator in graph.operators]
     cluster = fully_connected(name, matrix.shape[1], half_duplex=half_duplex)
     return graph, cluster, CostTable.of(graph, matrix[order])
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _is_number(value: Any) -> bool:

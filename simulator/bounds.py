@@ -93,6 +93,9 @@ def workload_bound(
     )
 
 
+_MOST_SHARE = 1e9  # of the area bound
+
+
 def load_bound(seconds: np.ndarray, copies: np.ndarray, slots: np.ndarray) -> float:
     """Smallest T with ``sum_p x_ip = 1`` and ``sum_i copies_i w_ip x_ip <= T slots_p``, x >= 0.
 
@@ -119,7 +122,11 @@ def load_bound(seconds: np.ndarray, copies: np.ndarray, slots: np.ndarray) -> fl
     # In units of the area bound, so that the solver's absolute tolerances fit microseconds, too.
     scale = work / slots.sum()
     row, column = np.nonzero(np.isfinite(seconds))
-    share = seconds[row, column] * copies[row] / scale
+    with np.errstate(over="ignore"):
+        share = seconds[row, column] * copies[row] / scale
+    # The solver takes 1e15 for infinite; nothing is gained by a device so slow, and the bound below
+    # is one for the true times.
+    share = np.minimum(share, _MOST_SHARE)
     variables = len(row)
     load = coo_array(
         (

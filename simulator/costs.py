@@ -16,6 +16,9 @@ from simulator.graph import DataflowGraph
 from simulator.noise import LogNormalNoise as LogNormalNoise
 from simulator.noise import NoiseModel as NoiseModel
 
+MOST_SECONDS = 1e12
+"""Longer times (32,000 years) are taken for errors; sums of shorter ones stay exact enough."""
+
 
 @dataclass(frozen=True)
 class GraphCosts:
@@ -36,8 +39,8 @@ class CostTable(Mapping[DataflowGraph, GraphCosts]):
     """Times of every operator of every graph of a workload on every device of a cluster.
 
     Raises:
-        InvalidInput: a shape that is not [operators, devices], a NaN, a time below zero, or an
-            operator that no device can run.
+        InvalidInput: a shape that is not [operators, devices], a NaN, a time below zero or above
+            :data:`MOST_SECONDS`, or an operator that no device can run.
     """
 
     def __init__(self, entries: Mapping[DataflowGraph, GraphCosts]) -> None:
@@ -84,12 +87,12 @@ def _check(graph: DataflowGraph, seconds: np.ndarray) -> None:
         raise InvalidInput(
             f"Times of graph '{graph.name}' have shape {seconds.shape}, expected [{len(graph)}, devices]"
         )
-    bad = np.argwhere(np.isnan(seconds) | (seconds < 0))
+    bad = np.argwhere(~((seconds >= 0) & ((seconds <= MOST_SECONDS) | (seconds == np.inf))))
     if len(bad):
         row, column = bad[0].tolist()
         raise InvalidInput(
             f"Time of operator '{graph.operators[row].name}' on device {column} is "
-            f"{seconds[row, column]}; times are seconds >= 0"
+            f"{seconds[row, column]}; times are seconds >= 0 and at most {MOST_SECONDS:g}"
         )
     stuck = np.flatnonzero(~np.isfinite(seconds).any(axis=1))
     if len(stuck):

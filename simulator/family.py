@@ -146,7 +146,7 @@ def read_json(path: str | Path) -> Any:
     try:
         data = path.read_bytes()
         return json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
-    except (EOFError, gzip.BadGzipFile, zlib.error, ValueError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} is not JSON ({error}); was it truncated?") from None
     except OSError as error:
         raise InvalidInput(f"Cannot read {path}: {error.strerror}") from None

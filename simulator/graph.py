@@ -547,10 +547,10 @@ class DataflowGraph:
             return cls.from_json(json.loads(Path(path).read_text()))
         except OSError as error:
             raise InvalidInput(f"Cannot read graph file {path}: {error.strerror}") from None
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidInput(f"{path} is not JSON ({error}); was it truncated?") from None
         except InvalidInput as error:
             raise InvalidInput(f"{path}: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"{path} is not JSON ({error}); was it truncated?") from None
 
     # -- validation -----------------------------------------------------------------------------
 
