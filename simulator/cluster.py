@@ -14,6 +14,9 @@ from functools import cached_property
 
 from simulator.errors import InvalidInput
 
+MOST_SLOTS = 65_536
+"""More of one device are taken for an error."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemorySpace:
@@ -131,8 +134,10 @@ class Cluster:
                     f"Device '{device.name}' is in memory space '{device.space}', which cluster "
                     f"'{self.name}' lacks; it has {', '.join(known)}"
                 )
-            if device.slots < 1:
-                raise InvalidInput(f"Device '{device.name}' has {device.slots} slots")
+            if not 1 <= device.slots <= MOST_SLOTS:
+                raise InvalidInput(
+                    f"Device '{device.name}' has {device.slots} slots; give 1 to {MOST_SLOTS}"
+                )
             if not (math.isfinite(device.launch_overhead) and device.launch_overhead >= 0):
                 raise InvalidInput(f"Device '{device.name}': launch overhead must be >= 0 s")
             if device.issue_depth < 1:

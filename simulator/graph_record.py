@@ -29,7 +29,7 @@ import numpy as np
 
 from simulator.csr import CSR
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
+from simulator.graph import MOST_BYTES, DataflowGraph
 
 
 class GraphRecord(Mapping[str, Any]):
@@ -165,6 +165,7 @@ def check_record(record: Any, where: str) -> None:
     for key in ("operators", "kinds", "weights"):
         _check(isinstance(record[key], list) and _all(record[key], str), where, key)
     _check(isinstance(tensors, list) and _all(tensors, int, float), where, "bytes")
+    _check(all(0 <= size <= MOST_BYTES for size in tensors), where, "bytes")
     roles = record["roles"]
     _check(isinstance(roles, str) and {*roles} <= {*"iwa"}, where, "roles")
     _check(

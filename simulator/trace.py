@@ -42,6 +42,7 @@ from simulator.cluster import Cluster
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.graph_record import GraphRecord, check_record
+from simulator.trace_file import check_rows, read_description, read_table
 from simulator.workload import Job
 
 FORMAT = "hetsim.trace/1"
@@ -174,37 +175,14 @@ class Trace:
         Raises:
             InvalidInput: a file is missing, truncated, has other columns, or contradicts another.
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         folder = Path(folder)
-        try:
-            meta = json.loads((folder / "trace.json").read_text())
-        except OSError:
-            raise InvalidInput(f"{folder} is no trace: it has no trace.json") from None
-        except ValueError as error:
-            raise InvalidInput(f"{folder / 'trace.json'} is damaged: {error}") from None
-        if not isinstance(meta, dict) or meta.pop("format", None) != FORMAT:
-            raise InvalidInput(f"{folder / 'trace.json'} is not of format '{FORMAT}'")
-        tables: dict[str, Table] = {}
-        for name, columns in COLUMNS.items():
-            path = folder / f"{name}.parquet"
-            try:
-                table = pq.read_table(path)
-            except (OSError, pa.ArrowInvalid) as error:
-                raise InvalidInput(f"Cannot read {path}: {error}; was it truncated?") from None
-            if table.column_names != list(columns):
-                raise InvalidInput(
-                    f"{path} has columns {', '.join(table.column_names)}; expected "
-                    f"{', '.join(columns)}"
-                )
-            tables[name] = {
-                key: _column(table.column(key).to_pylist(), kind)
-                if kind == "U"
-                else table.column(key).to_numpy().astype(kind, copy=False)
-                for key, kind in columns.items()
-            }
+        meta = read_description(folder / "trace.json", FORMAT)
+        tables = {
+            name: read_table(folder / f"{name}.parquet", columns)
+            for name, columns in COLUMNS.items()
+        }
         _check(tables, meta, folder)
+        check_rows(tables, folder)
         return cls(
             tables["executions"], tables["members"], tables["jobs"], tables["transfers"], meta
         )

@@ -117,6 +117,10 @@ def text_of(document: Any) -> bytes:
     return json.dumps(document, default=str).encode("utf-8", errors="replace")
 
 
-def is_one_sentence(message: str) -> bool:
-    """Whether a user can read it: one line that says something, not too long for a screen."""
-    return 10 < len(message) < 1000 and "\n" not in message and "Traceback" not in message
+def check_refusal(error: Exception, *named: object) -> None:
+    """A user can read it: one line, not too long for a screen, that names these things."""
+    message = str(error)
+    assert 10 < len(message) < 1000, message
+    assert "\n" not in message, message
+    for thing in named:
+        assert str(thing) in message, message
