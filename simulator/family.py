@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import tempfile
 import zlib
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, TensorSpec
+from simulator.graph import MOST_BYTES, DataflowGraph, TensorSpec
 
 FORMAT = "hetsim.family/1"
 
@@ -115,7 +116,11 @@ class GraphFamily:
         Raises:
             InvalidInput: the file is missing, truncated or not a graph family.
         """
-        return cls.from_json(read_json(path))
+        document = read_json(path)
+        try:
+            return cls.from_json(document)
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: {error}") from None
 
 
 def write_json(path: str | Path, document: Any) -> None:
@@ -166,8 +171,12 @@ def _slopes(lower: Any, upper: Any, span: int, name: str, path: tuple[Any, ...])
             return None
         number = (int, float) if path and path[-1] == "bytes" else (int,)
         if type(lower) in number and type(upper) in number:
-            slope = (upper - lower) / span
-            if slope == int(slope):
+            try:
+                slope, rest = divmod(upper - lower, span)
+            except OverflowError:  # an integer that no float holds
+                rest = math.nan
+            # Not so for what is not finite, either.
+            if rest == 0 and abs(slope) < MOST_BYTES:
                 return int(slope)
         change = f"{_shown(lower)} becomes {_shown(upper)} when it grows by {span}"
         raise _unlike(change, name, path)
