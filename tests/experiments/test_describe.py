@@ -42,7 +42,9 @@ def test_how_far_ahead_operators_are_submitted(folder, capsys):
     late = ["cluster.devices.gpu.completion_latency=10us", "cluster.devices.gpu.issue_depth=4"]
     assert describe.main([*words, *late]) == 0
     out = capsys.readouterr().out
-    assert "gpu: the host knows of an end 10 us later and submits up to 4 operators at once" in out
+    assert (
+        "gpu: the host knows of an end 10.0 us later and submits up to 4 operators at once" in out
+    )
 
 
 def test_a_chain_is_called_one(folder, capsys):
