@@ -228,20 +228,24 @@ class FairFlows(PacedFlows):
         now = self._clock._now
         alarms = self._alarms
         for flow in self._sharing.update():
+            if flow.end == now:  # its delivery is still to come at this instant
+                continue
             rate = flow.share
-            route = flow.route
-            if rate == route.bandwidth and flow.start + route.latency == now:
-                # Unhindered from its first byte on: to the last bit the end of a flow alone.
-                flow.rate = rate
-                flow.end = flow.start + route.seconds(flow.size)
-            elif flow.end > now:  # or its delivery is still to come at this instant
+            if flow.since < now:
                 # The same as _pace, written out: this is where fair sharing spends its time.
-                if flow.since < now:
-                    sent = flow.rate * (now - flow.since)
-                    flow.remaining = flow.remaining - sent if flow.remaining > sent else 0.0
-                    flow.since = now
+                sent = flow.rate * (now - flow.since)
+                flow.remaining = flow.remaining - sent if flow.remaining > sent else 0.0
+                flow.since = now
                 flow.rate = rate
                 flow.end = now + flow.remaining / rate if rate else math.inf
+            else:
+                flow.rate = rate
+                route = flow.route
+                if rate == route.bandwidth and flow.start + route.latency == now:
+                    # Unhindered from its first byte on: to the last bit the end of a flow alone.
+                    flow.end = flow.start + route.seconds(flow.size)
+                else:
+                    flow.end = now + flow.remaining / rate if rate else math.inf
             end = flow.end
             if end < flow.alarm:
                 flow.alarm = end

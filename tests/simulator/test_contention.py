@@ -334,6 +334,42 @@ def test_what_is_called_off_frees_the_queue_behind_it() -> None:
     assert (after.start, after.end) == (2.0, 3.0)
 
 
+def test_what_moves_up_takes_those_behind_it_along() -> None:
+    # 5 bytes on 0 are called off at 1; what waited for 0 and 1 starts, and behind it what waits for 1.
+    for disturb in ("cancel", "degrade"):
+        world = World("fifo", [1.0, 1.0, 1.0])
+        head = world.send(0.0, Route((0,), 1.0, 0.0), 5.0)
+        both = world.send(0.0, Route((0, 1), 1.0, 0.0), 2.0)
+        last = world.send(0.0, Route((1, 2), 1.0, 0.0), 1.0)
+        apart = world.send(0.0, Route((2,), 1.0, 0.0), 1.0)
+        if disturb == "cancel":
+            world.at(1.0, lambda w=world, f=head: w.flows.cancel(f))  # type: ignore[misc]
+            ends = [(1.0, 3.0), (3.0, 4.0), (4.0, 5.0)]
+        else:
+            world.at(1.0, lambda w=world: w.flows.set_capacity(0, 0.5))  # type: ignore[misc]
+            ends = [(9.0, 13.0), (13.0, 14.0), (14.0, 15.0)]
+        world.run()
+        assert [(f.start, f.end) for f in (both, last, apart)] == ends
+
+
+@pytest.mark.parametrize("contention", MODELS)
+def test_what_ends_at_this_very_instant_has_ended(contention: str) -> None:
+    # The outage comes before the flow's own event of that instant, and somebody asks in between.
+    world = World(contention, [1.1])
+    link = Route((0,), 1.1, 0.1)
+    answers: list[float] = []
+
+    def fail() -> None:
+        world.flows.set_capacity(0, 0.0)
+        answers.append(world.flows.expected(flow))
+
+    world.at(link.seconds(3.3), fail)
+    flow = world.send(0.0, link, 3.3)
+    world.run()
+    assert world.delivered == [flow]
+    assert answers == [flow.end] == [link.seconds(3.3)]
+
+
 def test_calling_off_what_has_ended_changes_nothing() -> None:
     for contention in MODELS:
         world = World(contention, [1.0])
