@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.perfetto import assign_lanes, perfetto_events, write_perfetto
+from simulator.metrics import metrics
 from tests.experiments.synthetic_sweep import two_job_trace
 
 
@@ -45,6 +46,93 @@ def test_no_two_slices_of_a_track_overlap_and_nothing_is_missing(seed, contentio
         assert event["ts"] + event["dur"] == pytest.approx(end, abs=1 / 256)
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    contention=st.sampled_from(["none", "fifo"]),
+    layers=st.integers(3, 8),
+    width=st.integers(1, 8),
+)
+def test_arrows_lead_from_producers_to_transfers_to_consumers(seed, contention, layers, width):
+    trace = two_job_trace(seed, contention, layers, width)
+    events = json.loads(json.dumps(perfetto_events(trace)))
+    tracks = slices_by_track(events)
+
+    def bound(event):
+        """The slice that a viewer binds an arrow's end to: the latest around it on its track."""
+        around = [
+            e
+            for e in tracks[event["pid"], event["tid"]]
+            if e["ts"] <= event["ts"] <= e["ts"] + e["dur"]
+        ]
+        return max(around, key=lambda e: e["ts"])
+
+    ends = defaultdict(dict)
+    for event in events:
+        if event["ph"] in "sf":
+            assert event["ph"] not in ends[event["id"]], "an arrow has two ends of a kind"
+            ends[event["id"]][event["ph"]] = event
+            assert event.get("bp") == ("e" if event["ph"] == "f" else None)
+    drawn = set()
+    for end in ends.values():
+        assert end["s"]["ts"] <= end["f"]["ts"]
+        a, b = bound(end["s"]), bound(end["f"])
+        for run, move in ((a, b), (b, a)):
+            if "task" in run["args"]:
+                drawn.add(
+                    (run["args"]["task"], move["args"]["job"], move["args"]["tensor"], run is a)
+                )
+    expected = set()
+    runs, moves = trace.executions, trace.transfers
+    graph = trace.meta["graphs"][0]
+    first = {"reads": [], "writes": []}
+    for side, rows in first.items():
+        begin = 0
+        for count in graph[side]["count"]:
+            rows.append(graph[side]["tensor"][begin : begin + count])
+            begin += count
+    space_of = trace.meta["space_of"]
+    moved = list(zip(*(moves[k].tolist() for k in ("job", "tensor", "destination")), strict=True))
+    for task, job, operator, device in zip(
+        *(runs[k].tolist() for k in ("task", "job", "operator", "device")), strict=True
+    ):
+        for j, tensor, destination in moved:
+            if j == job and tensor in first["writes"][operator]:
+                expected.add((task, job, tensor, True))
+            if (j, destination) == (job, space_of[device]) and tensor in first["reads"][operator]:
+                expected.add((task, job, tensor, False))
+    assert drawn == expected
+
+
+def test_counters_step_through_queue_lengths_and_memory():
+    trace = two_job_trace()
+    events = json.loads(json.dumps(perfetto_events(trace)))
+    counters = defaultdict(list)
+    for event in events:
+        if event["ph"] == "C":
+            counters[event["pid"], event["name"]].append(event)
+    assert set(counters) == {(0, "queue length"), (1, "queue length"), (2, "queue length")} | {
+        (5, "ram"),
+        (5, "vram"),
+    }
+    for (pid, name), steps in counters.items():
+        times = [e["ts"] for e in steps]
+        assert all(a < b for a, b in itertools.pairwise(times))
+        (unit,) = {key for e in steps for key in e["args"]}
+        values = [e["args"][unit] for e in steps]
+        assert min(values) >= 0
+        if name == "queue length":
+            assert values[-1] == 0
+            runs = trace.executions
+            for e, value in zip(steps, values, strict=True):
+                now = e["ts"] / 1e6 + 2e-9  # times are rounded to 1/256 us
+                waiting = (runs["device"] == pid) & (runs["placed"] <= now) & (runs["start"] > now)
+                assert value == waiting.sum()
+        else:
+            peak = metrics(trace)["spaces"][name]["peak_bytes"]
+            assert (unit, max(values)) == ("bytes", peak)
+
+
 def test_tracks_are_named_by_device_channel_and_job():
     events = perfetto_events(two_job_trace())
     names = {
@@ -61,6 +149,7 @@ def test_tracks_are_named_by_device_channel_and_job():
         "gpu0: tesla-t4 (datasheet)",
         "links",
         "jobs",
+        "memory",
     ]
     threads = names["thread_name"]
     assert {"cpu0", "cpu1", "gpu0", "jobs", "jobs (2)"} <= set(threads.values())
