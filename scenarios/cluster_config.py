@@ -19,10 +19,16 @@ from simulator.units import parse_bandwidth, parse_bytes, parse_power, parse_pri
 
 @dataclass
 class SpaceConfig:
-    """A memory. ``capacity`` like ``24 GiB``, unlimited unless given."""
+    """A memory. ``capacity`` like ``24 GiB``, unlimited unless given.
+
+    What tasks that run at once in it cost each other: ``bandwidth`` like ``40 GB/s`` that they share, or
+    ``corun_slowdown``, the fraction of its time that each other busy slot costs a task.
+    """
 
     capacity: str | None = None
     per_device: bool = False
+    bandwidth: str | None = None
+    corun_slowdown: float = 0.0
 
 
 @dataclass
@@ -35,6 +41,8 @@ class DeviceConfig:
     A cluster's prices are in one currency. ``completion_latency`` like ``10us`` passes from an
     operator's end to the host's knowing of it; ``issue_depth`` operators for each slot may be submitted
     by then.
+    ``sharing``: ``slots`` (each at full rate) or ``processor``
+    (the running tasks share one full rate).
     """
 
     profile: str
@@ -47,6 +55,7 @@ class DeviceConfig:
     price: str | None = None
     issue_depth: int = 1
     completion_latency: str = "0s"
+    sharing: str = "slots"
 
 
 @dataclass
@@ -143,6 +152,7 @@ def build_cluster(
                     price=price,
                     issue_depth=device.issue_depth,
                     completion_latency=latency,
+                    sharing=device.sharing,
                 )
             )
     spaces = []
@@ -151,7 +161,11 @@ def build_cluster(
         if space.capacity is not None:
             capacity = parse_bytes(space.capacity, f"capacity of memory space '{name}'")
         copies = owners.get(name, []) if space.per_device else [name]
-        spaces += [MemorySpace(copy, capacity) for copy in copies]
+        bandwidth = _known(parse_bandwidth, space.bandwidth, f"bandwidth of memory space '{name}'")
+        spaces += [
+            MemorySpace(copy, capacity, bandwidth=bandwidth, corun_slowdown=space.corun_slowdown)
+            for copy in copies
+        ]
     links = []
     for name, link in config.links.items():
         links += _links(name, link, config, owners)

@@ -14,16 +14,27 @@ from functools import cached_property
 
 from simulator.errors import InvalidInput
 
+SHARINGS = ("slots", "processor")
 MOST_SLOTS = 65_536
 """More of one device are taken for an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySpace:
-    """A memory that devices share. ``capacity`` in bytes, infinite unless given."""
+    """A memory that devices share.
+
+    Attributes:
+        name: unique in the cluster.
+        capacity: bytes.
+        bandwidth: bytes per second that all tasks running in it share, see :mod:`simulator.rates`;
+            None: they do not slow each other by it.
+        corun_slowdown: fraction of its time that a task takes longer for each other busy slot.
+    """
 
     name: str
     capacity: float = math.inf
+    bandwidth: float | None = None
+    corun_slowdown: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +45,8 @@ class Device:
         name: unique in the cluster.
         space: name of its memory space.
         profile: name of the profile that times operators on it; None in bare instances.
-        slots: how many operators it runs at once (cores of a pool, streams), each at full rate.
+        slots: how many operators it runs at once (cores of a pool, streams), each at full rate
+            unless ``sharing`` or its memory space says otherwise.
         launch_overhead: seconds added to every operator.
         power_idle: watts while no slot executes; None: unknown.
         power_busy: watts while all slots execute; None: unknown. In between, power grows linearly
@@ -43,6 +55,8 @@ class Device:
         issue_depth: for each slot, how many operators the host may have submitted without knowing
             them to be complete; of meaning where there is a ``completion_latency``.
         completion_latency: seconds from an operator's end to the host's knowing of it.
+        sharing: ``slots``: each slot runs at full rate; ``processor``: the tasks that run share one
+            full rate equally (processor sharing).
     """
 
     name: str
@@ -55,6 +69,7 @@ class Device:
     price: float | None = None
     issue_depth: int = 1
     completion_latency: float = 0.0
+    sharing: str = "slots"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +143,7 @@ class Cluster:
         for space in self.spaces:
             if not space.capacity > 0:
                 raise InvalidInput(f"Memory space '{space.name}' has capacity {space.capacity}")
+            _check_sharing(space)
         for device in self.devices:
             if device.space not in known:
                 raise InvalidInput(
@@ -137,6 +153,11 @@ class Cluster:
             if not 1 <= device.slots <= MOST_SLOTS:
                 raise InvalidInput(
                     f"Device '{device.name}' has {device.slots} slots; give 1 to {MOST_SLOTS}"
+                )
+            if device.sharing not in SHARINGS:
+                raise InvalidInput(
+                    f"Device '{device.name}' has sharing '{device.sharing}'; known: "
+                    f"{', '.join(SHARINGS)}"
                 )
             if not (math.isfinite(device.launch_overhead) and device.launch_overhead >= 0):
                 raise InvalidInput(f"Device '{device.name}': launch overhead must be >= 0 s")
@@ -276,6 +297,21 @@ class Cluster:
             for b in used:
                 if a != b:
                     self.route(a, b)
+
+
+def _check_sharing(space: MemorySpace) -> None:
+    if space.bandwidth is not None and not space.bandwidth > 0:
+        raise InvalidInput(f"Memory space '{space.name}' has a bandwidth of {space.bandwidth} B/s")
+    if not 0 <= space.corun_slowdown < math.inf:
+        raise InvalidInput(
+            f"Memory space '{space.name}' has corun_slowdown {space.corun_slowdown}; give the "
+            "fraction of its time that each other busy slot costs a task, e.g. 0.03"
+        )
+    if space.bandwidth is not None and space.corun_slowdown:
+        raise InvalidInput(
+            f"Memory space '{space.name}' has a bandwidth and a corun_slowdown, two models of the "
+            "same thing; give one"
+        )
 
 
 def fully_connected(

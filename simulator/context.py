@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -67,6 +68,15 @@ class GraphIndex:
         if overhead.any():
             self.matrix = overhead + seconds
             self.seconds = self.matrix.tolist()
+
+    @cached_property
+    def moved_bytes(self) -> list[float]:
+        """Bytes that each operator reads and writes, weights included."""
+        graph, size = self.graph, self.graph.tensor_bytes
+        moved = np.zeros(len(graph))
+        for rows in (graph.reads_csr, graph.writes_csr):
+            moved += np.bincount(rows.row_of, weights=size[rows.values], minlength=len(graph))
+        return moved.tolist()
 
 
 class SchedulingContext:

@@ -8,6 +8,7 @@ from simulator.cluster import Cluster
 from simulator.costs import CostTable, NoiseModel
 from simulator.direct import DirectSimulation
 from simulator.graph import DataflowGraph
+from simulator.rates import shares_rates
 from simulator.scheduler import Scheduler
 from simulator.simulation import Setting, Simulation
 from simulator.trace import Trace
@@ -53,10 +54,15 @@ def simulate(
         host = cluster.host
         workload = Workload([Job(workload, batch=workload.batch, origin=host, destination=host)])
     setting = Setting(workload, cluster, costs, scheduler, actual, movement, contention, seed)
-    general = general or any(device.completion_latency for device in cluster.devices)
+    general = general or _needs_general(cluster)
     simulation = (Simulation if general else DirectSimulation)(setting)
     simulation.explain = explain
     return simulation.run()
+
+
+def _needs_general(cluster: Cluster) -> bool:
+    """Whether more may happen than the shorter way can foresee."""
+    return shares_rates(cluster) or any(device.completion_latency for device in cluster.devices)
 
 
 __all__ = ["simulate"]

@@ -1,7 +1,8 @@
 """How long a device takes for a task once it has begun.
 
-A constant rate knows the finish at once. Models in which a task's rate changes while it runs register
-it and say its finish anew whenever that moves; what was said before then no longer counts.
+A constant rate knows the finish at once. Models in which a task's rate changes while it runs
+(:mod:`simulator.rates`) register it and say its finish anew whenever that moves; what was said before
+then no longer counts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ class ExecutionModel(Protocol):
 
     def begin(self, task: int, seconds: float, start: float) -> None:
         """A task that needs ``seconds`` at full rate starts at ``start``."""
+        ...
+
+    def end(self, task: int) -> None:
+        """A task that has begun has finished, or was taken from the device."""
         ...
 
 
@@ -33,3 +38,6 @@ class ConstantRate:
     def begin(self, task: int, seconds: float, start: float) -> None:
         """See :class:`ExecutionModel`."""
         self._finish_at(task, start + (self._overhead + seconds))
+
+    def end(self, task: int) -> None:
+        """See :class:`ExecutionModel`; tasks do not know of each other."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,9 +26,9 @@ from simulator.cluster import Cluster, Route
 from simulator.context import EVERYWHERE, SchedulingContext
 from simulator.costs import CostTable, GraphCosts, NoiseModel
 from simulator.errors import InvalidInput
-from simulator.execution import ConstantRate, ExecutionModel
 from simulator.graph import DataflowGraph
 from simulator.links import transfer_model
+from simulator.rates import execution_models
 from simulator.scheduler import Scheduler
 from simulator.submission import Asynchronous, Feeder, feeder
 from simulator.trace import Table, Trace, assemble, execution_table, transfer_table
@@ -99,9 +99,9 @@ class Simulation(SchedulingContext):
     def _prepare(self) -> None:
         """Make what carries out transfers and executions."""
         cluster = self.cluster
-        self._models: list[ExecutionModel] = [
-            ConstantRate(device.launch_overhead, self.finish_at) for device in cluster.devices
-        ]
+        self._models, self._shared_rates = execution_models(
+            cluster, self._bytes_of, self.finish_at, self._slowed()
+        )
         self._feeders: list[Feeder] = [feeder(self, d) for d in range(len(cluster.devices))]
         for device, fed in enumerate(self._feeders):
             if isinstance(fed, Asynchronous):
@@ -145,6 +145,8 @@ class Simulation(SchedulingContext):
         self._send()
         self._links.settle()
         self._begin_touched()
+        for shared in self._shared_rates.values():
+            shared.settle(self.now)
 
     def _apply(self) -> bool:
         """Apply everything that happened; returns whether the scheduler must be asked."""
@@ -239,7 +241,9 @@ class Simulation(SchedulingContext):
         # Not if it was re-timed since, nor twice if that led back to the same end.
         if self._finish_time[task] == self._clock._now:
             self._finish_time[task] = math.inf
-            self._feeders[self._device[task]].ended(task)
+            device = self._device[task]
+            self._models[device].end(task)
+            self._feeders[device].ended(task)
 
     def _finish(self, task: int) -> None:
         device = self._device[task]
@@ -267,6 +271,15 @@ class Simulation(SchedulingContext):
                     self._request_inputs(successor, place)
         self._request_outputs(task, device)
         self._done_at[job] = self.now
+
+    def _bytes_of(self, task: int) -> float:
+        """Bytes that a task reads and writes, weights included."""
+        job = self._job[task]
+        return self._job_index[job].moved_bytes[task - self._first_task[job]]
+
+    def _slowed(self) -> Collection[int]:
+        """Devices whose speed may change while the run goes on."""
+        return ()
 
     def _began(self, task: int) -> float:
         return self._start_time[task]
