@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -51,11 +53,20 @@ def files(group: str, config_dirs: Sequence[Path] = ()) -> dict[str, Path]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The mapping that a YAML file holds.
+    """The mapping that a YAML file holds; a file that has not changed is not parsed again.
 
     Raises:
         InvalidInput: the file cannot be read as one.
     """
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise InvalidInput(f"Cannot read {path}: {error.strerror}") from None
+    return copy.deepcopy(_parse(path, stat.st_mtime_ns, stat.st_size))
+
+
+@functools.lru_cache(maxsize=512)
+def _parse(path: Path, mtime_ns: int, size: int) -> dict[str, Any]:
     import yaml  # type: ignore[import-untyped]
 
     try:

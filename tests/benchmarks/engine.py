@@ -1,142 +1,211 @@
-"""How fast the engine is: tasks per second beside a bare SimPy callback loop in the same process.
+"""How fast the engine is, beside reference loops in the same process.
 
-``python -m tests.benchmarks.engine [--sizes 1000 10000 100000] [--repeats 3] [--json FILE]`` prints a
-table and JSON. Each measurement runs the engine and the loop in turn, garbage collector on for both,
-and takes the best of the repeats: what disturbs a run only ever slows it. The engine's time is all of
-``simulate``: admission, the scheduler's decisions and the trace. The fixed plan ends at the same time
-in both, to the last digit, or the benchmark fails.
+``python -m tests.benchmarks.engine [--quick] [--sizes N ...] [--rows ROW ...] [--repeats N] [--json FILE]``
+prints a table and, at its end, JSON. ``docs/benchmarks.md`` says what each row is and how to read it.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
+import os
 import platform
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from simulator.engine import simulate
-from simulator.scheduler import Scheduler
-from simulator.schedulers import create
-from tests.benchmarks.callbacks import run_callbacks
-from tests.benchmarks.layered import Layered, layered
-from tests.simulator.scripted import StaticPlan
+from simulator.errors import InvalidInput
+from tests.benchmarks.layered import layered
 
-ONLINE_TASKS = 10_000
-"""Size at which the on-line schedulers are timed."""
+FORMAT = "hetsim.benchmark/1"
+ROOT = Path(__file__).parents[2]
+ROWS = {
+    "plan": "fixed plan",
+    "fcfs": "fcfs, fifo",
+    "donf": "donf, fifo",
+    "fair": "fixed plan, fair",
+    "evaluator-none": "evaluator",
+    "evaluator-fifo": "evaluator, fifo",
+    "cell": "sweep cell",
+}
+SIZES = {
+    "fcfs": (10_000,),
+    "donf": (10_000,),
+    "fair": (10_000, 100_000),
+    "evaluator-none": (10_000, 100_000),
+    "evaluator-fifo": (10_000, 100_000),
+}
+"""Sizes of the rows that are not measured at all sizes."""
+TARGETS = {
+    "plan": 1.4,
+    "fcfs": 0.8,
+    "donf": 0.35,
+    "fair": 0.12,
+    "evaluator-none": 0.4,
+    "evaluator-fifo": 0.4,
+}
+LARGE, BASE = 1_000_000, 50_000
+"""Cost per task at the first over that at the second is the scaling figure."""
+SCALING_TARGET = 1.3
+MEMORY_TARGET_MIB = 1536
+OVERHEAD_TARGET_S = 0.010
 
 
-@dataclass
-class Row:
-    """One measurement; ``ratio`` is the loop's time over the engine's, larger is faster."""
-
-    name: str
-    tasks: int
-    engine_s: float
-    callbacks_s: float
-    callback_events: int
-    engine_tasks_per_s: float
-    callbacks_tasks_per_s: float
-    ratio: float
-
-
-def timed(act: Callable[[], float]) -> tuple[float, float]:
-    """(seconds, result) of one call, after a full collection."""
-    gc.collect()
-    began = time.perf_counter()
-    result = act()
-    return time.perf_counter() - began, result
+def start(row: str, case: Path | None, repeats: int, scratch: Path) -> dict[str, Any]:
+    """One row in a process of its own; compiled code goes to ``scratch``, so compiling shows."""
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "NUMBA_CACHE_DIR": tempfile.mkdtemp(dir=scratch),
+    }
+    command = [sys.executable, "-m", "tests.benchmarks.measure", row, str(case), str(repeats)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{ROWS[row]} failed:\n{done.stderr}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return {"row": row, "name": ROWS[row], "target": TARGETS.get(row), **result}
 
 
-def measure(
-    name: str, case: Layered, scheduler: Callable[[], Scheduler], contention: str, repeats: int
-) -> Row:
-    """Engine and loop in turn; the best time of each."""
-    seconds, after, needs = case.dependencies()
-    events = 0
+def run(rows: list[str], sizes: list[int], repeats: int, say: Any = print) -> list[dict[str, Any]]:
+    """Measure; a line of ``say`` for each row as it comes."""
+    if LARGE in sizes and BASE not in sizes:
+        sizes = sorted([*sizes, BASE])
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        for tasks in sizes:
+            wanted = [
+                row
+                for row in rows
+                if row != "cell"
+                and (row == "plan" or tasks in SIZES[row] or tasks == max(sizes) < min(SIZES[row]))
+            ]
+            if not wanted:
+                continue
+            path = scratch / f"{tasks}.npz"
+            began = time.perf_counter()
+            layered(tasks).save(path)
+            made_s = time.perf_counter() - began
+            for row in wanted:
+                few = min(repeats, 2) if tasks >= LARGE else repeats
+                found.append({**start(row, path, few, scratch), "workload_s": made_s})
+                say(line(found[-1]))
+            path.unlink()
+        if "cell" in rows:
+            found.append(start("cell", None, repeats, scratch))
+            say(line(found[-1]))
+    return found
 
-    def loop() -> float:
-        nonlocal events
-        makespan, events = run_callbacks(seconds, after, list(needs))
-        return makespan
 
-    def engine() -> float:
-        trace = simulate(case.graph, case.cluster, case.costs, scheduler(), contention=contention)
-        return trace.makespan
+HEADER = (
+    f"{'run':<17} {'tasks':>9} {'tasks/s':>10} {'beside':>10} {'tasks/s':>10} {'ratio':>6} "
+    f"{'target':>7} {'jit s':>6} {'peak MiB':>8}"
+)
 
-    simulate(case.graph, case.cluster, case.costs, scheduler(), contention=contention)  # indices
-    engine_s = callbacks_s = float("inf")
-    for _ in range(repeats):
-        elapsed, expected = timed(loop)
-        callbacks_s = min(callbacks_s, elapsed)
-        elapsed, makespan = timed(engine)
-        engine_s = min(engine_s, elapsed)
-    if name == "fixed plan" and makespan != expected:
-        raise AssertionError(f"the engine ends at {makespan!r} s, the loop at {expected!r} s")
-    tasks = len(case.work)
-    return Row(
-        name,
-        tasks,
-        engine_s,
-        callbacks_s,
-        events,
-        tasks / engine_s,
-        tasks / callbacks_s,
-        callbacks_s / engine_s,
+
+def line(row: dict[str, Any]) -> str:
+    """One row of the terminal's table."""
+    if "skipped" in row:
+        return f"{row['name']:<17} skipped: {row['skipped']}"
+    if row["row"] == "cell":
+        target = OVERHEAD_TARGET_S
+        return (
+            f"{row['name']:<17} {row['tasks']:>9,} {row['overhead_s'] * 1e3:.1f} ms beside "
+            f"simulating, of that {row['config_s'] * 1e3:.1f} ms config (target < {target * 1e3:.0f} "
+            f"ms); cost table {row['cost_table_s'] * 1e3:.1f} ms, once a model and cluster"
+        )
+    jit = f"{row['jit_s']:.1f}" if "jit_s" in row else ""
+    peak = f"{row['peak_mib']:,.0f}" if "peak_mib" in row else ""
+    return (
+        f"{row['name']:<17} {row['tasks']:>9,} {row['tasks_per_s']:>10,.0f} {row['beside']:>10} "
+        f"{row['beside_tasks_per_s']:>10,.0f} {row['ratio']:>6.2f} {row['target']:>7.2f} "
+        f"{jit:>6} {peak:>8}"
     )
 
 
-def fixed_plan(case: Layered) -> Callable[[], Scheduler]:
-    """Everything placed at arrival, ranked by its place in the plan."""
-    device, order = case.plan
-    rank = [0.0] * len(order)
-    for position, task in enumerate(order):
-        rank[task] = float(position)
-    rows = list(zip(device, rank, strict=True))
-    return lambda: StaticPlan(rows)
+def loops_table(rows: list[dict[str, Any]]) -> list[str]:
+    """Tasks per second of the reference loops on the fixed plan, by size."""
+    plans = [row for row in rows if row["row"] == "plan"]
+    if not plans:
+        return []
+    names = list(plans[0]["loops_tasks_per_s"])
+    head = f"{'tasks':>9} " + " ".join(f"{name:>10}" for name in (*names, "engine"))
+    lines = ["", "The same fixed plan in bare loops, tasks/s", head]
+    for row in plans:
+        speeds = [*row["loops_tasks_per_s"].values(), row["tasks_per_s"]]
+        lines.append(f"{row['tasks']:>9,} " + " ".join(f"{speed:>10,.0f}" for speed in speeds))
+    return lines
 
 
-def run(sizes: list[int], repeats: int) -> list[Row]:
-    """All measurements."""
-    rows = []
-    for tasks in sizes:
-        case = layered(tasks)
-        rows.append(measure("fixed plan", case, fixed_plan(case), "none", repeats))
-    case = layered(ONLINE_TASKS)
-    for name in ("fcfs", "donf"):
-        make = lambda name=name: create(name)  # noqa: E731
-        rows.append(measure(f"{name}, fifo", case, make, "fifo", repeats))
-    return rows
+def scaling(rows: list[dict[str, Any]]) -> float | None:
+    """Seconds per task at a million tasks over those at 50 thousand."""
+    speed = {row["tasks"]: row["tasks_per_s"] for row in rows if row["row"] == "plan"}
+    return speed[BASE] / speed[LARGE] if {BASE, LARGE} <= speed.keys() else None
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    packages = {}
+    for name in ("simpy", "numpy", "numba"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            packages[name] = None
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        **packages,
+    }
 
 
 def main() -> None:
-    """Print the table, then JSON."""
+    """Print the tables, then JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="1k and 10k tasks, no sweep cell")
+    parser.add_argument("--sizes", type=int, nargs="+", help="of the graph (default 1k to 1M)")
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), metavar="ROW")
+    parser.add_argument("--repeats", type=int, help="of which the best counts (default 5, quick 2)")
     parser.add_argument("--json", type=Path, help="write the JSON to this file, too")
     options = parser.parse_args()
-    rows = run(options.sizes, options.repeats)
-    print(f"{'run':<12} {'tasks':>8} {'engine/s':>10} {'callbacks/s':>12} {'ratio':>6}")
-    for row in rows:
+    sizes = options.sizes or [1_000, 10_000, *([] if options.quick else [100_000, LARGE])]
+    if min(sizes) < 1:
+        raise SystemExit("--sizes are numbers of tasks, 1 or more")
+    repeats = options.repeats or (2 if options.quick else 5)
+    rows = options.rows or [row for row in ROWS if not (options.quick and row == "cell")]
+    print(HEADER)
+    try:
+        found = run(rows, sorted(set(sizes)), repeats, lambda text: print(text, flush=True))
+    except InvalidInput as error:
+        raise SystemExit(str(error)) from None
+    for text in loops_table(found):
+        print(text)
+    growth = scaling(found)
+    if growth is not None:
+        peak = next(r["peak_mib"] for r in found if r["row"] == "plan" and r["tasks"] == LARGE)
         print(
-            f"{row.name:<12} {row.tasks:>8,} {row.engine_tasks_per_s:>10,.0f} "
-            f"{row.callbacks_tasks_per_s:>12,.0f} {row.ratio:>6.2f}"
+            f"\ncost per task at 1M over 50k: {growth:.2f} (target <= {SCALING_TARGET}); peak memory "
+            f"at 1M: {peak:,.0f} MiB (target < {MEMORY_TARGET_MIB:,})"
         )
-    document = json.dumps(
-        {
-            "python": platform.python_version(),
-            "repeats": options.repeats,
-            "rows": [asdict(row) for row in rows],
-        },
-        indent=1,
-    )
-    print(document)
+    document = {
+        "format": FORMAT,
+        "machine": machine(),
+        "repeats": repeats,
+        "scaling_1m_over_50k": growth,
+        "rows": found,
+    }
+    text = json.dumps(document, indent=1)
+    print(text)
     if options.json:
-        options.json.write_text(document + "\n")
+        temporary = options.json.with_name(options.json.name + ".tmp")
+        temporary.write_text(text + "\n")
+        os.replace(temporary, options.json)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,89 @@
+"""What a cell of a sweep costs beyond simulating: config, scheduler, metrics, bounds, files.
+
+ResNet-50 on two cores and a GPU, three schedulers by several noise seeds, as a sweep runs them in one
+process. The world of a cell (graph, cluster, cost table) is shared by all cells of a model on a cluster
+and made once; making its cost table is timed apart.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import time
+from typing import Any
+
+SCHEDULERS = ("fcfs", "donf", "heft")
+OVERRIDES = ("model=resnet50", "cluster=cpu2_gpu1", "simulation.draws=0")
+
+
+class Stopwatch:
+    """Stands in for ``simulate`` and adds up what it takes."""
+
+    def __init__(self, simulate: Any) -> None:
+        self.simulate = simulate
+        self.seconds = 0.0
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return self.simulate(*arguments, **options)
+        finally:
+            self.seconds += time.perf_counter() - began
+
+
+def cell_row(repeats: int) -> dict[str, Any]:
+    """Milliseconds of a cell: of its config, of everything around the simulation, and of pricing."""
+    if importlib.util.find_spec("torch") is None:
+        return {"skipped": "torch is not installed; ResNet-50 is traced from it"}
+    from experiments import cell, sweep, world
+    from experiments.cell_folder import run_cell
+    from experiments.command import Invocation
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        def plan(seeds: int) -> sweep.Plan:
+            chosen = (
+                f"scheduler={','.join(SCHEDULERS)}",
+                f"seed.noise=range(0,{seeds})",
+                f"output_dir={folder}",
+                "name=cells",
+            )
+            return sweep.plan_sweep(Invocation("experiments.sweep", (*OVERRIDES, *chosen), ()))
+
+        plan(1)  # reads configs and profiles
+        spans = []
+        for seeds in (5, 25):
+            began = time.perf_counter()
+            todo = plan(seeds).todo
+            spans.append(time.perf_counter() - began)
+        config_s = (spans[1] - spans[0]) / (20 * len(SCHEDULERS))
+        watch = Stopwatch(cell.simulate)
+        cell.simulate = world.simulate = watch
+        first = run_cell(todo[0])  # traces and prices
+        if first["status"] != "done":
+            return {"skipped": f"the cell failed: {first['error']}"}
+        best: dict[str, tuple[float, float]] = {}
+        count = 4 * max(repeats, 2)
+        for task in [t for k, t in enumerate(todo) if 0 < k % 25 <= count]:
+            watch.seconds = 0.0
+            began = time.perf_counter()
+            document = run_cell(task)
+            whole = time.perf_counter() - began
+            name = document["labels"]["scheduler"]
+            row = (whole - watch.seconds, watch.seconds)
+            best[name] = min(best.get(name, row), row)
+        cell.simulate = world.simulate = watch.simulate
+        made = next(iter(world._worlds.values()))
+        price_s = float("inf")
+        for _ in range(max(repeats, 2)):
+            began = time.perf_counter()
+            made.pricer.price([made.graph])
+            price_s = min(price_s, time.perf_counter() - began)
+    overhead_s = max(row[0] for row in best.values())
+    return {
+        "tasks": len(made.graph),
+        "cells": {name: {"overhead_s": row[0], "simulate_s": row[1]} for name, row in best.items()},
+        "config_s": config_s,
+        "overhead_s": config_s + overhead_s,
+        "cost_table_s": price_s,
+    }
