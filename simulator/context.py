@@ -96,7 +96,8 @@ class SchedulingContext:
 
     world: ClassVar[str] = ""
     """Where schedules happen: ``simulated`` or ``measured``; the trace says it."""
-    offers: ClassVar[frozenset[str]] = frozenset()
+    offers: frozenset[str] = frozenset()
+    """Abilities beyond placing and withdrawing that a scheduler may need."""
 
     def __init__(
         self, cluster: Cluster, costs: CostTable, movement: str = "push", contention: str = "none"
@@ -254,6 +255,18 @@ class SchedulingContext:
             self._stale[device] = False
         return max(self.now, self._available[device])
 
+    def free_bytes(self, space: int) -> float:
+        """Bytes of a memory space that nothing occupies; ``inf`` where nobody counts."""
+        return math.inf
+
+    def waiting_bytes(self, space: int) -> float:
+        """Bytes of the copies, weights, inputs and outputs that wait for room in a space."""
+        return 0.0
+
+    def resident_bytes(self, graph: DataflowGraph, space: int) -> float:
+        """Bytes of a graph's weights that lie in a space or are on their way to it."""
+        return graph.weight_bytes
+
     # -- what a scheduler may do ----------------------------------------------------------------
 
     def place(self, task: int, device: int, rank: float | None = None) -> None:
@@ -333,6 +346,27 @@ class SchedulingContext:
         if not self.now <= time < math.inf:
             raise SchedulingError(f"Cannot wake at {time} s: it is {self.now} s now")
         self._wake(time)
+
+    def evict(
+        self, graph: DataflowGraph, space: int, weights: Sequence[str] | None = None
+    ) -> float:
+        """Take weights out of a memory space; whoever reads them there next has them brought again.
+
+        Needs the ability ``evict``, which runs with weights on demand offer.
+
+        Args:
+            graph: whose weights.
+            space: the memory space.
+            weights: their names; None: all that are there and that no task placed there needs.
+
+        Returns:
+            Bytes of room that it made.
+
+        Raises:
+            SchedulingError: a named weight is not there, or a task placed there needs it; the
+                weights come from this very space; the run does not offer eviction.
+        """
+        raise SchedulingError(f"{self.world.capitalize()} runs do not offer evict")
 
     # -- what the two worlds supply -------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from simulator.cluster import Cluster
 from simulator.costs import CostTable, NoiseModel
 from simulator.direct import DirectSimulation
 from simulator.graph import DataflowGraph
+from simulator.memory import counts_memory, within_capacity
 from simulator.rates import shares_rates
 from simulator.scheduler import Scheduler
 from simulator.simulation import Setting, Simulation
@@ -25,6 +26,8 @@ def simulate(
     movement: str = "push",
     contention: str = "none",
     seed: int = 0,
+    memory: str = "unlimited",
+    weights: str = "resident",
     general: bool = False,
     explain: Callable[[str], None] | None = None,
 ) -> Trace:
@@ -40,6 +43,10 @@ def simulate(
         movement: ``push`` or ``pull``.
         contention: ``none`` or ``fifo``.
         seed: of the noise.
+        memory: ``limited`` keeps every memory space within its capacity (:mod:`simulator.memory`);
+            ``unlimited`` ignores capacities.
+        weights: ``resident``: they are where they are read; ``on_demand``: they lie in the host
+            memory and cross when they are wanted.
         general: take the general way even where a shorter one gives the same trace.
         explain: called with one line for each decision of a scheduler that explains itself.
 
@@ -53,8 +60,22 @@ def simulate(
     if isinstance(workload, DataflowGraph):
         host = cluster.host
         workload = Workload([Job(workload, batch=workload.batch, origin=host, destination=host)])
-    setting = Setting(workload, cluster, costs, scheduler, actual, movement, contention, seed)
-    general = general or _needs_general(cluster)
+    counted = counts_memory(memory, weights)
+    if memory == "limited":
+        costs = within_capacity(costs, workload, cluster, weights)
+    setting = Setting(
+        workload,
+        cluster,
+        costs,
+        scheduler,
+        actual,
+        movement,
+        contention,
+        seed,
+        memory,
+        weights,
+    )
+    general = general or counted or _needs_general(cluster)
     simulation = (Simulation if general else DirectSimulation)(setting)
     simulation.explain = explain
     return simulation.run()

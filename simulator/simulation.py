@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,7 @@ from simulator.costs import CostTable, GraphCosts, NoiseModel
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.links import transfer_model
+from simulator.memory import Memory, UnlimitedMemory, abilities, make_memory
 from simulator.rates import execution_models
 from simulator.scheduler import Scheduler
 from simulator.submission import Asynchronous, Feeder, feeder
@@ -47,6 +48,8 @@ class Setting:
     movement: str = "push"
     contention: str = "none"
     seed: int = 0
+    memory: str = "unlimited"
+    weights: str = "resident"
 
 
 Request = tuple[int, int, int, Route, float, float, float]
@@ -60,7 +63,9 @@ class Simulation(SchedulingContext):
 
     def __init__(self, setting: Setting) -> None:
         cluster, costs = setting.cluster, setting.costs
+        self._setting = setting
         super().__init__(cluster, costs, setting.movement, setting.contention)
+        self.offers = abilities(setting.weights)
         self._check_run(setting.workload, setting.scheduler)
         if isinstance(setting.actual, CostTable):
             setting.actual.check_covers(cluster)
@@ -94,10 +99,11 @@ class Simulation(SchedulingContext):
         self._decisions = 0
         # Devices whose queue is projected in another way.
         self._projections: dict[int, Callable[[], float]] = {}
+        self._memory: Memory = UnlimitedMemory()
         self._prepare()
 
     def _prepare(self) -> None:
-        """Make what carries out transfers and executions."""
+        """Make what carries out transfers and executions, and what counts memory."""
         cluster = self.cluster
         self._models, self._shared_rates = execution_models(
             cluster, self._bytes_of, self.finish_at, self._slowed()
@@ -108,6 +114,10 @@ class Simulation(SchedulingContext):
                 self._projections[device] = fed.project
         capacities = [0.0] * len(cluster.channels)
         self._links = BookedFlows(self._transfers, self._clock, capacities, self._on_delivered)
+        setting = self._setting
+        self._memory = make_memory(
+            self, self._links, setting.memory, setting.weights, setting.workload
+        )
         self._delivered: list[Flow] = []
         self._under_way: dict[tuple[int, int], Flow] = {}
         self._executions: list[tuple[int, int, int, int, float, float, float, float]] = []
@@ -131,6 +141,7 @@ class Simulation(SchedulingContext):
             if not queue or queue[0][0] > now:
                 self.now = now
                 self._settle()
+        self._memory.check()
         self._check_finished(self._scheduler)
         return self._trace()
 
@@ -142,6 +153,7 @@ class Simulation(SchedulingContext):
         news = self._apply()
         if news:
             self._decide()
+        self._memory.settle()
         self._send()
         self._links.settle()
         self._begin_touched()
@@ -193,7 +205,7 @@ class Simulation(SchedulingContext):
 
     def _arrive(self) -> None:
         job = self._workload.jobs[len(self.jobs)]
-        self._admit(job)
+        self._memory.arrived(self._admit(job))
         tasks = len(job.graph)
         self._start_time += [math.inf] * tasks
         self._finish_time += [math.inf] * tasks
@@ -218,6 +230,10 @@ class Simulation(SchedulingContext):
     def _begin_tasks(self, device: int) -> None:
         """Let a device begin what it can."""
         self._feeders[device].feed()
+
+    def _admits(self, task: int, device: int) -> bool:
+        """Whether the head of a queue, which must be taken then, has its data and its room."""
+        return self._data_is_here(task, device) and self._memory.admit(task, device)
 
     def _take(self, device: int) -> None:
         """Take the head of a queue out of it: it can no longer be withdrawn."""
@@ -268,8 +284,9 @@ class Simulation(SchedulingContext):
             if place >= 0:
                 self._touched.add(place)
                 if not self._push:
-                    self._request_inputs(successor, place)
+                    self._fetch(successor, place)
         self._request_outputs(task, device)
+        self._memory.finished(task, device)
         self._done_at[job] = self.now
 
     def _bytes_of(self, task: int) -> float:
@@ -292,11 +309,18 @@ class Simulation(SchedulingContext):
 
     def _accept(self, task: int, device: int) -> None:
         self._touched.add(device)
+        self._memory.placed(task, device)
         if self._push or not self._pending[task]:
-            self._request_inputs(task, device)
+            self._fetch(task, device)
+
+    def _fetch(self, task: int, device: int) -> None:
+        """Ask for what a placed task reads and may be brought now."""
+        self._request_inputs(task, device)
+        self._memory.fetch(task, device)
 
     def _release(self, task: int, device: int) -> None:
         self._touched.add(device)
+        self._memory.withdrawn(task, device)
         if self._requests:
             self._take_back_requests(task)
 
@@ -350,6 +374,8 @@ class Simulation(SchedulingContext):
 
     def _is_wanted(self, tensor: int, space: int, without: int) -> bool:
         """Whether a placed task other than ``without``, or its job, wants a tensor in a space."""
+        if self._memory.wants(tensor, space):
+            return True
         job = self._job_of_tensor(tensor)
         index = self._job_index[job]
         t = tensor - self._first_tensor[job]
@@ -365,16 +391,17 @@ class Simulation(SchedulingContext):
 
     def _send(self) -> None:
         """Send what was asked for at this instant, in the order of tensor id."""
-        if not self._requests:
-            return
-        if not self._in_order:
-            self._book_again(sorted(self._requests))
-        for tensor, space, home, route, size, _, _ in self._requests:
-            flow = Flow((tensor,), home, space, route, size, self.now)
-            self._under_way[tensor, space] = flow
-            self._links.request(flow)
-        self._requests.clear()
-        self._deliver()  # what takes no time
+        if self._requests:
+            if not self._in_order:
+                self._book_again(sorted(self._requests))
+            for tensor, space, home, route, size, _, _ in self._requests:
+                flow = Flow((tensor,), home, space, route, size, self.now)
+                self._under_way[tensor, space] = flow
+                self._memory.send(flow)
+            self._requests.clear()
+        while self._delivered:  # what takes no time
+            self._deliver()
+            self._memory.settle()
 
     def _on_delivered(self, flow: Flow) -> None:
         self._delivered.append(flow)
@@ -391,7 +418,13 @@ class Simulation(SchedulingContext):
                     self._copies[key] = self.now
                     self._stale = [True] * len(self._stale)
                 self._note_arrival(tensor, space)
+                self._memory.delivered(tensor, space)
         self._delivered.clear()
+
+    def _forget(self, tensor: int, space: int) -> None:
+        """A copy is gone, or was given up before it was sent: who wants it must ask again."""
+        self._under_way.pop((tensor, space), None)
+        del self._copies[tensor, space]
 
     def _note_arrival(self, tensor: int, space: int) -> None:
         """A tensor is there: its readers may start, and its job may be done."""
@@ -409,7 +442,7 @@ class Simulation(SchedulingContext):
         """See :class:`SchedulingContext`; transfers under way by what is known of them now."""
         flow = self._under_way.get((tensor, space))
         if flow is not None:
-            return self._links.expected(flow)
+            return self._memory.expected(flow)
         return super().copy_time(tensor, space)
 
     def _data_is_here(self, task: int, device: int) -> bool:
@@ -437,6 +470,26 @@ class Simulation(SchedulingContext):
         first = self._first_task[job]
         return [first + p for p in self.jobs[job].graph.predecessors[task - first]]
 
+    # -- memory ---------------------------------------------------------------------------------
+
+    def free_bytes(self, space: int) -> float:
+        """See :class:`SchedulingContext`."""
+        return self._memory.free_bytes(space)
+
+    def waiting_bytes(self, space: int) -> float:
+        """See :class:`SchedulingContext`."""
+        return self._memory.waiting_bytes(space)
+
+    def resident_bytes(self, graph: DataflowGraph, space: int) -> float:
+        """See :class:`SchedulingContext`."""
+        return self._memory.resident_bytes(graph, space)
+
+    def evict(
+        self, graph: DataflowGraph, space: int, weights: Sequence[str] | None = None
+    ) -> float:
+        """See :class:`SchedulingContext`."""
+        return self._memory.evict(graph, space, weights)
+
     # -- the end --------------------------------------------------------------------------------
 
     def _trace(self) -> Trace:
@@ -452,6 +505,9 @@ class Simulation(SchedulingContext):
                 "scheduler": self._scheduler.name,
                 "movement": self.movement,
                 "contention": self.contention,
+                "memory": self._setting.memory,
+                "weights": self._setting.weights,
+                **self._memory.report(),
             },
             self._decisions,
             self._deciding_seconds,

@@ -55,7 +55,7 @@ class Synchronous:
         run, device, slots = self._run, self._device, self._slots
         while slots:
             task = run._head(device)
-            if task < 0 or run._pending[task] or not run._data_is_here(task, device):
+            if task < 0 or run._pending[task] or not run._admits(task, device):
                 return
             run._take(device)
             run._execute(task, device, heappop(slots))
@@ -113,7 +113,7 @@ class Asynchronous:
             task = run._head(device)
             if task < 0 or run._pending[task] > self._submitted.get(task, 0):
                 return
-            if not run._data_is_here(task, device):
+            if not run._admits(task, device):
                 return
             run._take(device)
             self._unknown += 1

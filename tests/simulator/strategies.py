@@ -23,10 +23,12 @@ SIZES = st.sampled_from([0.0, 1.0, 2.0, 4.0, 0.3, 7.7, 12.0])
 
 
 @st.composite
-def graphs(draw: st.DrawFn, operators: int = 10) -> DataflowGraph:
-    """A graph of up to ``operators`` operators that share tensors, read inputs and weights."""
+def graphs(draw: st.DrawFn, operators: int = 10, weights: int = 1) -> DataflowGraph:
+    """A graph of up to ``operators`` operators that share tensors, read inputs and up to ``weights``
+    weights.
+    """
     tensors: list[Tensor] = []
-    for role, most in (("input", 2), ("weight", 1)):
+    for role, most in (("input", 2), ("weight", weights)):
         sizes = draw(st.lists(SIZES, max_size=most))
         tensors += [Tensor(f"{role}{i}", role, size) for i, size in enumerate(sizes)]  # type: ignore[arg-type]
     reads, writes, names = [], [], []
@@ -160,11 +162,12 @@ def cases(
     schedulers: tuple[str, ...] = tuple(SCHEDULERS),
     exact: bool = False,
     contentions: tuple[str, ...] = ("none", "fifo"),
+    weights: int = 1,
 ) -> Case:
     """A run; ``exact`` means that what happens is what is believed."""
     cluster = draw(clusters())
     devices = len(cluster.devices)
-    distinct = draw(st.lists(graphs(), min_size=1, max_size=2))
+    distinct = draw(st.lists(graphs(weights=weights), min_size=1, max_size=2))
     costs = CostTable({g: GraphCosts(draw(seconds_of(g, devices))) for g in distinct})
     spaces = [None, *(space.name for space in cluster.spaces)]
     arrivals = draw(st.lists(st.sampled_from([0.0, 0.0, 1.0, 2.5, 10.0]), min_size=1, max_size=3))
