@@ -205,9 +205,12 @@ def refuse_lists(overrides: Sequence[str]) -> list[Override]:
 def readable(error: BaseException, config_dirs: Sequence[Path] = ()) -> str:
     """One sentence for an error of ours, of Hydra's or of OmegaConf's."""
     if isinstance(error, HetsimError):
-        return str(error)
+        return " ".join(str(error).split())  # a name may hold line breaks
     cause: BaseException = error
-    while isinstance(cause.__cause__, OmegaConfBaseException | HydraException):
+    # OmegaConf can raise an error from itself.
+    while cause.__cause__ is not cause and isinstance(
+        cause.__cause__, OmegaConfBaseException | HydraException
+    ):
         cause = cause.__cause__
     text = str(error)
     missing = re.search(r"Could not (?:find|load) '([\w/]+)/([^'/]+)'", text)

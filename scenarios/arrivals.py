@@ -13,6 +13,9 @@ from simulator.graph import DataflowGraph
 from simulator.units import parse_rate, parse_seconds
 from simulator.workload import Job, Workload
 
+MOST_JOBS = 10_000_000
+MOST_SECONDS = 1e12
+"""Later arrivals (after 32,000 years) are taken for errors."""
 ARRIVALS = ("single", "poisson", "periodic")
 
 
@@ -43,8 +46,10 @@ def arrival_times(config: WorkloadConfig, seed: int) -> list[float]:
     Raises:
         InvalidInput: an unknown kind of arrivals, no jobs, or a quantity it lacks.
     """
-    if config.jobs < 1:
-        raise InvalidInput(f"Workload '{config.name}' has {config.jobs} jobs; give at least 1")
+    if not 1 <= config.jobs <= MOST_JOBS:
+        raise InvalidInput(
+            f"Workload '{config.name}' has {config.jobs} jobs; give at least 1 and at most {MOST_JOBS}"
+        )
     if config.arrivals == "single":
         if config.jobs != 1:
             raise InvalidInput(
@@ -55,14 +60,23 @@ def arrival_times(config: WorkloadConfig, seed: int) -> list[float]:
     if config.arrivals == "poisson":
         rate = _positive(config, "rate", config.rate, parse_rate)
         gaps = np.random.default_rng(seed).exponential(1 / rate, config.jobs - 1)
-        return [0.0, *np.cumsum(gaps).tolist()]
+        return _checked(config, [0.0, *np.cumsum(gaps).tolist()])
     if config.arrivals == "periodic":
         period = _positive(config, "period", config.period, parse_seconds)
-        return [number * period for number in range(config.jobs)]
+        return _checked(config, [number * period for number in range(config.jobs)])
     raise InvalidInput(
         f"Workload '{config.name}' has unknown arrivals '{config.arrivals}'; known: "
         f"{', '.join(ARRIVALS)}"
     )
+
+
+def _checked(config: WorkloadConfig, times: list[float]) -> list[float]:
+    if not times[-1] <= MOST_SECONDS:
+        raise InvalidInput(
+            f"The last job of workload '{config.name}' would arrive after {times[-1]:g} s, later than "
+            f"{MOST_SECONDS:g} s; give a shorter period or a higher rate"
+        )
+    return times
 
 
 def build_workload(

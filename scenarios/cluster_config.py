@@ -16,6 +16,9 @@ from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.errors import InvalidInput
 from simulator.units import parse_bandwidth, parse_bytes, parse_power, parse_price, parse_seconds
 
+MOST_DEVICES, MOST_LINKS = 4096, 65_536
+"""Of one entry; more are taken for an error."""
+
 
 @dataclass
 class SpaceConfig:
@@ -107,10 +110,10 @@ def build_cluster(
     owners: dict[str, list[str]] = {}  # space per device -> names of its copies
     devices: list[Device] = []
     for name, device in config.devices.items():
-        if device.count < 0 or device.slots < 1:
+        if not 0 <= device.count <= MOST_DEVICES or device.slots < 1:
             raise InvalidInput(
                 f"Device '{name}' of cluster '{config.name}' has count {device.count} and "
-                f"{device.slots} slots; give a count >= 0 and slots >= 1"
+                f"{device.slots} slots; give a count >= 0 (at most {MOST_DEVICES}) and slots >= 1"
             )
         space = config.spaces.get(device.space)
         if space is None:
@@ -182,7 +185,7 @@ def _links(
     if len(link.ends) != 2:
         raise InvalidInput(f"Link '{name}' must have two ends, it has {len(link.ends)}")
     for end in link.ends:
-        if end not in config.spaces:
+        if not isinstance(end, str) or end not in config.spaces:
             raise InvalidInput(
                 f"Link '{name}' ends at memory space '{end}', which cluster '{config.name}' lacks; "
                 f"it has {', '.join(config.spaces)}"
@@ -190,6 +193,11 @@ def _links(
     first, second = (
         owners.get(end, []) if config.spaces[end].per_device else [end] for end in link.ends
     )
+    if len(first) * len(second) > MOST_LINKS:
+        raise InvalidInput(
+            f"Link '{name}' of cluster '{config.name}' would be more than {MOST_LINKS} links; join "
+            "the devices by way of a memory space between them"
+        )
     pairs = (
         list(itertools.combinations(first, 2))
         if link.ends[0] == link.ends[1] and config.spaces[link.ends[0]].per_device

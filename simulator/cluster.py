@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +18,8 @@ from simulator.errors import InvalidInput
 SHARINGS = ("slots", "processor")
 MOST_SLOTS = 65_536
 """More of one device are taken for an error."""
+MOST_LATENCY, LEAST_BANDWIDTH = 1e9, 1e-6
+"""Seconds, bytes per second: what lies beyond is taken for an error, and would overflow sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +136,9 @@ class Cluster:
             ("device", self.devices),
             ("link", self.links),
         ):
-            names = [thing.name for thing in things]
-            for name in names:
-                if names.count(name) > 1:
+            counts = Counter(thing.name for thing in things)
+            for name, count in counts.items():
+                if count > 1:
                     raise InvalidInput(f"Cluster '{self.name}' has two {what}s named '{name}'")
         if not self.devices:
             raise InvalidInput(f"Cluster '{self.name}' has no devices")
@@ -159,15 +162,21 @@ class Cluster:
                     f"Device '{device.name}' has sharing '{device.sharing}'; known: "
                     f"{', '.join(SHARINGS)}"
                 )
-            if not (math.isfinite(device.launch_overhead) and device.launch_overhead >= 0):
-                raise InvalidInput(f"Device '{device.name}': launch overhead must be >= 0 s")
+            if not 0 <= device.launch_overhead <= MOST_LATENCY:
+                raise InvalidInput(
+                    f"Device '{device.name}': launch overhead must be >= 0 s and at most "
+                    f"{MOST_LATENCY:g} s"
+                )
             if device.issue_depth < 1:
                 raise InvalidInput(
                     f"Device '{device.name}' has issue depth {device.issue_depth}; 1 makes the host "
                     "wait for each operator"
                 )
-            if not (math.isfinite(device.completion_latency) and device.completion_latency >= 0):
-                raise InvalidInput(f"Device '{device.name}': completion latency must be >= 0 s")
+            if not 0 <= device.completion_latency <= MOST_LATENCY:
+                raise InvalidInput(
+                    f"Device '{device.name}': completion latency must be >= 0 s and at most "
+                    f"{MOST_LATENCY:g} s"
+                )
             for what, value in (
                 ("idle power", device.power_idle),
                 ("busy power", device.power_busy),
@@ -184,10 +193,11 @@ class Cluster:
                     raise InvalidInput(f"Link '{link.name}' ends at unknown memory space '{end}'")
             if link.ends[0] == link.ends[1]:
                 raise InvalidInput(f"Link '{link.name}' joins '{link.ends[0]}' to itself")
-            if not link.bandwidth > 0 or not (math.isfinite(link.latency) and link.latency >= 0):
+            if not link.bandwidth >= LEAST_BANDWIDTH or not 0 <= link.latency <= MOST_LATENCY:
                 raise InvalidInput(
-                    f"Link '{link.name}' needs a bandwidth > 0 and a latency >= 0, "
-                    f"got {link.bandwidth} B/s and {link.latency} s"
+                    f"Link '{link.name}' needs a bandwidth > 0 and a latency >= 0 (at least "
+                    f"{LEAST_BANDWIDTH:g} B/s, at most {MOST_LATENCY:g} s), got {link.bandwidth} B/s "
+                    f"and {link.latency} s"
                 )
         if self.host is not None and self.host not in known:
             raise InvalidInput(f"Cluster '{self.name}': host memory '{self.host}' does not exist")

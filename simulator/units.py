@@ -132,26 +132,31 @@ def _three_digits(value: float) -> str:
 
 
 def _parse(text: str | float, what: str, units: Mapping[str, Fraction], example: str) -> float:
+    shown = " ".join(str(text).split())
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
     match = _NUMBER.fullmatch(str(text))
     if match is None:
-        raise InvalidInput(f"The {what} '{text}' is not a quantity; write it like {example}")
+        raise InvalidInput(f"The {what} '{shown}' is not a quantity; write it like {example}")
     number, unit = match[1], match[2]
+    # Before any fraction is made: one of 1e-999999999 would fill the memory.
+    if not math.isfinite(float(number)):
+        raise InvalidInput(f"The {what} '{shown}' is not finite")
     if not unit:
         if float(number) == 0:
             return 0.0
-        raise InvalidInput(f"The {what} '{text}' has no unit; write it like {example}")
+        raise InvalidInput(f"The {what} '{shown}' has no unit; write it like {example}")
     if unit in units:
         try:
-            return float(Fraction(number) * units[unit])
-        except OverflowError:
-            raise InvalidInput(f"The {what} '{text}' is not finite") from None
+            return float(Fraction(number) * units[unit]) if float(number) else 0.0
+        except (OverflowError, ValueError):  # too large, or thousands of digits
+            raise InvalidInput(f"The {what} '{shown}' is too large or too long") from None
     near = [known for known in units if known.lower() == unit.lower()]
     if re.fullmatch(r"[kKMGT]?b(/s)?", unit):
         prefix = unit.rstrip("/s").rstrip("b")
         rate = "/s" if unit.endswith("/s") else ""
         raise InvalidInput(
-            f"The {what} '{text}' is ambiguous: bytes are written '{prefix}B{rate}', bits "
+            f"The {what} '{shown}' is ambiguous: bytes are written '{prefix}B{rate}', bits "
             f"'{prefix}bit{rate}'"
         )
     hint = f"did you mean '{near[0]}'?" if near else f"known units: {', '.join(units)}"
-    raise InvalidInput(f"The {what} '{text}' has the unknown unit '{unit}'; {hint}")
+    raise InvalidInput(f"The {what} '{shown}' has the unknown unit '{unit}'; {hint}")
