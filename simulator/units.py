@@ -148,8 +148,8 @@ def _parse(text: str | float, what: str, units: Mapping[str, Fraction], example:
     if unit in units:
         try:
             return float(Fraction(number) * units[unit]) if float(number) else 0.0
-        except (OverflowError, ValueError):  # too large, or thousands of digits
-            raise InvalidInput(f"The {what} '{shown}' is too large or too long") from None
+        except (OverflowError, ValueError):  # the latter of thousands of digits
+            raise InvalidInput(f"The {what} '{shown}' is not finite") from None
     near = [known for known in units if known.lower() == unit.lower()]
     if re.fullmatch(r"[kKMGT]?b(/s)?", unit):
         prefix = unit.rstrip("/s").rstrip("b")
