@@ -175,6 +175,8 @@ class World:
         alone: all schedulers meet the same ones. There are none where the times are certain.
         """
         simulation = scenario.simulation
+        if not simulation.draws:
+            return
         noise = self.actual(simulation)
         if self.pricer is None or simulation.replaces_predictor_error:
             if noise is not None:

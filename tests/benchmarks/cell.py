@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 SCHEDULERS = ("fcfs", "donf", "heft")
@@ -31,8 +33,12 @@ class Stopwatch:
             self.seconds += time.perf_counter() - began
 
 
-def cell_row(repeats: int) -> dict[str, Any]:
-    """Milliseconds of a cell: of its config, of everything around the simulation, and of pricing."""
+def cell_row(
+    repeats: int,
+    overrides: Sequence[str] = OVERRIDES,
+    config_dirs: tuple[Path, ...] = (),
+) -> dict[str, Any]:
+    """Seconds of a cell: of its config, of everything around the simulation, and of pricing."""
     if importlib.util.find_spec("torch") is None:
         return {"skipped": "torch is not installed; ResNet-50 is traced from it"}
     from experiments import cell, sweep, world
@@ -48,15 +54,20 @@ def cell_row(repeats: int) -> dict[str, Any]:
                 f"output_dir={folder}",
                 "name=cells",
             )
-            return sweep.plan_sweep(Invocation("experiments.sweep", (*OVERRIDES, *chosen), ()))
+            return sweep.plan_sweep(
+                Invocation("experiments.sweep", (*overrides, *chosen), config_dirs)
+            )
 
         plan(1)  # reads configs and profiles
-        spans = []
-        for seeds in (5, 25):
+        few_s = many_s = float("inf")
+        for _ in range(max(repeats, 2)):
             began = time.perf_counter()
-            todo = plan(seeds).todo
-            spans.append(time.perf_counter() - began)
-        config_s = (spans[1] - spans[0]) / (20 * len(SCHEDULERS))
+            plan(5)
+            few_s = min(few_s, time.perf_counter() - began)
+            began = time.perf_counter()
+            todo = plan(25).todo
+            many_s = min(many_s, time.perf_counter() - began)
+        config_s = (many_s - few_s) / (20 * len(SCHEDULERS))
         watch = Stopwatch(cell.simulate)
         cell.simulate = world.simulate = watch
         first = run_cell(todo[0])  # traces and prices
