@@ -67,7 +67,7 @@ def write_run(outcome: Outcome, output_dir: Path, invocation: Invocation) -> Pat
     atomic.write_text(folder / "graph.json", json.dumps(outcome.world.graph.to_json()))
     write_perfetto(outcome.trace, folder / "trace.perfetto.json")
     bounds = outcome.world.bounds(outcome.scenario)
-    lines = {"critical path": bounds.critical_path_s, "area": bounds.area_s}
+    lines = {"critical-path bound": bounds.critical_path_s, "load bound": bounds.load_s}
     draw_gantt(outcome.trace, folder / "gantt", bounds=lines)
     atomic.write_json(folder / "result.json", result)
     atomic.point_to(output_dir / "latest", folder)

@@ -1,4 +1,8 @@
-"""Gantt charts: a row for each slot of each device, then one for each channel that carried data."""
+"""Gantt charts: a row for each slot of each device, then one for each channel that carried data.
+
+A black line under bars marks the critical path (:mod:`simulator.critical`); below the charts a bar for
+each device shows where its slots' time went: executing, or idle and why (:mod:`simulator.idle`).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,10 @@ from experiments.plots.style import (
     text_colour,
     time_unit,
 )
+from simulator.critical import critical_path
 from simulator.errors import InvalidInput
+from simulator.idle import CAUSES as IDLE
+from simulator.idle import idle_seconds
 from simulator.trace import Trace
 
 if TYPE_CHECKING:
@@ -31,6 +38,20 @@ TRANSFER = "#444444"
 _RASTER = 4000
 """Bars from which a PDF holds them as pixels: as vectors they would make it tens of megabytes."""
 _TALLEST = 9.0
+_MANY = 12
+"""Devices up to which each has a bar of its idle time; more share one."""
+BUSY = "executing"
+CAUSES = {
+    BUSY: ("#4D4D4D", ""),
+    "no_work": ("#FFFFFF", ""),
+    "data": ("#CFE3F1", "////"),
+    "link": ("#F7DDAE", "\\\\\\\\"),
+    "decision": ("#F4C9DD", "xxxx"),
+    "memory": ("#C6E9DC", "...."),
+    "overhead": ("#FFFFFF", "----"),
+    "down": ("#FFFFFF", "++++"),
+}
+"""Colour and hatch of what a slot's time goes to, in the order of the bars."""
 _BOUND_STYLES: tuple[Any, ...] = ((0, (4, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))
 
 
@@ -95,6 +116,7 @@ def draw_stacked(
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
+    spent = [time_spent(trace) for trace in traces]
     everything = pd.concat(
         [table.assign(panel=label) for label, table in zip(labels, tables, strict=True)]
     )
@@ -109,23 +131,36 @@ def draw_stacked(
     rows = [table.attrs["rows"] for table in tables]
     total = sum(map(len, rows))
     height = min(0.75 + 0.3 * len(traces) + 0.2 * total, _TALLEST)
+    # Rows of the chart and of the bars below are about equally high; headings take two.
+    below = [0.17 * len(table) + 0.36 for table in spent]
     with figure_style():
-        figure = new_figure(TWO_COLUMNS, height + (0.2 if title else 0.0))
-        axes = figure.subplots(
-            len(traces),
+        figure = new_figure(TWO_COLUMNS, height + sum(below) + 0.45 + (0.2 if title else 0.0))
+        share = height / (total + 0.8 * len(traces))
+        panels = figure.subplots(
+            2 * len(traces),
             1,
-            sharex=True,
             squeeze=False,
-            height_ratios=[len(names) + 0.8 for names in rows],
+            height_ratios=[*((len(names) + 0.8) * share for names in rows), *below],
         )[:, 0]
+        axes, bottom = panels[: len(traces)], panels[len(traces) :]
+        for panel in axes[:-1]:
+            panel.sharex(axes[-1])
+            panel.tick_params(labelbottom=False)
         axes[0].set_xlim(0, end * factor * 1.01 or 1.0)
         per_row = (height - 0.75 - 0.3 * len(traces)) / total * 72
         for panel, label, trace, table in zip(axes, labels, traces, tables, strict=True):
             _draw_panel(panel, trace, table, colours, factor, per_row)
+            _draw_path(panel, table, factor)
             panel.set_title(shorten(label, 105), loc="left")
             for style, value in zip(_cycle(len(bounds)), bounds.values(), strict=True):
                 panel.axvline(value * factor, color="black", linestyle=style, linewidth=0.9)
         axes[-1].set_xlabel(f"time [{unit}]")
+        for panel, label, table in zip(bottom, labels, spent, strict=True):
+            _draw_spent(panel, table)
+            of = f" · {shorten(label.split('  ·  makespan')[0], 60)}" if len(traces) > 1 else ""
+            panel.set_title(f"where the slots' time went{of}", loc="left")
+            panel.tick_params(labelbottom=panel is bottom[-1])
+        bottom[-1].set_xlabel("share of the run, all slots of the device [%]")
         if title:
             figure.suptitle(shorten(title, 110), fontsize=8, fontweight="bold")
         handles: list[Any] = [
@@ -135,6 +170,7 @@ def draw_stacked(
             handles.append(Patch(facecolor=OTHER, label="other"))
         if (everything["what"] == "transfer").any():
             handles.append(Patch(facecolor=TRANSFER, alpha=0.6, label="transfer"))
+        handles.append(Line2D([], [], color="black", lw=1.8, label="critical path"))
         if any(len(trace.jobs["job"]) > 1 for trace in traces):
             handles.append(
                 Line2D([], [], color="black", marker="v", ls="", ms=3.5, label="job arrives")
@@ -147,8 +183,15 @@ def draw_stacked(
                 strict=True,
             )
         ]
+        seen = {cause for table in spent for cause in table.columns if table[cause].sum() > 0}
+        handles += [
+            Patch(facecolor=colour, hatch=hatch, edgecolor="black", lw=0.4, label=_said(cause))
+            for cause, (colour, hatch) in CAUSES.items()
+            if cause in seen
+        ]
         legend_below(figure, handles, columns=6)
-        return save_figure(figure, stem, everything, caption)
+        lost = [_spent_rows(table, label) for table, label in zip(spent, labels, strict=True)]
+        return save_figure(figure, stem, pd.concat([everything, *lost]), caption)
 
 
 def describe(trace: Trace) -> str:
@@ -169,8 +212,26 @@ def describe(trace: Trace) -> str:
     return "  ·  ".join(part for part in parts if part)
 
 
+def time_spent(trace: Trace) -> pd.DataFrame:
+    """Seconds of every device's slots by what they went to: :data:`CAUSES`, a row for each device.
+
+    Of many devices one row for all.
+    """
+    import pandas as pd
+
+    runs = trace.executions
+    seconds = np.minimum(runs["finish"], trace.end) - np.minimum(runs["start"], trace.end)
+    busy = np.bincount(runs["device"], weights=seconds, minlength=len(trace.devices))
+    table = pd.DataFrame(idle_seconds(trace), index=trace.devices, columns=list(IDLE))
+    table[BUSY] = busy
+    if len(table) > _MANY:
+        table = table.sum().to_frame(f"all {len(table)} devices").T
+    return table[list(CAUSES)]
+
+
 def bars(trace: Trace) -> pd.DataFrame:
-    """Every bar of a trace's Gantt: row, start_s, finish_s, what, kind, operator, job, status.
+    """Every bar of a trace's Gantt: row, start_s, finish_s, what, kind, operator, job, status, and
+    ``critical``: its place on the critical path from 1, 0 if it is not there.
 
     ``attrs["rows"]`` names all rows from the top; a device's slot without work is there, a channel
     without transfers is not.
@@ -218,6 +279,10 @@ def bars(trace: Trace) -> pd.DataFrame:
     )
     table = pd.concat([executions, transfers]) if used else executions
     table = table.reset_index(drop=True)
+    critical = np.zeros(len(table), dtype=np.int64)
+    for place, step in enumerate(critical_path(trace)):
+        critical[step.row + (len(executions) if step.what == "transfer" else 0)] = place + 1
+    table["critical"] = critical
     table.attrs["rows"] = rows + [channels[i] for i in used]
     return table
 
@@ -280,6 +345,79 @@ def _draw_panel(
     axes.tick_params(axis="y", length=0)
     if len(table) <= 400 and points_per_row >= 8:
         _label_bars(axes, table, colours, y, start, finish, runs)
+
+
+def _draw_path(axes: Axes, table: pd.DataFrame, factor: float) -> None:
+    """A line under the bars of the critical path, and thin ones from each to the next."""
+    from matplotlib.collections import LineCollection
+
+    position = {name: number for number, name in enumerate(table.attrs["rows"])}
+    path = table[table["critical"] > 0].sort_values("critical")
+    y = path["row"].map(position).to_numpy(float) + 0.42
+    start, finish = path["start_s"].to_numpy() * factor, path["finish_s"].to_numpy() * factor
+    along = np.stack([np.stack([start, y], axis=1), np.stack([finish, y], axis=1)], axis=1)
+    across = np.stack([along[:-1, 1], along[1:, 0]], axis=1)
+    raster = len(table) > _RASTER
+    for lines, width in ((across, 0.5), (along, 1.8)):
+        axes.add_collection(
+            LineCollection(
+                list(lines),
+                colors="black",
+                linewidths=width,
+                capstyle="butt",
+                zorder=5,
+                rasterized=raster,
+            )
+        )
+
+
+def _draw_spent(axes: Axes, table: pd.DataFrame) -> None:
+    """A stacked bar for each device, in percent, with the numbers where there is room."""
+    whole = table.sum(axis=1).to_numpy()
+    left = np.zeros(len(table))
+    for cause, (colour, hatch) in CAUSES.items():
+        share = np.divide(
+            100 * table[cause].to_numpy(), whole, out=np.zeros(len(table)), where=whole > 0
+        )
+        axes.barh(
+            np.arange(len(table)),
+            share,
+            left=left,
+            height=0.78,
+            color=colour,
+            hatch=hatch,
+            edgecolor="black",
+            linewidth=0.4,
+        )
+        for row in np.flatnonzero(share >= 4.5).tolist():
+            axes.text(
+                left[row] + share[row] / 2,
+                row,
+                f"{share[row]:.0f}",
+                ha="center",
+                va="center",
+                fontsize=6,
+                color=text_colour(colour),
+                # Letters on hatches need ground of their own.
+                bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.8} if hatch else None,
+            )
+        left += share
+    axes.set_xlim(0, 100)
+    axes.set_ylim(len(table) - 0.5, -0.5)
+    axes.set_yticks(range(len(table)), [shorten(str(name), 22) for name in table.index])
+    axes.tick_params(axis="y", length=0)
+
+
+def _said(cause: str) -> str:
+    """A cause as the legend says it."""
+    return cause if cause == BUSY else f"idle: {cause.replace('_', ' ')}"
+
+
+def _spent_rows(table: pd.DataFrame, label: str) -> pd.DataFrame:
+    """Rows of the CSV: seconds of each device's slots by cause."""
+    rows = table.rename_axis("row").reset_index()
+    rows = rows.melt("row", var_name="kind", value_name="seconds")
+    return rows.assign(what="time", panel=label)
 
 
 def _label_bars(

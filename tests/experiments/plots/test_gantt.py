@@ -54,6 +54,27 @@ def test_bars_hold_every_execution_and_transfer(trace):
     assert moves["row"].tolist() == names
 
 
+@pytest.mark.parametrize("contention", ["none", "fifo"])
+def test_the_critical_path_runs_through_the_bars_from_start_to_makespan(contention):
+    trace = two_job_trace(contention=contention)
+    path = bars(trace).query("critical > 0").sort_values("critical")
+    assert path["critical"].tolist() == list(range(1, len(path) + 1))
+    assert {"execution", "transfer"} == set(path["what"])
+    assert path["start_s"].iloc[0] in trace.jobs["arrival"]
+    assert path["finish_s"].iloc[-1] == trace.makespan
+    # Work and transfers alone: DONF never lets anything wait that could go on.
+    assert path["start_s"].to_numpy()[1:] == pytest.approx(path["finish_s"].to_numpy()[:-1])
+
+
+def test_many_devices_share_one_bar_of_their_time():
+    cluster = Cluster("many", [MemorySpace("m")], [Device(f"d{i}", "m") for i in range(13)])
+    graph = from_edges("one", 1, [])
+    table = CostTable.of(graph, np.full((1, 13), 2.0))
+    spent = gantt.time_spent(simulate(graph, cluster, table, schedulers.create("fcfs")))
+    assert spent.index.tolist() == ["all 13 devices"]
+    assert spent[["executing", "no_work"]].to_numpy().tolist() == [[2.0, 24.0]]
+
+
 def test_files_of_a_gantt_and_their_fonts(trace, tmp_path):
     paths = draw_gantt(trace, tmp_path / "gantt", {"critical path": 0.01}, caption="One run.")
     assert [path.name for path in paths] == ["gantt.pdf", "gantt.png", "gantt.csv", "gantt.txt"]
@@ -63,7 +84,13 @@ def test_files_of_a_gantt_and_their_fonts(trace, tmp_path):
     assert b"/Type3" not in pdf
     assert b"/FontFile2" in pdf
     drawn = pd.read_csv(tmp_path / "gantt.csv")
-    assert len(drawn) == len(bars(trace))
+    assert (drawn["what"] != "time").sum() == len(bars(trace))
+    # Three devices, and what their slots' time went to, which is the whole run.
+    spent = drawn[drawn["what"] == "time"]
+    assert set(spent["row"]) == {"cpu0", "cpu1", "gpu0"}
+    assert set(spent["kind"]) == set(gantt.CAUSES)
+    whole = spent.groupby("row")["seconds"].sum()
+    assert whole.to_numpy() == pytest.approx(trace.makespan)
     again = draw_gantt(trace, tmp_path / "again", {"critical path": 0.01})
     assert [p.read_bytes() for p in again[:3]] == [p.read_bytes() for p in paths[:3]]
 
