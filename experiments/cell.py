@@ -17,6 +17,7 @@ from experiments.configs import Scenario, SchedulerConfig, scheduler_label
 from experiments.provenance import config_digest, revision, versions
 from experiments.world import World, prepare
 from simulator import schedulers
+from simulator.bounds import Bounds
 from simulator.engine import simulate
 from simulator.metrics import metrics
 from simulator.scheduler import Scheduler
@@ -149,17 +150,38 @@ def _figures(
     bounds = world.bounds(scenario)
     best = world.best_device(scenario)
     return {
-        **metrics(trace),
+        **metrics(trace, scenario.workload.warm_up_s),
         "makespan_low_s": low,
         "makespan_high_s": high,
         "bound_s": bounds.bound_s,
         "critical_path_s": bounds.critical_path_s,
+        "load_bound_s": bounds.load_s,
+        **_normalised(world, trace, bounds, None if best is None else best[1]),
         "best_device": None if best is None else best[0],
         "best_device_s": None if best is None else best[1],
         "extrapolated_share": extrapolated_share(world, trace),
         "interval_without": list(world.pricer.without_error)
         if world.pricer and draws and not scenario.simulation.replaces_predictor_error
         else [],
+    }
+
+
+def _normalised(
+    world: World, trace: Trace, bounds: Bounds, best_device_s: float | None
+) -> dict[str, float | None]:
+    """The makespan of one job as papers state it; None for streams of jobs, or where undefined.
+
+    ``slr`` (schedule length ratio): over the longest path of operators alone, each on its fastest
+    device. ``speedup``: the best single device's time over it. ``efficiency``: speedup over the number of
+    devices.
+    """
+    makespan, path = trace.makespan, bounds.critical_path_s
+    single = len(trace.jobs["job"]) == 1 and makespan > 0
+    speedup = best_device_s / makespan if single and best_device_s is not None else None
+    return {
+        "slr": makespan / path if single and path > 0 else None,
+        "speedup": speedup,
+        "efficiency": None if speedup is None else speedup / len(world.cluster.devices),
     }
 
 

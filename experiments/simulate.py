@@ -9,8 +9,9 @@ import json
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from rich.console import Console
@@ -22,7 +23,7 @@ from experiments.command import Invocation, hydra_command
 from experiments.configs import SimulateConfig
 from experiments.provenance import config_digest
 from experiments.world import prepare
-from simulator.units import format_bytes, format_seconds
+from simulator.units import format_bytes, format_energy, format_seconds
 
 WIDTH = 100
 
@@ -119,8 +120,12 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     notes.append(f"utilisation {figures['utilisation']:.0%}")
     console.print("; ".join(notes))
     table = Table(box=None, pad_edge=False)
-    for heading in ("device", "profile", "tasks", "busy", "utilisation"):
-        table.add_column(heading, justify="left" if heading in ("device", "profile") else "right")
+    devices = list(figures["devices"].values())
+    metered = any(d[k] is not None for d in devices for k in ("energy_busy_j", "energy_idle_j"))
+    texts = ("device", "profile", "idle mostly for")
+    numbers = ("tasks", "busy", "utilisation", *(("energy",) if metered else ()))
+    for heading in (*texts[:2], *numbers, texts[2]):
+        table.add_column(heading, justify="left" if heading in texts else "right")
     for device in world.cluster.devices:
         figure = figures["devices"][device.name]
         label = world.cluster.labels.get(device.profile or "", "")
@@ -130,8 +135,20 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
             str(figure["tasks"]),
             show(figure["busy_s"]),
             f"{figure['utilisation']:.0%}",
+            *([_energy(figure)] if metered else []),
+            _idle(figure["idle_s"]),
         )
     console.print(table)
+    if figures["jobs"] > 1:
+        console.print(_queueing(figures, show))
+    memory = [
+        f"{name} {format_bytes(space['peak_bytes'])}"
+        + (f" of {format_bytes(space['capacity_bytes'])}" if space["capacity_bytes"] else "")
+        for name, space in figures["spaces"].items()
+        if space["peak_bytes"]
+    ]
+    if memory and not bare:
+        console.print(f"most memory in use: {', '.join(memory)}")
     moved = figures["transferred_bytes"]
     console.print(
         f"{figures['transfers']} transfers"
@@ -144,6 +161,44 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
         console.print(f"the interval leaves out errors of {names}: nobody has measured them")
     console.print(f"wrote {folder}/", style="dim", soft_wrap=True)
     console.print("look at gantt.png, or open trace.perfetto.json in ui.perfetto.dev", style="dim")
+
+
+def _energy(figure: Mapping[str, Any]) -> str:
+    """A device's energy, or what of it is unknown."""
+    busy, idle = figure["energy_busy_j"], figure["energy_idle_j"]
+    if busy is not None and idle is not None:
+        return format_energy(busy + idle)
+    if busy is None and idle is None:
+        return "unknown"
+    # At least what its known power takes.
+    return f">= {format_energy(busy if idle is None else idle)}"
+
+
+def _idle(seconds: Mapping[str, float]) -> str:
+    """What a device's slots were idle for longest, with its share of their idle time."""
+    total = sum(seconds.values())
+    if total <= 0:
+        return "-"
+    cause = max(seconds, key=lambda name: seconds[name])
+    return f"{cause.replace('_', ' ')} ({seconds[cause] / total:.0%})"
+
+
+def _queueing(figures: Mapping[str, Any], show: Callable[[float], str]) -> str:
+    """One line on a stream of jobs, its warm-up left out."""
+    steady = figures["steady_state"]
+    parts = [f"{figures['jobs_finished']} of {figures['jobs']} jobs finished"]
+    parts += [
+        f"{figures[key]} {what}"
+        for key, what in (("jobs_failed", "failed"), ("jobs_queued", "left"), ("jobs_late", "late"))
+        if figures[key]
+    ]
+    parts.append(f"{steady['arrival_rate_per_s']:.3g} arrivals/s")
+    parts.append(f"{steady['mean_in_system']:.3g} in the system on average")
+    if steady["p50_flow_s"] is not None:
+        shown = [show(steady[f"{p}_flow_s"]) for p in ("p50", "p95", "p99")]
+        parts.append(f"flow time p50 {shown[0]}, p95 {shown[1]}, p99 {shown[2]}")
+    after = f" (from {show(steady['from_s'])} on)" if steady["from_s"] else ""
+    return "; ".join(parts) + after
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

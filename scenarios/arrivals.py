@@ -29,6 +29,7 @@ class WorkloadConfig:
         jobs: how many.
         rate: jobs per second, like ``20/s``.
         period: like ``80ms``.
+        warm_up: seconds from the start that steady-state figures leave out, like ``10s``.
     """
 
     name: str
@@ -36,8 +37,25 @@ class WorkloadConfig:
     jobs: int = 1
     rate: str | None = None
     period: str | None = None
+    warm_up: str | None = None
     description: str = ""
     source: str = ""
+
+    @property
+    def warm_up_s(self) -> float:
+        """The warm-up in seconds.
+
+        Raises:
+            InvalidInput: not a time, or negative.
+        """
+        if self.warm_up is None:
+            return 0.0
+        seconds = parse_seconds(self.warm_up, f"warm-up of workload '{self.name}'")
+        if not 0 <= seconds < math.inf:
+            raise InvalidInput(
+                f"Workload '{self.name}' has warm_up {self.warm_up}; it must be at least 0"
+            )
+        return seconds
 
 
 def arrival_times(config: WorkloadConfig, seed: int) -> list[float]:

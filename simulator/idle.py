@@ -12,7 +12,7 @@ into parts, in this order, each ending where the next begins:
     until it was placed on the device: it was ready, a slot was idle, and it was not given to it.
 ``link``
     until the transfer of the input that arrived last had its links to itself: until the transfer
-    before it on any of its channels had ended, or, where the space has unlimited memory, until it
+    before it on any of its channels had ended, or, where nothing has to wait for memory, until it
     started.
 ``memory``
     until that transfer started, its links being free; and see below.
@@ -20,8 +20,8 @@ into parts, in this order, each ending where the next begins:
     until that transfer ended.
 ``overhead``
     until it started, with all its inputs there: the device was slow to begin (submission and
-    completion latency; in measured runs the runner's own time). Where the memory of its space is
-    limited, this part is ``memory`` instead: it waited for room.
+    completion latency; in measured runs the runner's own time). In a run with ``memory`` limited, on
+    a device whose space has a capacity, this part is ``memory`` instead: it waited for room.
 
 The parts of all slots of a device, seconds times slots, add up to its idle time from 0 to the end of
 the run.
@@ -49,7 +49,8 @@ def idle_seconds(trace: Trace, dependencies: Dependencies | None = None) -> np.n
     """
     known = dependencies or Dependencies.of(trace)
     runs, meta, end = trace.executions, trace.meta, trace.end
-    limited = np.array([capacity is not None for capacity in meta["capacities_bytes"]], dtype=bool)
+    counted = meta.get("memory") == "limited"
+    limited = np.array([counted and c is not None for c in meta["capacities_bytes"]], dtype=bool)
     last = _last_input(known)
     free = _links_free(known)
     moves = known.crossings

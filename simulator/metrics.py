@@ -58,9 +58,18 @@ class ChannelMetrics(TypedDict):
 
 
 class SpaceMetrics(TypedDict):
-    """One memory space: the most bytes that lay in it at once (:mod:`simulator.residency`)."""
+    """One memory space.
+
+    Attributes:
+        peak_bytes: the most bytes that lay in it at once, as far as anybody used them
+            (:mod:`simulator.residency`).
+        reserved_bytes: the most bytes that the simulator kept room for at once, which cannot know who
+            will use what (:mod:`simulator.memory`); None where it did not count.
+        capacity_bytes: None: unlimited.
+    """
 
     peak_bytes: float
+    reserved_bytes: float | None
     capacity_bytes: float | None
 
 
@@ -143,10 +152,15 @@ def metrics(trace: Trace, warm_up: float | None = None, horizon: float | None = 
         "devices": devices,
         "channels": _channels(trace, end),
         "spaces": {
-            name: {"peak_bytes": used.peak, "capacity_bytes": capacity}
-            for name, used, capacity in zip(
+            name: {
+                "peak_bytes": used.peak,
+                "reserved_bytes": reserved,
+                "capacity_bytes": capacity,
+            }
+            for name, used, reserved, capacity in zip(
                 trace.meta["spaces"],
                 occupancy(trace, known),
+                trace.meta.get("peak_bytes") or [None] * known.spaces,
                 trace.meta["capacities_bytes"],
                 strict=True,
             )

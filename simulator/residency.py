@@ -8,8 +8,8 @@
   has none.
 - A job's input lies at its origin from the job's arrival on, by the same rules. Inputs of jobs without
   an origin are everywhere and nobody's burden.
-- A weight occupies a space from its first use there (or the start of its transfer to there) on, once for all graphs that share it (the same graph name, weight name and size). One that is
-  loaded again has been evicted after its last use.
+- A weight occupies a space from its first use there (or the start of its transfer to there) on, once for all graphs that share it (the same graph name, weight name and size). One that was
+  evicted (``meta["evictions"]``: ``[time, space, job, tensor]``) is gone until it is loaded again.
 
 Intervals are half-open: what ends at an instant makes room for what starts then.
 """
@@ -110,22 +110,37 @@ def _weights(known: Dependencies) -> _Intervals:
     row, tensor = known.reads["execution"][reading], known.reads["tensor"][reading]
     key = identity[tensor] * spaces + known.space[row]
     loaded = np.flatnonzero(identity[moves["tensor"]] >= 0)
-    # What brings a weight to a space: its transfers, or else its first use there.
-    brought = identity[moves["tensor"][loaded]] * spaces + moves["destination"][loaded]
+    # What brings a weight to a space: its transfers, or else its first use there; and where
+    # transfers come from it lies as well.
+    moved, begun = identity[moves["tensor"][loaded]] * spaces, moves["start"][loaded]
+    brought, stored = moved + moves["destination"][loaded], moved + moves["source"][loaded]
     used = runs["start"][row]
-    in_time = np.argsort(used, kind="stable")
-    distinct, first = np.unique(key[in_time], return_index=True)
-    first = in_time[first][~np.isin(distinct, brought)]
-    keys = np.concatenate([brought, key[first]])
-    start = np.concatenate([moves["start"][loaded], used[first]])
-    end = np.concatenate([moves["finish"][loaded], used[first]])
-    size = known.size[np.concatenate([moves["tensor"][loaded], tensor[first]])]
+    first = _earliest(key, used)
+    first = first[~np.isin(key[first], brought)]
+    sent = _earliest(stored, begun)
+    sent = sent[~np.isin(stored[sent], np.concatenate([brought, key[first]]))]
+    keys = np.concatenate([brought, key[first], stored[sent]])
+    start = np.concatenate([begun, used[first], begun[sent]])
+    end = np.concatenate([moves["finish"][loaded], used[first], begun[sent]])
+    sizes = [moves["tensor"][loaded], tensor[first], moves["tensor"][loaded[sent]]]
+    size = known.size[np.concatenate(sizes)]
     found = latest(keys, start, key, used)
     np.maximum.at(end, found[found >= 0], runs["finish"][row][found >= 0])
     order = np.lexsort((start, keys))
     last = np.append(np.diff(keys[order]) != 0, True)[: len(order)]
     end[order[last]] = np.inf
+    evicted = np.array(trace.meta.get("evictions", ()), dtype=np.float64).reshape(-1, 4)
+    time, (place, job, local) = evicted[:, 0], evicted[:, 1:].astype(np.int64).T
+    gone = identity[known.first_tensor[job] + local] * spaces + place
+    found = latest(keys, start, gone, time)
+    end[found[found >= 0]] = time[found >= 0]
     return keys % spaces, size, start, end
+
+
+def _earliest(key: np.ndarray, time: np.ndarray) -> np.ndarray:
+    """For each distinct key, ascending, the entry of the earliest time."""
+    order = np.argsort(time, kind="stable")
+    return np.asarray(order[np.unique(key[order], return_index=True)[1]])
 
 
 def _weight_tensors(known: Dependencies) -> np.ndarray:

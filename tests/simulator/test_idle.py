@@ -79,7 +79,7 @@ def test_a_late_start_with_all_data_there(capacity: float, cause: str) -> None:
     graph = from_edges("late", 2, [(0, 1, 2.0)])
     costs = CostTable.of(graph, np.array([[1.0, 9.0], [9.0, 1.0]]))
     plan = StaticPlan([(0, 0.0), (1, 1.0)])
-    trace = simulate(graph, pair(capacity=capacity), costs, plan)
+    trace = simulate(graph, pair(capacity=capacity), costs, plan, memory="limited")
     # data 1-3; let the task start at 5 instead of 3
     row = int(trace.executions["operator"].argmax())
     trace.executions["start"][row], trace.executions["finish"][row] = 5.0, 6.0
@@ -91,7 +91,8 @@ def test_a_transfer_that_waits_although_its_link_is_free_waits_for_memory() -> N
     graph = from_edges("room", 2, [(0, 1, 2.0)])
     costs = CostTable.of(graph, np.array([[1.0, 9.0], [9.0, 1.0]]))
     for capacity, cause in ((100.0, "memory"), (np.inf, "link")):
-        trace = simulate(graph, pair(capacity=capacity), costs, StaticPlan([(0, 0.0), (1, 1.0)]))
+        plan = StaticPlan([(0, 0.0), (1, 1.0)])
+        trace = simulate(graph, pair(capacity=capacity), costs, plan, memory="limited")
         trace.transfers["start"][0], trace.transfers["finish"][0] = 4.0, 6.0
         row = int(trace.executions["operator"].argmax())
         trace.executions["start"][row], trace.executions["finish"][row] = 6.0, 7.0

@@ -79,9 +79,9 @@ def test_every_figure() -> None:
     assert (found["jobs_failed"], found["jobs_queued"], found["failures"]) == (0, 0, {})
     # a: job 1's p starts while job 0's output is being sent; c: one copy at a time
     assert found["spaces"] == {
-        "a": {"peak_bytes": 6, "capacity_bytes": None},
-        "b": {"peak_bytes": 0, "capacity_bytes": None},
-        "c": {"peak_bytes": 3, "capacity_bytes": None},
+        "a": {"peak_bytes": 6, "reserved_bytes": None, "capacity_bytes": None},
+        "b": {"peak_bytes": 0, "reserved_bytes": None, "capacity_bytes": None},
+        "c": {"peak_bytes": 3, "reserved_bytes": None, "capacity_bytes": None},
     }
     assert (found["p50_flow_s"], found["p99_flow_s"]) == (6, 6)
     used = {"busy_s": 6, "utilisation": 0.6, "bytes": 6, "transfers": 2}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.costs import CostTable, GraphCosts
@@ -97,6 +100,44 @@ def test_a_lost_output_is_gone_and_written_again() -> None:
             trace.executions[name] = column[[0, 0, 1]]
     trace.jobs["finish"][:] = 3.0
     assert steps(trace)[0] == {0.0: 130.0, 0.5: 100.0, 1.0: 130.0, 2.0: 147.0, 3.0: 107.0}
+
+
+def test_weights_loaded_on_demand_lie_at_both_ends_until_they_are_evicted() -> None:
+    graph = chain()
+    costs = CostTable.of(graph, np.array([[9.0, 1.0], [9.0, 1.0]]))
+    cluster = dataclasses.replace(PAIR, host="ram")
+    plan = StaticPlan([(1, 0.0), (1, 1.0)])
+    trace = simulate(Workload([Job(graph)]), cluster, costs, plan, weights="on_demand")
+    # w (100 B) 0-10 and v (7 B) 0-0.7 cross at once; p 10-11, q 11-12
+    ram, vram = steps(trace)
+    assert ram == {0.0: 107.0}
+    assert vram == {0.0: 107.0, 10.0: 137.0, 11.0: 147.0, 12.0: 107.0}
+    gone = dataclasses.replace(trace, meta={**trace.meta, "evictions": [[15.0, 1, 0, 1]]})
+    assert steps(gone) == [ram, {**vram, 15.0: 7.0}]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(cases(), st.sampled_from(["resident", "on_demand"]))
+def test_what_is_used_fits_into_what_the_simulator_kept_room_for(case: Case, weights: str) -> None:
+    assume(case.cluster.host is not None and case.scheduler_name != "erratic")
+    trace = simulate(
+        case.workload,
+        dataclasses.replace(
+            case.cluster,
+            spaces=[MemorySpace(s.name, 1e6) for s in case.cluster.spaces],
+        ),
+        case.costs,
+        case.scheduler(),
+        actual=case.actual,
+        movement=case.movement,
+        contention=case.contention,
+        seed=case.seed,
+        memory="limited",
+        weights=weights,
+    )
+    for used, reserved in zip(occupancy(trace), trace.meta["peak_bytes"], strict=True):
+        # The simulator counts whole bytes.
+        assert used.peak <= reserved + 1e-9
 
 
 def test_the_latest_entry_before_a_question() -> None:
