@@ -47,27 +47,57 @@ class InputTensor(NamedTuple):
 
 
 class GraphIndex:
-    """Plain lists of one graph, shared by all its jobs; what the hot loops read."""
+    """Plain lists of one graph, shared by all its jobs; what the hot loops read.
+
+    Args:
+        graph: the graph.
+        seconds: float64[operators, devices], believed.
+        overhead: float64[devices], launch overhead.
+    """
 
     def __init__(self, graph: DataflowGraph, seconds: np.ndarray, overhead: np.ndarray) -> None:
         self.graph = graph
-        self.successors = graph.successors
-        self.pending = [len(parents) for parents in graph.predecessors]
-        self.reads = graph.activations_read
-        self.writes = graph.writes
-        self.consumers = graph.consumers
-        self.bytes = graph.tensor_bytes.tolist()
         self.inputs = graph.inputs
         self.outputs = frozenset(graph.outputs)
-        self.kernel_seconds: list[list[float]] = seconds.tolist()
-        """Believed seconds [operator][device] of the operator itself."""
-        self.matrix = seconds
+        self.kernel_matrix = seconds
+        """float64[operators, devices] believed seconds of the operators themselves."""
+        self.matrix = overhead + seconds if overhead.any() else seconds
         """float64[operators, devices] believed seconds, the device's launch overhead included."""
-        self.seconds = self.kernel_seconds
-        """The same as lists."""
-        if overhead.any():
-            self.matrix = overhead + seconds
-            self.seconds = self.matrix.tolist()
+
+    @cached_property
+    def successors(self) -> Sequence[Sequence[int]]:
+        """See :class:`DataflowGraph`."""
+        return self.graph.successors
+
+    @cached_property
+    def pending(self) -> list[int]:
+        """For each operator the number of its predecessors."""
+        return [len(parents) for parents in self.graph.predecessors]
+
+    @cached_property
+    def reads(self) -> Sequence[Sequence[int]]:
+        """For each operator the tensors it reads, weights left out."""
+        return self.graph.activations_read
+
+    @cached_property
+    def writes(self) -> Sequence[Sequence[int]]:
+        """See :class:`DataflowGraph`."""
+        return self.graph.writes
+
+    @cached_property
+    def consumers(self) -> Sequence[Sequence[int]]:
+        """See :class:`DataflowGraph`."""
+        return self.graph.consumers
+
+    @cached_property
+    def bytes(self) -> list[float]:
+        """Of every tensor."""
+        return self.graph.tensor_bytes.tolist()
+
+    @cached_property
+    def seconds(self) -> list[list[float]]:
+        """``matrix`` as lists."""
+        return self.matrix.tolist()
 
     @cached_property
     def moved_bytes(self) -> list[float]:
@@ -279,23 +309,9 @@ class SchedulingContext:
             SchedulingError: the task is unknown, placed already, or cannot run there; the rank is
                 not a number.
         """
-        if not 0 <= task < len(self._device):
-            raise SchedulingError(f"There is no task {task} to place")
-        if not 0 <= device < len(self._load):
-            raise SchedulingError(
-                f"There is no device {device} for task '{self.label(task)}'; the cluster has "
-                f"{len(self._load)}"
-            )
-        if self._device[task] >= 0:
-            name = self.cluster.devices[self._device[task]].name
-            raise SchedulingError(f"Task '{self.label(task)}' is placed on '{name}' already")
-        if self.seconds(task)[device] == math.inf:
-            name = self.cluster.devices[device].name
-            raise SchedulingError(f"Device '{name}' cannot run task '{self.label(task)}'")
+        self._check_placement(task, device, rank)
         if rank is None:
             rank = self.now
-        elif rank != rank:
-            raise SchedulingError(f"Task '{self.label(task)}' was placed with rank {rank}")
         sequence = self._placements = self._placements + 1
         self._device[task] = device
         self._sequence[task] = sequence
@@ -317,6 +333,21 @@ class SchedulingContext:
             self._tail_rank[device] = rank
         heappush(queue, (rank, sequence, task))
         self._load[device] += 1
+
+    def place_job(self, job: int, devices: Sequence[int], ranks: Sequence[float]) -> None:
+        """Place every task of a job, as :meth:`place` does one by one in the order of operators.
+
+        Args:
+            job: its number.
+            devices: for each operator the device.
+            ranks: for each operator the rank.
+
+        Raises:
+            SchedulingError: as :meth:`place`, or a length is not the number of operators.
+        """
+        first, _ = self._check_job_placement(job, devices, ranks)
+        for task, (device, rank) in enumerate(zip(devices, ranks, strict=True), first):
+            self.place(task, int(device), float(rank))
 
     def withdraw(self, task: int) -> None:
         """Take a task back from its device's queue.
@@ -390,6 +421,45 @@ class SchedulingContext:
         raise NotImplementedError
 
     # -- bookkeeping shared by both worlds ------------------------------------------------------
+
+    def _check_placement(self, task: int, device: int, rank: float | None) -> None:
+        if not 0 <= task < len(self._device):
+            raise SchedulingError(f"There is no task {task} to place")
+        if not 0 <= device < len(self._load):
+            raise SchedulingError(
+                f"There is no device {device} for task '{self.label(task)}'; the cluster has "
+                f"{len(self._load)}"
+            )
+        if self._device[task] >= 0:
+            name = self.cluster.devices[self._device[task]].name
+            raise SchedulingError(f"Task '{self.label(task)}' is placed on '{name}' already")
+        if self.seconds(task)[device] == math.inf:
+            name = self.cluster.devices[device].name
+            raise SchedulingError(f"Device '{name}' cannot run task '{self.label(task)}'")
+        if rank is not None and rank != rank:
+            raise SchedulingError(f"Task '{self.label(task)}' was placed with rank {rank}")
+
+    def _check_job_placement(
+        self, job: int, devices: Sequence[int], ranks: Sequence[float]
+    ) -> tuple[int, int]:
+        """The job's first task and their number, if every placement is possible."""
+        if not 0 <= job < len(self.jobs):
+            raise SchedulingError(f"There is no job {job} to place")
+        first, matrix = self._first_task[job], self._job_index[job].matrix
+        count = len(matrix)
+        if len(devices) != count or len(ranks) != count:
+            raise SchedulingError(
+                f"Job {job} has {count} tasks; got {len(devices)} devices and {len(ranks)} ranks"
+            )
+        place, rank = np.asarray(devices), np.asarray(ranks, dtype=np.float64)
+        wrong = (place < 0) | (place >= matrix.shape[1]) | np.isnan(rank)
+        if not wrong.any():
+            wrong = ~np.isfinite(matrix[np.arange(count), place])
+        wrong |= np.array(self._device[first : first + count]) >= 0
+        if wrong.any():  # say which and why
+            task = int(np.argmax(wrong))
+            self._check_placement(first + task, int(place[task]), float(rank[task]))
+        return first, count
 
     def _check_run(self, workload: Workload, scheduler: Scheduler) -> None:
         """Refuse before the run what cannot be run.

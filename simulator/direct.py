@@ -8,12 +8,14 @@ once, with a start in the future. The trace is that of :class:`simulator.simulat
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 import numpy as np
 import simpy
 
-from simulator.context import EVERYWHERE
+from simulator.cluster import Route
+from simulator.context import EVERYWHERE, GraphIndex
 from simulator.simulation import Simulation
 from simulator.trace import Table, execution_table, transfer_table
 
@@ -35,10 +37,11 @@ class DirectSimulation(Simulation):
         self._settled = -1.0  # the instant whose starts have happened
 
     def _settle(self) -> None:
+        self.now = self._clock._now
         # Nothing happens if finishes were foreseen here that have moved since.
         if self._due or self._admit_now or self._woken:
-            self._apply()
-            self._decide()
+            if self._apply():
+                self._decide()
             self._send()
             self._begin_touched()
         self._settled = self.now
@@ -214,29 +217,42 @@ class DirectSimulation(Simulation):
         )
 
     def _transfer_table(self) -> Table:
-        """One row for each link of every transfer's route."""
-        moves = np.array(self._moves, dtype=np.float64).reshape(-1, 6)
-        tensor, home, space = moves[:, :3].astype(np.int64).T
-        job = np.searchsorted(self._first_tensor, tensor, side="right") - 1
-        size = np.concatenate([index.graph.tensor_bytes for index in self._job_index])[tensor]
-        # Routes by number: the spaces' pair.
-        pair = home * len(self._routes) + space
-        routes = [route for row in self._routes for route in row]
-        channels = [() if route is None else route.channels for route in routes]
-        links = np.array([len(c) for c in channels], dtype=np.int64)
-        first = np.cumsum(links) - links
-        row = np.repeat(np.arange(len(moves)), links[pair])
-        hop = np.arange(len(row)) - np.repeat(np.cumsum(links[pair]) - links[pair], links[pair])
-        channel = np.array([c for cs in channels for c in cs], dtype=np.int64)
-        requested, start, end = moves[row, 3:].T
-        return transfer_table(
-            tensor[row],
-            job[row],
-            home[row],
-            space[row],
-            channel[first[pair[row]] + hop],
-            requested,
-            start,
-            end,
-            size[row],
+        moves = np.array(self._moves, dtype=np.float64).reshape(-1, 6).T
+        numbers = moves[:3].astype(np.int64)
+        return rows_of_moves(
+            (*numbers, *moves[3:]), self._routes, self._job_index, self._first_tensor
         )
+
+
+def rows_of_moves(
+    moves: Sequence[np.ndarray],
+    routes: Sequence[Sequence[Route | None]],
+    indices: Sequence[GraphIndex],
+    first_tensor: Sequence[int],
+) -> Table:
+    """The transfers of a trace: one row for each link of every move's route.
+
+    Args:
+        moves: columns: tensor, source, destination, requested, start and end.
+        routes: by source and destination.
+        indices: of every job.
+        first_tensor: of every job.
+    """
+    tensor, home, space, requested, start, end = moves
+    job = np.searchsorted(first_tensor, tensor, side="right") - 1
+    size = np.concatenate([index.graph.tensor_bytes for index in indices])[tensor]
+    # Routes by number: the spaces' pair.
+    pair = home * len(routes) + space
+    channels = [() if route is None else route.channels for row in routes for route in row]
+    links = np.array([len(c) for c in channels], dtype=np.int64)
+    first = np.cumsum(links) - links
+    channel = np.array([c for cs in channels for c in cs], dtype=np.int64)
+    hops = links[pair]
+    if (hops == 1).all():
+        columns = (tensor, job, home, space, channel[first[pair]], requested, start, end, size)
+        return transfer_table(*columns)
+    row = np.repeat(np.arange(len(tensor)), hops)
+    hop = np.arange(len(row)) - np.repeat(np.cumsum(hops) - hops, hops)
+    link = channel[first[pair[row]] + hop]
+    columns = (tensor[row], job[row], home[row], space[row], link)
+    return transfer_table(*columns, requested[row], start[row], end[row], size[row])

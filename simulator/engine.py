@@ -7,8 +7,10 @@ from collections.abc import Callable
 from simulator.cluster import Cluster
 from simulator.costs import CostTable, NoiseModel
 from simulator.direct import DirectSimulation
+from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.memory import counts_memory, within_capacity
+from simulator.planned import PlannedSimulation
 from simulator.rates import shares_rates
 from simulator.scheduler import Scheduler
 from simulator.simulation import Setting, Simulation
@@ -29,6 +31,7 @@ def simulate(
     memory: str = "unlimited",
     weights: str = "resident",
     general: bool = False,
+    way: str | None = None,
     explain: Callable[[str], None] | None = None,
 ) -> Trace:
     """Simulate a workload under a scheduler.
@@ -47,7 +50,9 @@ def simulate(
             ``unlimited`` ignores capacities.
         weights: ``resident``: they are where they are read; ``on_demand``: they lie in the host
             memory and cross when they are wanted.
-        general: take the general way even where a shorter one gives the same trace.
+        general: the same as ``way="general"``.
+        way: ``general``, ``direct`` or ``planned``: how to simulate where several ways give the same
+            trace; None takes the fastest.
         explain: called with one line for each decision of a scheduler that explains itself.
 
     Returns:
@@ -60,7 +65,6 @@ def simulate(
     if isinstance(workload, DataflowGraph):
         host = cluster.host
         workload = Workload([Job(workload, batch=workload.batch, origin=host, destination=host)])
-    counted = counts_memory(memory, weights)
     if memory == "limited":
         costs = within_capacity(costs, workload, cluster, weights)
     setting = Setting(
@@ -75,15 +79,50 @@ def simulate(
         memory,
         weights,
     )
-    general = general or counted or _needs_general(cluster)
-    simulation = (Simulation if general else DirectSimulation)(setting)
+    simulation = _way(setting, "general" if general else way)(setting)
     simulation.explain = explain
     return simulation.run()
 
 
-def _needs_general(cluster: Cluster) -> bool:
-    """Whether more may happen than the shorter way can foresee."""
-    return shares_rates(cluster) or any(device.completion_latency for device in cluster.devices)
+def _way(setting: Setting, asked: str | None) -> type[Simulation]:
+    """The fastest way that this setting allows, or the one asked for."""
+    possible: dict[str, type[Simulation]] = {"general": Simulation}
+    if _is_direct(setting):
+        possible = {"direct": DirectSimulation} | possible
+        if _is_planned(setting):
+            possible = {"planned": PlannedSimulation} | possible
+    if asked is None:
+        return next(iter(possible.values()))
+    if asked not in possible:
+        raise InvalidInput(
+            f"This run cannot be simulated in the way '{asked}'; possible: {', '.join(possible)}"
+        )
+    return possible[asked]
+
+
+def _is_direct(setting: Setting) -> bool:
+    """Whether the end of everything is known as soon as it begins."""
+    cluster = setting.cluster
+    return not (
+        counts_memory(setting.memory, setting.weights)
+        or shares_rates(cluster)
+        or any(device.completion_latency for device in cluster.devices)
+    )
+
+
+def _is_planned(setting: Setting) -> bool:
+    """Whether all that a finish sets off is known once a job is placed, and takes time."""
+    if not setting.scheduler.static or setting.movement != "push" or setting.contention != "none":
+        return False
+    tables = [setting.costs]
+    if isinstance(setting.actual, CostTable):
+        tables.append(setting.actual)
+    overhead = min(device.launch_overhead for device in setting.cluster.devices)
+    return all(
+        overhead + float(table[graph].seconds.min()) > 0
+        for table in tables
+        for graph in setting.workload.graphs
+    )
 
 
 __all__ = ["simulate"]

@@ -18,10 +18,13 @@ class Scheduler(ABC):
         name: what tables call it.
         needs: abilities beyond ``place``, ``withdraw`` and ``wake_at`` that it uses (``batch``,
             ``pack``, ``evict``); a context without them refuses before the run.
+        static: it places every task of a job when the job arrives, stands by that, and has nothing to
+            say later but to what is lost; it is then asked at arrivals, losses and wake-ups only.
     """
 
     name: ClassVar[str] = ""
     needs: ClassVar[frozenset[str]] = frozenset()
+    static: ClassVar[bool] = False
 
     def begin(self, context: SchedulingContext) -> None:  # noqa: B027 - optional to override
         """Called once, before the first event; a place to refuse what it cannot schedule."""

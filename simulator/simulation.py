@@ -77,7 +77,7 @@ class Simulation(SchedulingContext):
         self._rng = np.random.default_rng(setting.seed)
         self._clock = Clock()
         self._actual: list[list[list[float]]] = []  # [job][operator][device]
-        self._shared_actual: dict[int, list[list[float]]] = {}
+        self._actual_lists: dict[int, tuple[np.ndarray, list[list[float]]]] = {}  # by table
         # What is believed of transfers: booked as if nothing slowed them.
         self._transfers = transfer_model(setting.contention)
         self._requests: list[Request] = []  # asked for at this instant
@@ -131,27 +131,23 @@ class Simulation(SchedulingContext):
         Raises:
             SchedulingError: work is left that can never run; names it.
         """
-        clock = self._clock
-        queue = clock._queue
         self._scheduler.begin(self)
         self._schedule_arrival()
-        while queue:
-            clock.step()
-            now = clock._now
-            if not queue or queue[0][0] > now:
-                self.now = now
-                self._settle()
+        self._run_events()
         self._memory.check()
         self._check_finished(self._scheduler)
         return self._trace()
+
+    def _run_events(self) -> None:
+        self._clock.run_instants(self._settle)
 
     def _settle(self) -> None:
         """One round of an instant: apply what happened, decide, send and start what can be.
 
         Tasks that take no time end in another round of the same instant.
         """
-        news = self._apply()
-        if news:
+        self.now = self._clock._now
+        if self._apply():
             self._decide()
         self._memory.settle()
         self._send()
@@ -163,6 +159,8 @@ class Simulation(SchedulingContext):
     def _apply(self) -> bool:
         """Apply everything that happened; returns whether the scheduler must be asked."""
         news = self._woken or bool(self._due) or bool(self._admit_now)
+        if self._scheduler.static:
+            news = self._woken or bool(self._admit_now)
         self._woken = False
         if self._due:
             due = sorted(self._due)
@@ -210,20 +208,25 @@ class Simulation(SchedulingContext):
         self._start_time += [math.inf] * tasks
         self._finish_time += [math.inf] * tasks
         self._slot += [0] * tasks
-        self._actual.append(self._realise(job))
+        self._note_actual(self._realise(job))
 
-    def _realise(self, job: Job) -> list[list[float]]:
-        """Actual seconds [operator][device] of a job."""
+    def _realise(self, job: Job) -> np.ndarray:
+        """Actual seconds [operators, devices] of a job."""
         source = self._actual_source
         if source is None:
-            return self._index[job.graph].kernel_seconds
+            return self._believed[job.graph].seconds
         if isinstance(source, CostTable):
-            key = id(job.graph)
-            if key not in self._shared_actual:
-                self._shared_actual[key] = source[job.graph].seconds.tolist()
-            return self._shared_actual[key]
-        costs = self._believed[job.graph]
-        return source.realise(job.graph, costs, self._rng, job.arrival).tolist()
+            return source[job.graph].seconds
+        return source.realise(job.graph, self._believed[job.graph], self._rng, job.arrival)
+
+    def _note_actual(self, seconds: np.ndarray) -> None:
+        """Keep the actual seconds of the job that arrives, as lists; jobs with one table share them."""
+        shared = self._actual_lists.get(id(seconds))
+        if shared is None:
+            shared = seconds, seconds.tolist()
+            if self._actual_source is None or isinstance(self._actual_source, CostTable):
+                self._actual_lists[id(seconds)] = shared
+        self._actual.append(shared[1])
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -347,12 +350,17 @@ class Simulation(SchedulingContext):
         elif tensor <= requests[-1][0] and key < requests[-1][:2]:
             self._in_order = False
         home = self._home[tensor]
-        route = self._routes[home][space]
-        if route is None:
-            route = self._routes[home][space] = self.cluster.route(home, space)
+        route = self._routes[home][space] or self._route(home, space)
         start, end = self._transfers.book(route, size, self.now, self._channel_free)
         requests.append((tensor, space, home, route, size, start, end))
         self._copies[key] = end
+
+    def _route(self, source: int, destination: int) -> Route:
+        route = self._routes[source][destination]
+        if route is None:
+            route = self.cluster.route(source, destination)
+            self._routes[source][destination] = route
+        return route
 
     def _take_back_requests(self, task: int) -> None:
         """Unmake the requests of this instant that nobody but ``task``, now withdrawn, needs."""

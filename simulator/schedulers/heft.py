@@ -30,6 +30,7 @@ class Heft(Scheduler):
     """
 
     name: ClassVar[str] = "heft"
+    static: ClassVar[bool] = True
 
     def __init__(self, insertion: bool = True) -> None:
         self.insertion = insertion

@@ -18,6 +18,7 @@ class SingleDevice(Scheduler):
     """
 
     name: ClassVar[str] = "single_device"
+    static: ClassVar[bool] = True
 
     def __init__(self, device: str | None = None) -> None:
         self.device = device

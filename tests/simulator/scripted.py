@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ class StaticPlan(Scheduler):
     """
 
     name: ClassVar[str] = "static_plan"
+    static: ClassVar[bool] = True
 
     def __init__(self, *plan: list[tuple[int, float]]) -> None:
         self.plan = plan
@@ -26,6 +28,33 @@ class StaticPlan(Scheduler):
         for job in context.arrived:
             rows = self.plan[job % len(self.plan)]
             for task, (device, rank) in zip(context.tasks_of(job), rows, strict=True):
+                context.place(task, device, rank)
+
+
+class RandomPlan(Scheduler):
+    """Places every task of a job when it arrives, anywhere, in an order that the graph allows; later
+    jobs go between the tasks of earlier ones.
+    """
+
+    name: ClassVar[str] = "random_plan"
+    static: ClassVar[bool] = True
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def decide(self, context: SchedulingContext) -> None:
+        for job in context.arrived:
+            offset = self.random.uniform(0, 3)
+            tasks = context.tasks_of(job)
+            ranks = [offset + i for i in range(len(tasks))]
+            devices = [
+                self.random.choice([d for d, s in enumerate(context.seconds(t)) if s < math.inf])
+                for t in tasks
+            ]
+            if self.random.random() < 0.5:
+                context.place_job(job, devices, ranks)
+                continue
+            for task, device, rank in zip(tasks, devices, ranks, strict=True):
                 context.place(task, device, rank)
 
 

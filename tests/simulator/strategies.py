@@ -15,7 +15,7 @@ from simulator.graph import DataflowGraph, Operator, Tensor
 from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from simulator.workload import Job, Workload
-from tests.simulator.scripted import Erratic
+from tests.simulator.scripted import Erratic, RandomPlan
 
 # Whole numbers make events coincide, the others make sums round, zeros make rounds in one instant.
 SECONDS = st.sampled_from([0.0, 1.0, 1.0, 2.0, 3.0, 0.1, 0.7, 3.3, 1e-3])
@@ -152,6 +152,11 @@ SCHEDULERS: dict[str, Callable[[int], Scheduler]] = {
     "sufferage": lambda seed: create("sufferage"),
     "sufferage-remap": lambda seed: create("sufferage", remap=True),
 }
+STATIC: dict[str, Callable[[int], Scheduler]] = {
+    "random-plan": RandomPlan,
+    "heft": lambda seed: create("heft"),
+    "heft-append": lambda seed: create("heft", insertion=False),
+}
 ONLINE = ("fcfs", "donf", "adon", "sufferage")
 """Schedulers that only append ready tasks to queues."""
 
@@ -163,12 +168,16 @@ def cases(
     exact: bool = False,
     contentions: tuple[str, ...] = ("none", "fifo"),
     weights: int = 1,
+    movements: tuple[str, ...] = ("push", "pull"),
+    least: float = 0.0,
 ) -> Case:
-    """A run; ``exact`` means that what happens is what is believed."""
+    """A run; ``exact`` means that what happens is what is believed; no time is below ``least``."""
     cluster = draw(clusters())
     devices = len(cluster.devices)
     distinct = draw(st.lists(graphs(weights=weights), min_size=1, max_size=2))
-    costs = CostTable({g: GraphCosts(draw(seconds_of(g, devices))) for g in distinct})
+    costs = CostTable(
+        {g: GraphCosts(np.maximum(draw(seconds_of(g, devices)), least)) for g in distinct}
+    )
     spaces = [None, *(space.name for space in cluster.spaces)]
     arrivals = draw(st.lists(st.sampled_from([0.0, 0.0, 1.0, 2.5, 10.0]), min_size=1, max_size=3))
     workload = Workload(
@@ -187,7 +196,9 @@ def cases(
             {
                 g: GraphCosts(
                     np.where(
-                        np.isfinite(costs[g].seconds), draw(seconds_of_finite(g, devices)), np.inf
+                        np.isfinite(costs[g].seconds),
+                        np.maximum(draw(seconds_of_finite(g, devices)), least),
+                        np.inf,
                     )
                 )
                 for g in distinct
@@ -202,8 +213,8 @@ def cases(
         cluster,
         costs,
         actual,
-        lambda: SCHEDULERS[name](seed),
-        draw(st.sampled_from(["push", "pull"])),
+        lambda: (SCHEDULERS | STATIC)[name](seed),
+        draw(st.sampled_from(movements)),
         draw(st.sampled_from(contentions)),
         seed,
         name,

@@ -240,7 +240,7 @@ def traced(case: Case, general: bool = False) -> Trace:
         movement=case.movement,
         contention=case.contention,
         seed=case.seed,
-        general=general,
+        way="general" if general else None,
     )
 
 

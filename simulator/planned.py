@@ -1,0 +1,448 @@
+"""Runs of fixed plans without contention: all that a finish sets off is known beforehand.
+
+Where a static scheduler has placed every task of a job at its arrival, transfers do not wait for each
+other and devices run at constant rates, each edge of the graph is a delay that the placement decides.
+A task then costs one event, its finish, and an addition and a comparison for each edge: when its device
+is free, its start follows from the finishes of its predecessors, which are known as soon as those have
+been taken from their queues. Transfers are derived from the finishes when the trace is made. The trace
+is that of the other ways of simulating.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+import numpy as np
+
+from simulator.clock import Occurrence
+from simulator.context import EVERYWHERE, InputTensor
+from simulator.direct import rows_of_moves
+from simulator.errors import SchedulingError
+from simulator.graph import DataflowGraph
+from simulator.simulation import Simulation
+from simulator.trace import Table, execution_table
+
+
+class PlannedSimulation(Simulation):
+    """See the module docstring."""
+
+    def _prepare(self) -> None:
+        cluster = self.cluster
+        self._space_array = np.array(cluster.space_of)
+        # By task, in the order of the tasks' numbers; there is one offset more.
+        self._since: list[float] = []  # when what its job brings with it is in its device's memory
+        self._duration: list[float] = []
+        self._offset: list[int] = [0]
+        self._source: list[int] = []  # by edge, in the order of the tasks that they lead to
+        self._delay: list[float] = []  # by edge: seconds from the finish to the data's arrival
+        self._edge_delays: list[np.ndarray] = []  # by job: the same, in the order of the graph
+        # Devices whose head waits for a task to be taken.
+        self._watchers: dict[int, list[int]] = {}
+        # By device.
+        devices = len(cluster.devices)
+        self._order: list[list[int]] = [[] for _ in range(devices)]  # all of its tasks
+        self._next: list[int] = [0] * devices  # position of the head in the order
+        self._free: list[int] = list(self._slots)
+        self._last_start: list[float] = [0.0] * devices
+        self._events = [Occurrence(self._clock, None, -1) for _ in range(devices)]
+        # What a task's end in the clock's queue is known by.
+        self._ends: list[object] = [None]
+        self._planned_jobs = 0
+        self._seconds: list[np.ndarray] = []  # by job: actual [operators, devices]
+        self._ended = 0
+
+    def _note_actual(self, seconds: np.ndarray) -> None:
+        self._seconds.append(seconds)
+
+    # -- what a scheduler does ------------------------------------------------------------------
+
+    def place(self, task: int, device: int, rank: float | None = None) -> None:
+        """See :class:`simulator.context.SchedulingContext`."""
+        self._check_placement(task, device, rank)
+        self._device[task] = device
+        self._rank[task] = self.now if rank is None else rank
+        self._placements += 1
+        self._sequence[task] = self._placements
+
+    def place_job(self, job: int, devices: Sequence[int], ranks: Sequence[float]) -> None:
+        """See :class:`simulator.context.SchedulingContext`."""
+        first, count = self._check_job_placement(job, devices, ranks)
+        self._device[first : first + count] = np.asarray(devices).tolist()
+        self._rank[first : first + count] = np.asarray(ranks, dtype=np.float64).tolist()
+        self._sequence[first : first + count] = range(
+            self._placements + 1, self._placements + count + 1
+        )
+        self._placements += count
+
+    def withdraw(self, task: int) -> None:
+        """Refused: a static scheduler stands by its plan."""
+        raise SchedulingError(
+            f"Scheduler '{self._scheduler.name}' calls itself static, so it cannot withdraw "
+            f"'{self.label(task)}'; let its class say static = False"
+        )
+
+    # -- the loop -------------------------------------------------------------------------------
+
+    def _run_events(self) -> None:
+        """All events; a task's end is dealt with in the loop itself, without a call."""
+        clock = self._clock
+        queue, count, ends = clock._queue, clock._eid, self._ends
+        since, device_of, duration = self._since, self._device, self._duration
+        offset, source, delay, watchers = self._offset, self._source, self._delay, self._watchers
+        order_of, next_of, free_of = self._order, self._next, self._free
+        last_start, events = self._last_start, self._events
+        start_time, finish_time = self._start_time, self._finish_time
+        never = math.inf
+        due: list[int] = []
+        free: list[int] = []  # devices with a free slot whose head is to be looked at
+        while queue:
+            now, _, _, event = heappop(queue)
+            callbacks = event.callbacks
+            event.callbacks = None  # type: ignore[assignment]
+            if callbacks is ends:
+                task = event._value
+                # Not if it went back to its queue, nor twice if it was taken anew to the same end.
+                if finish_time[task] == now and task not in due:
+                    due.append(task)
+                    device = device_of[task]
+                    free_of[device] += 1
+                    free.append(device)
+            else:
+                clock._now = now
+                for callback in callbacks:
+                    callback(event)
+            if queue and queue[0][0] == now:
+                continue
+            if due:
+                self._ended += len(due)
+                due.clear()
+            if self._admit_now or self._woken:
+                self.now = now
+                self._plan()
+                free = list(range(len(order_of)))
+            for device in free:  # grows while it is gone through
+                order, position = order_of[device], next_of[device]
+                while free_of[device] and position < len(order):
+                    head = order[position]
+                    begin, end = offset[head], offset[head + 1]
+                    start = since[head]
+                    for task, seconds in zip(source[begin:end], delay[begin:end]):  # noqa: B905
+                        moment = finish_time[task] + seconds
+                        if moment > start:
+                            start = moment
+                    if start == never:
+                        for task in source[begin:end]:
+                            if finish_time[task] == never:
+                                watchers.setdefault(task, []).append(device)
+                                break
+                        break
+                    if start < now:
+                        start = now
+                    if start < last_start[device]:
+                        start = last_start[device]
+                    last_start[device] = start_time[head] = start
+                    finish = finish_time[head] = start + duration[head]
+                    event = events[device]
+                    if event.callbacks is not None:  # it waits in the queue for another task
+                        event = events[device] = Occurrence(clock, None, -1)
+                    event.callbacks = ends
+                    event._value = head
+                    heappush(queue, (finish, 1, next(count), event))
+                    if head in watchers:
+                        free += watchers.pop(head)
+                    position += 1
+                    free_of[device] -= 1
+                next_of[device] = position
+            free.clear()
+
+    def _plan(self) -> None:
+        """Let the scheduler plan the jobs that have arrived; its plan may change every queue."""
+        self._woken = False
+        while self._admit_now:
+            self._admit_now -= 1
+            self._arrive()
+        self._decide()
+        for device in range(len(self._order)):
+            self._return_waiting(device)
+        if self._planned_jobs < len(self.jobs):
+            self._compile()
+        self._watchers.clear()
+
+    def _return_waiting(self, device: int) -> None:
+        """Put tasks that have not started back into the queue, whose order may change."""
+        order = self._order[device]
+        while self._next[device]:
+            task = order[self._next[device] - 1]
+            if self._start_time[task] < self.now:
+                break
+            self._start_time[task] = self._finish_time[task] = math.inf
+            self._next[device] -= 1
+            self._free[device] += 1
+        before = self._next[device]
+        self._last_start[device] = self._start_time[order[before - 1]] if before else 0.0
+
+    # -- from a plan to delays ------------------------------------------------------------------
+
+    def _compile(self) -> None:
+        """Make the plans of the jobs that have arrived ready to run."""
+        first = self._first_task[self._planned_jobs]
+        for job in range(self._planned_jobs, len(self.jobs)):
+            self._compile_job(job)
+        self._planned_jobs = len(self.jobs)
+        rank, sequence = self._rank, self._sequence
+        placed = np.array(self._device[first:])
+        by_rank = np.lexsort((np.array(sequence[first:]), np.array(rank[first:]), placed))
+        ends = np.cumsum(np.bincount(placed, minlength=len(self._order)))
+        for device, (new, order) in enumerate(
+            zip(np.split(by_rank + first, ends[:-1]), self._order, strict=True)
+        ):
+            position = self._next[device]
+            queued = order[position:]
+            order[position:] = new.tolist()
+            if queued:
+                order[position:] = sorted(
+                    queued + order[position:], key=lambda task: (rank[task], sequence[task])
+                )
+
+    def _compile_job(self, number: int) -> None:
+        graph = self._job_index[number].graph
+        first, count = self._first_task[number], len(graph)
+        placed = np.array(self._device[first : first + count])
+        if (placed < 0).any():
+            unplaced = int(np.argmin(placed))
+            raise SchedulingError(
+                f"Scheduler '{self._scheduler.name}' calls itself static, but did not place "
+                f"'{self.label(first + unplaced)}' when its job arrived; let its class say "
+                "static = False"
+            )
+        self._placed_at[first : first + count] = [self.now] * count
+        duration = self._overhead[placed] + self._seconds[number][np.arange(count), placed]
+        space = self._space_array[placed]
+        source, target = graph.edge_source, graph.edge_target
+        delay = self._delays(graph, graph.edge_tensor, space[source], space[target])
+        since = np.full(count, self.now)
+        self._deliver_inputs(number, graph, space, since)
+        by_target = graph.edges_by_target
+        offset = np.cumsum(np.bincount(target, minlength=count)) + len(self._source)
+        self._duration += duration.tolist()
+        self._since += since.tolist()
+        self._offset += offset.tolist()
+        self._source += (source[by_target] + first).tolist()
+        self._delay += delay[by_target].tolist()
+        self._edge_delays.append(delay)
+
+    def _delays(
+        self, graph: DataflowGraph, tensor: np.ndarray, a: np.ndarray, b: np.ndarray
+    ) -> np.ndarray:
+        """Seconds of tensors between spaces; 0 within one and from everywhere."""
+        spaces = len(self.cluster.spaces)
+        moving = (a != b) & (a != EVERYWHERE)
+        delay = np.zeros(len(tensor))
+        if moving.any():
+            pair = (a * spaces + b)[moving]
+            latency, bandwidth = np.zeros(spaces * spaces), np.ones(spaces * spaces)
+            for key in np.unique(pair).tolist():
+                route = self._route(key // spaces, key % spaces)
+                latency[key], bandwidth[key] = route.latency, route.bandwidth
+            delay[moving] = latency[pair] + graph.tensor_bytes[tensor[moving]] / bandwidth[pair]
+        return delay
+
+    def _input_reads(self, graph: DataflowGraph) -> tuple[np.ndarray, np.ndarray]:
+        """(tensor, operator) of every read of a job's input."""
+        rows = [(t, reader) for t in graph.inputs for reader in graph.consumers[t]]
+        table = np.array(rows, dtype=np.int64).reshape(-1, 2)
+        return table[:, 0], table[:, 1]
+
+    def _deliver_inputs(
+        self, number: int, graph: DataflowGraph, space: np.ndarray, since: np.ndarray
+    ) -> None:
+        origin = self.jobs[number].origin
+        if origin is not None and graph.inputs:
+            tensor, reader = self._input_reads(graph)
+            home = np.full(len(tensor), self.cluster.space_index[origin])
+            delay = self._delays(graph, tensor, home, space[reader])
+            np.maximum.at(since, reader, self.now + delay)
+
+    # -- what a scheduler asks ------------------------------------------------------------------
+
+    def available(self, device: int) -> float:
+        """See :class:`simulator.context.SchedulingContext`."""
+        order, position = self._order[device], self._next[device]
+        running = order[max(0, position - self._slots[device]) : position]
+        self._running[device] = [t for t in running if self._finish_time[t] > self.now]
+        queued = order[position:]
+        if self._planned_jobs < len(self.jobs):
+            fresh = range(self._first_task[self._planned_jobs], len(self._device))
+            queued += [t for t in fresh if self._device[t] == device]
+        self._queues[device] = self._entries(queued)
+        return max(self.now, self._project(device))
+
+    def _entries(self, tasks: list[int]) -> list[tuple[float, int, int]]:
+        return [(self._rank[task], self._sequence[task], task) for task in tasks]
+
+    def _data_expected(self, task: int, device: int) -> float:
+        if task >= len(self._since) or not self.is_ready(task):
+            return max(self.now, self._rank[task])
+        edges = range(self._offset[task], self._offset[task + 1])
+        arrivals = (self._finish_time[self._source[e]] + self._delay[e] for e in edges)
+        return max(self.now, self._since[task], *arrivals)
+
+    def is_ready(self, task: int) -> bool:
+        """See :class:`simulator.context.SchedulingContext`."""
+        if task >= len(self._since):
+            return not self._pending[task]
+        edges = range(self._offset[task], self._offset[task + 1])
+        return all(self._finish_time[self._source[e]] <= self.now for e in edges)
+
+    def _has_started(self, task: int) -> bool:
+        return self._start_time[task] < self.now
+
+    def inputs(self, task: int) -> list[InputTensor]:
+        """See :class:`simulator.context.SchedulingContext`."""
+        self._note_writes(self._job[task])
+        return super().inputs(task)
+
+    def copy_time(self, tensor: int, space: int) -> float | None:
+        """See :class:`simulator.context.SchedulingContext`."""
+        job = self._job_of_tensor(tensor)
+        self._note_writes(job)
+        home = self._home[tensor]
+        if home in (space, EVERYWHERE):
+            return self._written[tensor]
+        index, first = self._job_index[job], self._first_task[job]
+        t = tensor - self._first_tensor[job]
+        devices = [self._device[first + reader] for reader in index.consumers[t]]
+        wanted = any(device >= 0 and self._space_of[device] == space for device in devices)
+        delivered = t in index.outputs and self._destination[job] == space
+        if not (wanted or delivered):
+            return None
+        return self._written[tensor] + self._route(home, space).seconds(index.bytes[t])
+
+    def _note_writes(self, job: int) -> None:
+        """Say where the tensors of a job are that have been written."""
+        first, first_tensor = self._first_task[job], self._first_tensor[job]
+        for operator, tensors in enumerate(self._job_index[job].writes):
+            finish = self._finish_time[first + operator]
+            if finish <= self.now:
+                for t in tensors:
+                    self._home[first_tensor + t] = self._space_of[self._device[first + operator]]
+                    self._written[first_tensor + t] = finish
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _check_finished(self, scheduler: object) -> None:
+        if self._ended < len(self._device):
+            self._left = [len(self._device) - self._ended]
+            for device, order in enumerate(self._order):
+                self._queues[device] = self._entries(order[self._next[device] :])
+            super()._check_finished(self._scheduler)
+
+    def _execution_table(self) -> Table:
+        finish = np.array(self._finish_time)
+        task = np.argsort(finish, kind="stable")
+        job = np.array(self._job, dtype=np.int64)
+        ready = np.empty(len(finish))
+        for number, index in enumerate(self._job_index):
+            first = self._first_task[number]
+            rows = slice(first, first + len(index.pending))
+            ready[rows] = self.jobs[number].arrival
+            source = index.graph.edge_source + first
+            np.maximum.at(ready, index.graph.edge_target + first, finish[source])
+        self._note_ends(finish)
+        start = np.array(self._start_time)
+        return execution_table(
+            task,
+            job[task],
+            task - np.array(self._first_task)[job[task]],
+            np.array(self._device)[task],
+            self._slots_taken(start, finish)[task],
+            ready[task],
+            np.array(self._placed_at)[task],
+            start[task],
+            finish[task],
+        )
+
+    def _slots_taken(self, start: np.ndarray, finish: np.ndarray) -> np.ndarray:
+        """The lowest slot that was free when each task was taken."""
+        slot = np.zeros(len(start), dtype=np.int64)
+        for device, order in enumerate(self._order):
+            if self._slots[device] > 1:
+                free_from = [-math.inf] * self._slots[device]
+                for task in order:
+                    slot[task] = next(s for s, time in enumerate(free_from) if time <= start[task])
+                    free_from[slot[task]] = finish[task]
+        return slot
+
+    def _note_ends(self, finish: np.ndarray) -> None:
+        for number in range(len(self.jobs)):
+            first = self._first_task[number]
+            last = finish[first : first + len(self._job_index[number].pending)].max()
+            self._done_at[number] = max(self.jobs[number].arrival, float(last))
+
+    def _transfer_table(self) -> Table:
+        """Every crossing follows from the placement and the finishes."""
+        finish = np.array(self._finish_time)
+        space_of_task = self._space_array[np.array(self._device)]
+        parts = [
+            self._moves_of(number, index.graph, finish, space_of_task)
+            for number, index in enumerate(self._job_index)
+        ]
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        # Jobs' tensors ascend, and within a job they are sorted: what remains is the time.
+        order = np.argsort(columns[3], kind="stable")
+        tensor, home, space, requested, end = (column[order] for column in columns)
+        return rows_of_moves(
+            (tensor, home, space, requested, requested, end),
+            self._routes,
+            self._job_index,
+            self._first_tensor,
+        )
+
+    def _moves_of(
+        self, number: int, graph: DataflowGraph, finish: np.ndarray, space_of_task: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
+        """Tensor, source, destination, requested and end of a job's crossings, by tensor."""
+        first, first_tensor = self._first_task[number], self._first_tensor[number]
+        job = self.jobs[number]
+        space = space_of_task[first : first + len(graph)]
+        ends = finish[first : first + len(graph)]
+        edges = graph.edges_by_tensor
+        source, target = graph.edge_source[edges], graph.edge_target[edges]
+        tensor = [graph.edge_tensor[edges]]
+        home = [space[source]]
+        away = [space[target]]
+        since = [ends[source]]
+        delay = [self._edge_delays[number][edges]]
+        if job.origin is not None and graph.inputs:
+            read, reader = self._input_reads(graph)
+            tensor.append(read)
+            home.append(np.full(len(read), self.cluster.space_index[job.origin]))
+            away.append(space[reader])
+            since.append(np.full(len(read), job.arrival))
+            delay.append(self._delays(graph, read, home[-1], away[-1]))
+        if job.destination is not None:
+            written = np.array([t for t in graph.outputs if graph.producer[t] >= 0], dtype=np.int64)
+            writer = np.array([graph.producer[t] for t in written.tolist()], dtype=np.int64)
+            tensor.append(written)
+            home.append(space[writer])
+            away.append(np.full(len(written), self.cluster.space_index[job.destination]))
+            since.append(ends[writer])
+            delay.append(self._delays(graph, written, home[-1], away[-1]))
+        tensors, homes, aways, requested, seconds = map(
+            np.concatenate, (tensor, home, away, since, delay)
+        )
+        rows = np.flatnonzero(homes != aways)
+        key = tensors[rows] * len(self.cluster.spaces) + aways[rows]
+        if (np.diff(key) <= 0).any():  # several readers of a tensor in a space, inputs, outputs
+            rows = rows[np.unique(key, return_index=True)[1]]
+        tensors, homes, aways = tensors[rows], homes[rows], aways[rows]
+        requested = requested[rows]
+        end = requested + seconds[rows]
+        if job.destination is not None:
+            to = self.cluster.space_index[job.destination]
+            result = np.isin(tensors, written) & (aways == to)
+            if result.any():
+                self._done_at[number] = max(self._done_at[number], float(end[result].max()))
+        return tensors + first_tensor, homes, aways, requested, end

@@ -1,0 +1,72 @@
+"""All ways of simulating give the same trace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from simulator.cluster import fully_connected
+from simulator.costs import CostTable
+from simulator.engine import simulate
+from simulator.errors import InvalidInput
+from simulator.graph import from_edges
+from simulator.schedulers import create
+from simulator.trace import COLUMNS, Trace
+from tests.simulator.strategies import STATIC, Case, cases
+from tests.simulator.test_properties import quick
+
+
+def run(case: Case, way: str) -> Trace | None:
+    """None where this way cannot run the case."""
+    try:
+        return simulate(
+            case.workload,
+            case.cluster,
+            case.costs,
+            case.scheduler(),
+            actual=case.actual,
+            movement=case.movement,
+            contention=case.contention,
+            seed=case.seed,
+            way=way,
+        )
+    except InvalidInput:
+        assert way == "planned"
+        return None
+
+
+def assert_same(found: Trace, expected: Trace) -> None:
+    for table, columns in COLUMNS.items():
+        for column in columns:
+            if column == "slot":  # taken when a task leaves its queue, which some ways do earlier
+                continue
+            a, b = getattr(found, table)[column], getattr(expected, table)[column]
+            assert np.array_equal(a, b), (table, column, a, b)
+    assert found.meta == expected.meta
+    assert found.wallclock["decisions"] == expected.wallclock["decisions"]
+
+
+@settings(quick, max_examples=300)
+@given(cases())
+def test_the_direct_way_is_the_general_one(case: Case) -> None:
+    direct, general = run(case, "direct"), run(case, "general")
+    assert direct is not None
+    assert general is not None
+    assert_same(direct, general)
+
+
+@settings(quick, max_examples=300)
+@given(cases(schedulers=tuple(STATIC), contentions=("none",), movements=("push",), least=0.1))
+def test_the_planned_way_is_the_general_one(case: Case) -> None:
+    planned, general = run(case, "planned"), run(case, "general")
+    assert planned is not None
+    assert general is not None
+    assert_same(planned, general)
+
+
+def test_an_impossible_way_is_refused() -> None:
+    graph = from_edges("two", 2, [(0, 1, 1.0)])
+    costs = CostTable.of(graph, np.ones((2, 2)))
+    with pytest.raises(InvalidInput, match="cannot be simulated in the way 'planned'; possible: d"):
+        simulate(graph, fully_connected("p", 2), costs, create("donf"), way="planned")
