@@ -121,7 +121,8 @@ class Simulation(SchedulingContext):
         self._delivered: list[Flow] = []
         self._under_way: dict[tuple[int, int], Flow] = {}
         self._executions: list[tuple[int, int, int, int, float, float, float, float]] = []
-        self._arrivals: list[Flow] = []  # transfers that have ended, in that order
+        self._sent: list[Flow] = []  # in order of request
+        self._arrivals: set[Flow] = set()  # those that have ended
 
     # -- the loop -------------------------------------------------------------------------------
 
@@ -405,6 +406,7 @@ class Simulation(SchedulingContext):
             for tensor, space, home, route, size, _, _ in self._requests:
                 flow = Flow((tensor,), home, space, route, size, self.now)
                 self._under_way[tensor, space] = flow
+                self._sent.append(flow)
                 self._memory.send(flow)
             self._requests.clear()
         while self._delivered:  # what takes no time
@@ -418,7 +420,7 @@ class Simulation(SchedulingContext):
         """Apply the transfers that have ended."""
         for flow in self._delivered:
             space = flow.destination
-            self._arrivals.append(flow)
+            self._arrivals.add(flow)
             for tensor in flow.tensors:
                 key = (tensor, space)
                 del self._under_way[key]
@@ -531,25 +533,26 @@ class Simulation(SchedulingContext):
 
     def _transfer_table(self) -> Table:
         """One row for each tensor and link of every transfer's route."""
-        rows = sorted(
-            (flow.requested, tensor, flow.destination, hop, flow)
-            for flow in self._arrivals
+        rows = [
+            (tensor, channel, flow)
+            for flow in self._sent
+            if flow in self._arrivals
             for tensor in flow.tensors
-            for hop in range(len(flow.route.channels))
-        )
+            for channel in flow.route.channels
+        ]
         columns = [
             (
                 tensor,
                 job := self._job_of_tensor(tensor),
                 flow.source,
                 flow.destination,
-                flow.route.channels[hop],
+                channel,
                 flow.requested,
                 flow.start,
                 flow.end,
                 self._job_index[job].bytes[tensor - self._first_tensor[job]],
             )
-            for _, tensor, _, hop, flow in rows
+            for tensor, channel, flow in rows
         ]
         return transfer_table(*(zip(*columns, strict=True) if columns else [()] * 9))
 
