@@ -84,7 +84,7 @@ class SimulationConfig:
 
     Attributes:
         movement: ``push`` or ``pull``.
-        contention: ``none``, ``fifo``, or ``auto``: ``none`` for bare instances, whose edges say how
+        contention: ``none``, ``fifo``, ``fair``, or ``auto``: ``none`` for bare instances, whose edges say how
             long they take, ``fifo`` for everything else. Results record which it was.
         noise: of the actual times: ``none``, or any of these joined by ``+``: ``lognormal`` (of width
             ``sigma``), ``measured`` (each operator's own measured spread), ``empirical`` (measured

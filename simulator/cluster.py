@@ -231,6 +231,13 @@ class Cluster:
         return tuple(names)
 
     @cached_property
+    def capacities(self) -> tuple[float, ...]:
+        """Bytes per second of each channel."""
+        return tuple(
+            link.bandwidth for link in self.links for _ in range(1 if link.half_duplex else 2)
+        )
+
+    @cached_property
     def _hops(self) -> dict[tuple[int, int], tuple[int, Link]]:
         """(from, to) -> (channel, link), the fastest of parallel links."""
         hops: dict[tuple[int, int], tuple[int, Link]] = {}

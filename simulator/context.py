@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from simulator.scheduler import Scheduler
 
 MOVEMENTS = ("push", "pull")
-CONTENTIONS = ("none", "fifo")
+CONTENTIONS = ("none", "fifo", "fair")
 EVERYWHERE = -1
 """Home of a tensor that lies in every memory space."""
 
@@ -116,7 +116,7 @@ class SchedulingContext:
         now: the clock, seconds.
         cluster: devices, memory spaces and links.
         movement: ``push`` or ``pull`` (design: semantics).
-        contention: ``none`` or ``fifo``.
+        contention: ``none``, ``fifo`` or ``fair``.
         arrived: jobs (numbers) that arrived at this instant.
         ready: tasks whose predecessors have all finished as of this instant, ascending.
         finished: tasks that finished at this instant, ascending.

@@ -44,7 +44,7 @@ def simulate(
         scheduler: a fresh scheduler (:func:`simulator.schedulers.create`).
         actual: what happens; None: what is believed. A noise model is drawn once a job.
         movement: ``push`` or ``pull``.
-        contention: ``none`` or ``fifo``.
+        contention: ``none``, ``fifo`` or ``fair``.
         seed: of the noise.
         memory: ``limited`` keeps every memory space within its capacity (:mod:`simulator.memory`);
             ``unlimited`` ignores capacities.
@@ -104,7 +104,8 @@ def _is_direct(setting: Setting) -> bool:
     """Whether the end of everything is known as soon as it begins."""
     cluster = setting.cluster
     return not (
-        counts_memory(setting.memory, setting.weights)
+        setting.contention == "fair"
+        or counts_memory(setting.memory, setting.weights)
         or shares_rates(cluster)
         or any(device.completion_latency for device in cluster.devices)
     )

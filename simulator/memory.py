@@ -38,7 +38,7 @@ from simulator.units import format_bytes
 from simulator.workload import Workload
 
 if TYPE_CHECKING:
-    from simulator.booked import Flow
+    from simulator.flows import Flow
     from simulator.simulation import Simulation
 
 MEMORIES = ("unlimited", "limited")

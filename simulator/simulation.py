@@ -20,12 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 import simpy
 
-from simulator.booked import BookedFlows, Flow
 from simulator.clock import Clock
 from simulator.cluster import Cluster, Route
+from simulator.contention import flow_model
 from simulator.context import EVERYWHERE, SchedulingContext
 from simulator.costs import CostTable, GraphCosts, NoiseModel
 from simulator.errors import InvalidInput
+from simulator.flows import Flow
 from simulator.graph import DataflowGraph
 from simulator.links import transfer_model
 from simulator.memory import Memory, UnlimitedMemory, abilities, make_memory
@@ -112,8 +113,9 @@ class Simulation(SchedulingContext):
         for device, fed in enumerate(self._feeders):
             if isinstance(fed, Asynchronous):
                 self._projections[device] = fed.project
-        capacities = [0.0] * len(cluster.channels)
-        self._links = BookedFlows(self._transfers, self._clock, capacities, self._on_delivered)
+        self._links = flow_model(
+            self.contention, self._clock, cluster.capacities, self._on_delivered
+        )
         setting = self._setting
         self._memory = make_memory(
             self, self._links, setting.memory, setting.weights, setting.workload
@@ -533,10 +535,16 @@ class Simulation(SchedulingContext):
 
     def _transfer_table(self) -> Table:
         """One row for each tensor and link of every transfer's route."""
+        # In order of request; those that waited for room were numbered before they were requested.
+        order = {flow: number for number, flow in enumerate(self._sent)}
+        last = len(order)
+        flows = sorted(
+            self._arrivals,
+            key=lambda f: (f.requested, order.get(f, last), f.tensors, f.destination),
+        )
         rows = [
             (tensor, channel, flow)
-            for flow in self._sent
-            if flow in self._arrivals
+            for flow in flows
             for tensor in flow.tensors
             for channel in flow.route.channels
         ]
