@@ -30,7 +30,7 @@ class Clock(simpy.Environment):
             now, _, _, event = heappop(queue)
             self._now = now
             callbacks = event.callbacks
-            event.callbacks = None  # type: ignore[assignment]
+            event.callbacks = None
             for callback in callbacks:
                 callback(event)
             if not event._ok and not hasattr(event, "_defused"):
@@ -47,6 +47,6 @@ class Occurrence(simpy.Event):
 
     def __init__(self, clock: Clock, callbacks: list[Any] | None, value: Any) -> None:
         self.env = clock
-        self.callbacks = callbacks  # type: ignore[assignment]
+        self.callbacks = callbacks
         self._value = value
         self._ok = True

@@ -249,10 +249,10 @@ def rows_of_moves(
     channel = np.array([c for cs in channels for c in cs], dtype=np.int64)
     hops = links[pair]
     if (hops == 1).all():
-        columns = (tensor, job, home, space, channel[first[pair]], requested, start, end, size)
-        return transfer_table(*columns)
+        link = channel[first[pair]]
+        return transfer_table(tensor, job, home, space, link, requested, start, end, size)
     row = np.repeat(np.arange(len(tensor)), hops)
     hop = np.arange(len(row)) - np.repeat(np.cumsum(hops) - hops, hops)
     link = channel[first[pair[row]] + hop]
-    columns = (tensor[row], job[row], home[row], space[row], link)
-    return transfer_table(*columns, requested[row], start[row], end[row], size[row])
+    moved = (column[row] for column in (tensor, job, home, space))
+    return transfer_table(*moved, link, requested[row], start[row], end[row], size[row])

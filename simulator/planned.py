@@ -100,7 +100,7 @@ class PlannedSimulation(Simulation):
         while queue:
             now, _, _, event = heappop(queue)
             callbacks = event.callbacks
-            event.callbacks = None  # type: ignore[assignment]
+            event.callbacks = None
             if callbacks is ends:
                 task = event._value
                 # Not if it went back to its queue, nor twice if it was taken anew to the same end.
