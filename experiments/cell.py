@@ -121,6 +121,8 @@ def run_scenario(
             actual=actual,
             movement=simulation.movement,
             contention=simulation.contention,
+            memory=simulation.memory,
+            weights=simulation.weights,
             seed=seed,
             explain=listen,
         )

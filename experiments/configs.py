@@ -12,6 +12,7 @@ from scenarios.cluster_config import ClusterConfig
 from scenarios.model_config import ModelConfig
 from simulator.context import CONTENTIONS, MOVEMENTS
 from simulator.errors import InvalidInput
+from simulator.memory import MEMORIES, WEIGHTS
 
 GROUPS = ("model", "cluster", "scheduler", "workload", "simulation", "cost_model")
 """Config groups of which a run takes exactly one entry each."""
@@ -91,6 +92,8 @@ class SimulationConfig:
             calls of the kind), ``systematic``, ``stragglers``, ``drift``.
         sigma: standard deviation of log seconds of ``lognormal``.
         systematic, stragglers, drift: of the noise of that name.
+        memory: ``limited`` keeps every memory space within its capacity, ``unlimited`` ignores it.
+        weights: ``resident`` where they are read, or loaded ``on_demand`` from the host memory.
         draws: how often a run is repeated with drawn times for its interval; 0 for none.
     """
 
@@ -101,6 +104,8 @@ class SimulationConfig:
     systematic: SystematicConfig = field(default_factory=SystematicConfig)
     stragglers: StragglersConfig = field(default_factory=StragglersConfig)
     drift: DriftConfig = field(default_factory=DriftConfig)
+    memory: str = "unlimited"
+    weights: str = "resident"
     draws: int = 200
     description: str = ""
 
@@ -123,6 +128,8 @@ class SimulationConfig:
         for key, value, known in (
             ("movement", self.movement, MOVEMENTS),
             ("contention", self.contention, ("auto", *CONTENTIONS)),
+            ("memory", self.memory, MEMORIES),
+            ("weights", self.weights, WEIGHTS),
             *(("noise", name, NOISES) for name in self.noise.split("+")),
         ):
             if value not in known:
@@ -184,6 +191,15 @@ class SimulationConfig:
     def noise_text(self) -> str:
         """See :func:`noise_text`."""
         return noise_text(asdict(self))
+
+
+def memory_text(simulation: Mapping[str, Any]) -> str:
+    """What tables call a simulation's memory: ``limited, weights on demand``. Runs made before it
+    could be limited do not say so.
+    """
+    memory: str = simulation.get("memory", "unlimited")
+    on_demand = simulation.get("weights", "resident") == "on_demand"
+    return memory + (", weights on demand" if on_demand else "")
 
 
 def noise_text(simulation: Mapping[str, Any]) -> str:

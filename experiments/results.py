@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments import atomic
-from experiments.configs import noise_text
+from experiments.configs import memory_text, noise_text
 from simulator.errors import InvalidInput
 
 # pandas and pyarrow are imported where they are used: a sweep's workers need neither.
@@ -38,6 +38,7 @@ COLUMNS = {
     "movement": "string",
     "contention": "string",
     "noise": "string",
+    "memory": "string",
     "cost_model": "string",
     "seed_workload": "int64",
     "seed_noise": "int64",
@@ -73,6 +74,7 @@ def row_of(document: Mapping[str, Any]) -> dict[str, Any]:
         "movement": config["simulation"]["movement"],
         "contention": config["simulation"]["contention"],
         "noise": noise_text(config["simulation"]),
+        "memory": memory_text(config["simulation"]),
         # An instance brings its times along.
         "cost_model": config.get("cost_model", {"name": "given"})["name"],
         **{f"seed_{key}": seed for key, seed in config["seed"].items()},

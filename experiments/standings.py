@@ -28,7 +28,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = Mapping[Hashable, Any]
-SETTING = ("cluster", "workload", "movement", "contention", "noise", "cost_model", "profiles")
+SETTING = (
+    "cluster",
+    "workload",
+    "movement",
+    "contention",
+    "noise",
+    "memory",
+    "cost_model",
+    "profiles",
+)
 SEEDS = ("seed_workload", "seed_noise", "seed_search")
 REQUIRED = ("cell", "status", "model", "cluster", "scheduler", "makespan_s")
 _DEFAULTS: dict[str, Any] = {
@@ -38,6 +47,7 @@ _DEFAULTS: dict[str, Any] = {
     "movement": "",
     "contention": "",
     "noise": "none",
+    "memory": "unlimited",
     "cost_model": "",
     "seed_workload": 0,
     "seed_noise": 0,
@@ -74,6 +84,7 @@ class Setting:
     movement: str
     contention: str
     noise: str
+    memory: str
     cost_model: str
     profiles: str
 
@@ -237,7 +248,7 @@ class Standings:
         """The cluster, and whatever else differs between settings."""
         parts = [setting.cluster or "given times"] + [
             getattr(setting, key)
-            for key in ("workload", "movement", "contention", "noise", "cost_model")
+            for key in ("workload", "movement", "contention", "noise", "memory", "cost_model")
             if key != "cost_model" or setting.cost_model != GIVEN
             if len({getattr(other, key) for other in self.settings}) > 1
         ]

@@ -157,6 +157,7 @@ def rules(setting: Setting) -> str:
         setting.movement,
         contention,
         f"noise {setting.noise}" if setting.noise != "none" else "",
+        f"memory {setting.memory}" if setting.memory != "unlimited" else "",
         setting.cost_model if setting.cost_model not in _USUAL_COST_MODELS else "",
     ]
     return ", ".join(part for part in parts if part)

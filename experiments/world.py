@@ -28,7 +28,7 @@ from simulator.bounds import Bounds, workload_bound
 from simulator.cluster import Cluster
 from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate
-from simulator.errors import InvalidInput
+from simulator.errors import HetsimError, InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.noise import LogNormalNoise, NoiseModel
 from simulator.schedulers import create
@@ -115,7 +115,7 @@ class World:
     def best_device(self, scenario: Scenario) -> tuple[str, float] | None:
         """The device on which everything alone is done first, and when; simulated like the rest.
 
-        None where no device can run every operator.
+        None where no device can run every operator, or has the memory for it.
         """
         key = digest(
             [
@@ -147,16 +147,28 @@ class World:
             if kind in seen:
                 continue
             seen.add(kind)
-            trace = simulate(
-                workload,
-                self.cluster,
-                self.costs,
-                create("single_device", device=device.name),
-                actual=self.actual(simulation),
-                movement=simulation.movement,
-                contention=simulation.contention,
-                seed=scenario.seed.noise,
-            )
+            options = {"device": device.name}
+            if simulation.weights == "on_demand":
+                alone = create("lru_eviction", scheduler="single_device", options=options)
+            else:
+                alone = create("single_device", **options)
+            try:
+                trace = simulate(
+                    workload,
+                    self.cluster,
+                    self.costs,
+                    alone,
+                    actual=self.actual(simulation),
+                    movement=simulation.movement,
+                    contention=simulation.contention,
+                    memory=simulation.memory,
+                    weights=simulation.weights,
+                    seed=scenario.seed.noise,
+                )
+            except HetsimError:
+                if simulation.memory == "limited":  # it has not enough for everything
+                    continue
+                raise
             results.append((trace.makespan, number))
         if not results:
             return None

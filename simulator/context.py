@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -128,6 +128,8 @@ class SchedulingContext:
     """Where schedules happen: ``simulated`` or ``measured``; the trace says it."""
     offers: frozenset[str] = frozenset()
     """Abilities beyond placing and withdrawing that a scheduler may need."""
+    _ways_out: ClassVar[Mapping[str, str]] = {}
+    """Which setting offers an ability."""
 
     def __init__(
         self, cluster: Cluster, costs: CostTable, movement: str = "push", contention: str = "none"
@@ -470,9 +472,10 @@ class SchedulingContext:
         """
         missing = scheduler.needs - self.offers
         if missing:
+            ways = [self._ways_out[ability] for ability in sorted(missing & self._ways_out.keys())]
             raise SchedulingError(
                 f"Scheduler '{scheduler.name}' needs {', '.join(sorted(missing))}, which "
-                f"{self.world} runs do not offer"
+                f"{self.world} runs do not offer{'; '.join(['', *ways])}"
             )
         for job in workload:
             self._believed[job.graph]

@@ -727,6 +727,8 @@ class LimitedMemory:
                 "Weights are resident in this run and cannot be evicted; set weights=on_demand"
             )
         if self._store.get(graph) == space:
+            if weights is None:
+                return 0.0
             raise SchedulingError(
                 f"The weights of '{graph.name}' lie in memory space '{name}' and come from there; "
                 "they cannot be evicted from it"

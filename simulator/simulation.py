@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import simpy
@@ -61,6 +62,7 @@ class Simulation(SchedulingContext):
     """One run. Use :func:`simulator.engine.simulate`."""
 
     world = "simulated"
+    _ways_out: ClassVar[Mapping[str, str]] = {"evict": "load weights on demand (weights=on_demand)"}
 
     def __init__(self, setting: Setting) -> None:
         cluster, costs = setting.cluster, setting.costs

@@ -442,7 +442,7 @@ def test_evicted_weights_are_loaded_again() -> None:
     [
         (7.5, 1, ["v"], "Weight 'v' of 'drawn' cannot be evicted from .*'n': a task placed there"),
         (7.5, 1, ["u"], "Weight 'u' of 'drawn' .*: it is not there"),
-        (7.5, 0, None, "come from there"),
+        (7.5, 0, ["v"], "come from there"),
     ],
 )
 def test_what_cannot_be_evicted(time: float, space: int, names: Any, message: str) -> None:
@@ -467,7 +467,9 @@ def test_weights_in_use_stay_when_all_others_go() -> None:
 def test_eviction_is_refused_where_weights_are_resident(memory: str) -> None:
     graph = graph_of(MODEL, GIVEN)
     plan = EvictAt([(0, 0), (0, 1)], evict=[])
-    with pytest.raises(SchedulingError, match="needs evict, which simulated runs do not offer"):
+    with pytest.raises(
+        SchedulingError, match="needs evict, which simulated runs do not offer; load"
+    ):
         run(graph, cluster_of("m", {}), {"a": 1, "b": 1}, plan, memory=memory)
 
 
