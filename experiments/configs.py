@@ -188,6 +188,11 @@ class SimulationConfig:
             )
 
     @property
+    def memory_text(self) -> str:
+        """See :func:`memory_text`."""
+        return memory_text(asdict(self))
+
+    @property
     def noise_text(self) -> str:
         """See :func:`noise_text`."""
         return noise_text(asdict(self))

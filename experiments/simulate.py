@@ -154,6 +154,7 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
         f"{figures['transfers']} transfers"
         + ("" if bare else f", {format_bytes(moved)}")
         + f"; {simulation.movement}, contention {simulation.contention}, noise {simulation.noise_text}"
+        + ("" if simulation.memory_text == "unlimited" else f", memory {simulation.memory_text}")
         + ("" if bare else f"; {figures['extrapolated_share']:.0%} of the time is extrapolated")
     )
     if figures["interval_without"]:

@@ -238,3 +238,24 @@ def test_a_systematic_error_takes_the_place_of_the_predictors(no_plots, folder):
     assert simulate.main(words) == 0
     document = json.loads((latest() / "result.json").read_text())
     assert document["draws"] == [document["metrics"]["makespan_s"]] * 5
+
+
+def test_limited_memory(no_plots, folder, capsys):
+    words = ["--config-dir", str(folder), "model=branches", "cluster=box", "simulation.draws=0"]
+    words += ["simulation=limited_memory", "cluster.spaces.vram.capacity=1 GB"]
+    assert simulate.main([*words, "scheduler=lru_eviction"]) == 0
+    assert "memory limited, weights on demand" in " ".join(capsys.readouterr().out.split())
+    meta = json.loads((latest() / "trace.json").read_text())
+    assert (meta["memory"], meta["weights"]) == ("limited", "on_demand")
+    assert 0 < meta["peak_bytes"][meta["spaces"].index("vram")] <= 1e9
+    (row,) = load_results(latest()).to_dict("records")
+    assert row["memory"] == "limited, weights on demand"
+    # Without room on the card everything runs beside the host memory.
+    assert simulate.main([*words, "scheduler=fcfs", "cluster.spaces.vram.capacity=1 B"]) == 0
+    meta = json.loads((latest() / "trace.json").read_text())
+    assert meta["peak_bytes"][meta["spaces"].index("vram")] == 0
+    capsys.readouterr()
+    assert simulate.main([*words, "scheduler=lru_eviction", "simulation.weights=resident"]) == 2
+    assert "load weights on demand (weights=on_demand)" in capsys.readouterr().err
+    assert simulate.main([*words, "cluster.spaces.ram.capacity=1 B"]) == 2
+    assert "The inputs of job 0 ('branches') take 32 bytes" in capsys.readouterr().err
