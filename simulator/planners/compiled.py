@@ -18,7 +18,7 @@ STUCK = 5
 """What is wrong with a plan; 0 if nothing is."""
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def enqueue(device, order, seconds, queue_offsets, queue, seen):  # type: ignore[no-untyped-def]
     """Fill each device's queue in the order of the plan; returns (error, task or entry)."""
     tasks, devices = seconds.shape
@@ -50,7 +50,7 @@ def enqueue(device, order, seconds, queue_offsets, queue, seen):  # type: ignore
     return 0, 0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def run_uncontended(  # type: ignore[no-untyped-def]
     device,
     begin,
@@ -123,7 +123,8 @@ def run_uncontended(  # type: ignore[no-untyped-def]
             start[task] = last_start[place] = moment
             finish[task] = slot_free[slot] = end
             end_of_all = max(end_of_all, end)
-            for tensor in writes[write_offsets[task] : write_offsets[task + 1]]:
+            for w in range(write_offsets[task], write_offsets[task + 1]):
+                tensor = writes[w]
                 for k in range(consumer_offsets[tensor], consumer_offsets[tensor + 1]):
                     reader = consumers[k]
                     where = device[reader]
@@ -145,7 +146,7 @@ def run_uncontended(  # type: ignore[no-untyped-def]
     return end_of_all, done
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def find_crossings(  # type: ignore[no-untyped-def]
     device,
     space_of,
@@ -207,7 +208,7 @@ def find_crossings(  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def run_events(  # type: ignore[no-untyped-def]
     device,
     begin,
@@ -293,7 +294,8 @@ def run_events(  # type: ignore[no-untyped-def]
             free_slots[place] += 1
             touched[place] = True
             end_of_all = max(end_of_all, now)
-            for tensor in writes[write_offsets[task] : write_offsets[task + 1]]:
+            for w in range(write_offsets[task], write_offsets[task + 1]):
+                tensor = writes[w]
                 for k in range(consumer_offsets[tensor], consumer_offsets[tensor + 1]):
                     reader = consumers[k]
                     pending[reader] -= 1
