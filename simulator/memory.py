@@ -13,8 +13,12 @@
   to get there; *on demand* they lie in the host memory and cross like any other tensor, each alone,
   when a reader is placed (``push``) or placed and ready (``pull``); they stay until they are evicted.
 
-What finds no room waits. Requests for copies, weights and jobs' inputs wait in one line for each space,
-first come, first served; a task that finds no room for its outputs holds up its device, not that line.
+What finds no room waits. Copies and weights wait in one line for each space, in the order in which the
+queues of its devices need them: by (rank, placement) of the first task that asked. They also leave room
+for the outputs of the tasks up to that one in these queues; only when nothing else is left to happen
+they do not. Jobs' inputs and results to be delivered are first in line. A task that finds no room for its
+outputs holds up its device, not the line. While there is room for everything, order does not matter.
+
 Data that nobody wants any more gives its room back, yet it can be used again without another transfer
 until its room is taken; what was unwanted first is dropped first.
 """
@@ -22,9 +26,9 @@ until its room is taken; what was unwanted first is dropped first.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -100,6 +104,10 @@ class Memory(Protocol):
     def delivered(self, tensor: int, space: int) -> None:
         """A transfer has ended."""
 
+    def relax(self) -> bool:
+        """Nothing is left to happen: let something go on that waited for others' sake, if it can."""
+        ...
+
     def check(self) -> None:
         """Nothing is left to happen: refuse that anything waits for room.
 
@@ -169,6 +177,10 @@ class UnlimitedMemory:
         """See :class:`Memory`."""
         return True
 
+    def relax(self) -> bool:
+        """See :class:`Memory`."""
+        return False
+
     def delivered(self, tensor: int, space: int) -> None:
         """See :class:`Memory`."""
 
@@ -224,13 +236,18 @@ class _Held:
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """Something that waits in a space's line."""
+    """Something that waits in a space's line; ``order`` is that of the task that asked for it."""
 
+    order: tuple[float, int]
     bytes: int
     wanted: Callable[[], bool]
     take: Callable[[], None]
     cancel: Callable[[], None]
     describe: Callable[[], str]
+
+
+_FIRST = (-math.inf, 0)
+"""Order of what no task asked for."""
 
 
 class _Sizes:
@@ -241,6 +258,8 @@ class _Sizes:
         weight = set(graph.weights)
         self.weights = [tuple(t for t in row if t in weight) for row in graph.reads]
         """For each operator the weights it reads."""
+        self.outputs = [sum(self.bytes[t] for t in row) for row in graph.writes]
+        """For each operator the bytes of all that it writes."""
 
 
 def whole_bytes(graph: DataflowGraph) -> list[int]:
@@ -278,7 +297,12 @@ class LimitedMemory:
         self._idle_bytes = [0 for _ in spaces]
         self._held: dict[int, _Held] = {}
         self._sizes: dict[DataflowGraph, _Sizes] = {}
-        self._lines: list[deque[_Waiting]] = [deque() for _ in spaces]
+        # In line: order, number, what waits.
+        self._lines: list[list[tuple[tuple[float, int], int, _Waiting]]] = [[] for _ in spaces]
+        self._asked = 0
+        # By space: queued tasks with their order and the bytes of their outputs; and all these bytes.
+        self._queued: list[dict[int, tuple[tuple[float, int], int]]] = [{} for _ in spaces]
+        self._to_write = [0 for _ in spaces]
         self._blocked: dict[int, tuple[int, int]] = {}  # device -> task, bytes of its outputs
         self._told: dict[int, int] = {}  # device -> the task that the scheduler was told of
         self._asking: list[tuple[int, _Waiting]] = []  # at this instant, of a space
@@ -292,6 +316,7 @@ class LimitedMemory:
         self._needing: dict[tuple[int, int], int] = {}  # (number, space) -> tasks that need it now
         self._loading: set[tuple[int, int]] = set()
         self._pinning: set[tuple[int, int]] = set()  # resident weights in a line
+        self._first_need: dict[tuple[int, int], tuple[float, int]] = {}  # of weights not there
         self._evictions: list[tuple[float, int, int, int]] = []
 
     # -- room -----------------------------------------------------------------------------------
@@ -332,41 +357,76 @@ class LimitedMemory:
 
     # -- lines ----------------------------------------------------------------------------------
 
-    def _ask(self, space: int, waiting: _Waiting) -> None:
-        """Go on now, or get into line."""
-        line = self._lines[space]
-        if not line and self._fits(space, waiting.bytes):
-            waiting.take()
-        else:
-            line.append(waiting)
-            self._ask_scheduler()
-
     def settle(self) -> None:
         """See :class:`Memory`."""
+        self._serve()
+        while self._asking:
+            asking, self._asking = self._asking, []
+            self._line_up(asking)
+
+    def _line_up(self, asking: list[tuple[int, _Waiting]]) -> None:
+        """Let those go on that ask at this instant, or stand in line."""
+        wanted = self._to_write.copy()
+        for space, waiting in asking:
+            wanted[space] += waiting.bytes
+        calm = [not line and self._fits(s, wanted[s]) for s, line in enumerate(self._lines)]
+        for space, waiting in asking:
+            if calm[space]:
+                waiting.take()
+            else:
+                self._asked += 1
+                heappush(self._lines[space], (waiting.order, self._asked, waiting))
+        if not all(calm):
+            self._serve()
+            left = {entry[2] for line in self._lines for entry in line}
+            if any(waiting in left for _, waiting in asking):
+                self._ask_scheduler()
+
+    def _serve(self) -> None:
+        """Let those at the heads of the lines go on for which there is room."""
         moved = True
         while moved:
             moved = False
             for space, line in enumerate(self._lines):
                 while line:
-                    if not line[0].wanted():
-                        line.popleft().cancel()
-                    elif self._fits(space, line[0].bytes):
-                        line.popleft().take()
+                    _, _, waiting = line[0]
+                    if not waiting.wanted():
+                        heappop(line)
+                        waiting.cancel()
+                    elif self._may_go(space, waiting):
+                        heappop(line)
+                        waiting.take()
                     else:
                         break
                     moved = True
-        asking, self._asking = self._asking, []
-        for space, waiting in asking:
-            if waiting.wanted():
-                self._ask(space, waiting)
-            else:
-                waiting.cancel()
+
+    def _may_go(self, space: int, waiting: _Waiting) -> bool:
+        """Whether there is room for it beside the outputs that are to be written before."""
+        if not self._fits(space, waiting.bytes):
+            return False
+        before = sum(size for at, size in self._queued[space].values() if at <= waiting.order)
+        return self._fits(space, waiting.bytes + before)
+
+    def relax(self) -> bool:
+        """See :class:`Memory`."""
+        for space, line in enumerate(self._lines):
+            for entry in sorted(line, key=lambda entry: entry[:2]):
+                waiting = entry[2]
+                if waiting.wanted() and self._fits(space, waiting.bytes):
+                    line.remove(entry)
+                    heapify(line)
+                    waiting.take()
+                    self._ask_scheduler()
+                    return True
+        return False
 
     def waiting_bytes(self, space: int) -> float:
         """See :class:`Memory`."""
+        line = sum(waiting.bytes for _, _, waiting in self._lines[space] if waiting.wanted())
+        if line:
+            return line + self._to_write[space]
         space_of = self._run.cluster.space_of
-        blocked = sum(size for d, _, size in self._heads_blocked() if space_of[d] == space)
-        return blocked + sum(waiting.bytes for waiting in self._lines[space] if waiting.wanted())
+        return sum(size for d, _, size in self._heads_blocked() if space_of[d] == space)
 
     # -- who wants what -------------------------------------------------------------------------
 
@@ -474,6 +534,7 @@ class LimitedMemory:
         what = "weights" if weights else "inputs"
         name = run.jobs[job].graph.name
         return _Waiting(
+            _FIRST,
             total,
             lambda: True,
             take,
@@ -495,24 +556,33 @@ class LimitedMemory:
 
     def placed(self, task: int, device: int) -> None:
         """See :class:`Memory`."""
-        space = self._run.cluster.space_of[device]
+        run = self._run
+        space = run.cluster.space_of[device]
+        outputs = self._sizes[run.jobs[run.job_of(task)].graph].outputs[run.operator_of(task)]
+        self._queued[space][task] = (self._order(task), outputs)
+        self._to_write[space] += outputs
         for tensor, held in self._reads(task):
             held.unplaced -= 1
             held.users[space] = held.users.get(space, 0) + 1
             self._review(tensor, held)
         if self._store is None:
             for number, size in self._weights_read(task):
-                key = self._need(number, space)
+                key = self._need(number, space, task)
                 if number not in self._weights[space] and key not in self._pinning:
                     self._pinning.add(key)
                     self._asking.append((space, self._pin(number, space, size, task)))
 
     def withdrawn(self, task: int, device: int) -> None:
         """See :class:`Memory`."""
+        self._unqueue(task, self._run.cluster.space_of[device])
         asked = self._store is None or self._run._push or self._run.is_ready(task)
         self._leave(task, device, asked, back=True)
         if self._blocked.get(device, (-1, 0))[0] == task:
             del self._blocked[device]
+
+    def _unqueue(self, task: int, space: int) -> None:
+        _, outputs = self._queued[space].pop(task)
+        self._to_write[space] -= outputs
 
     def _leave(self, task: int, device: int, asked: bool, back: bool) -> None:
         """A task needs its data no more, or (``back``) does not know where."""
@@ -533,14 +603,17 @@ class LimitedMemory:
         space = run.cluster.space_of[device]
         if self._store is not None:
             for number, _ in self._weights_read(task):
-                self._need(number, space)
+                self._need(number, space, task)
                 if self._home_of(number) != space:
                     self._request_tensor(number, space)
 
-    def _need(self, number: int, space: int) -> tuple[int, int]:
+    def _need(self, number: int, space: int, task: int) -> tuple[int, int]:
         """One task more needs a weight in a space."""
         key = (number, space)
         self._needing[key] = self._needing.get(key, 0) + 1
+        if number not in self._weights[space]:
+            order = self._order(task)
+            self._first_need[key] = min(self._first_need.get(key, order), order)
         return key
 
     def _weights_read(self, task: int) -> list[tuple[int, int]]:
@@ -555,11 +628,15 @@ class LimitedMemory:
 
         def take() -> None:
             self._pinning.discard((number, space))
+            self._first_need.pop((number, space), None)
+            if not self.wants(number, space):
+                return
             self._weights[space][number] = size
             self._take(space, size)
             self._touch_space(space)
 
         return _Waiting(
+            self._order(task),
             size,
             lambda: self.wants(number, space),
             take,
@@ -586,7 +663,7 @@ class LimitedMemory:
         graph, first = run.jobs[job].graph, self._first_tensor(job)
         sizes = self._sizes[graph].bytes
         writes = graph.writes[run.operator_of(task)]
-        size = sum(sizes[t] for t in writes)
+        size = self._queued[space][task][1]
         if not self._fits(space, size):
             self._blocked[device] = (task, size)
             if self._told.get(device) != task:
@@ -594,6 +671,7 @@ class LimitedMemory:
                 self._ask_scheduler()
             return False
         self._take(space, size)
+        self._unqueue(task, space)
         target, outputs = self._destination_of(job), run._job_index[job].outputs
         for t in writes:
             held = _Held(sizes[t], space, t in outputs, target, False)
@@ -634,9 +712,10 @@ class LimitedMemory:
                 self._sourceless.setdefault(tensor, []).append(flow)
                 return
         size = sum(self._bytes_of(tensor) for tensor in flow.tensors)
-        self._ask(
+        waiting = (
             flow.destination,
             _Waiting(
+                self._order_of(flow),
                 size,
                 lambda: any(self._is_copy_wanted(t, flow.destination) for t in flow.tensors),
                 lambda: self._start(flow, size),
@@ -644,6 +723,15 @@ class LimitedMemory:
                 lambda: self._describe(flow),
             ),
         )
+        self._asking.append(waiting)
+
+    def _order_of(self, flow: Flow) -> tuple[float, int]:
+        """That of the first task that is to read what a flow brings."""
+        space = flow.destination
+        orders = [self._first_need.get((tensor, space), _FIRST) for tensor in flow.tensors]
+        queued = self._queued[space]
+        orders += [queued[r][0] for t in flow.tensors for r in self._readers(t) if r in queued]
+        return min([order for order in orders if order != _FIRST], default=_FIRST)
 
     def _bytes_of(self, tensor: int) -> int:
         job = self._job_of_tensor(tensor)
@@ -671,6 +759,7 @@ class LimitedMemory:
             held = self._held.get(tensor)
             if held is None:
                 self._weights[space][tensor] = self._bytes_of(tensor)
+                self._first_need.pop((tensor, space), None)
                 self._loading.add((tensor, space))
             else:
                 held.copies[space] = False
@@ -766,6 +855,10 @@ class LimitedMemory:
     def _destination_of(self, job: int) -> int:
         return self._run._destination[job]
 
+    def _order(self, task: int) -> tuple[float, int]:
+        """Where a placed task stands in its queue."""
+        return self._run._rank[task], self._run._sequence[task]
+
     def _home_of(self, tensor: int) -> int:
         return self._run._home[tensor]
 
@@ -819,7 +912,7 @@ class LimitedMemory:
             what = f"task '{run.label(task)}' on device '{run.cluster.devices[device].name}' needs"
             raise self._stuck(run.cluster.space_of[device], what, size)
         for space, line in enumerate(self._lines):
-            for waiting in line:
+            for _, _, waiting in sorted(line, key=lambda entry: entry[:2]):
                 if waiting.wanted():
                     raise self._stuck(space, waiting.describe(), waiting.bytes)
 

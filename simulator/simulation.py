@@ -139,6 +139,8 @@ class Simulation(SchedulingContext):
         self._scheduler.begin(self)
         self._schedule_arrival()
         self._run_events()
+        while self._memory.relax():
+            self._run_events()
         self._memory.check()
         self._check_finished(self._scheduler)
         return self._trace()
@@ -413,6 +415,7 @@ class Simulation(SchedulingContext):
                 self._sent.append(flow)
                 self._memory.send(flow)
             self._requests.clear()
+            self._memory.settle()
         while self._delivered:  # what takes no time
             self._deliver()
             self._memory.settle()

@@ -163,8 +163,9 @@ def test_a_copy_without_room_waits_and_those_to_other_spaces_go_on() -> None:
     assert trace.meta["peak_bytes"] == [12.0, 6.0, 6.0]
 
 
-def test_copies_wait_in_line() -> None:
-    # v (2) would fit beside p (6) from 1 on, yet x (6) was first.
+@pytest.mark.parametrize(("rank", "v"), [(3, (4, 6)), (0, (1, 3))])
+def test_copies_wait_in_the_order_of_the_queues(rank: float, v: tuple[float, float]) -> None:
+    # v (2) would fit beside p (6) from 1 on, yet x (6) is needed first, or is not.
     graph = graph_of(
         {
             "p": ([], {"p": 6}),
@@ -175,9 +176,9 @@ def test_copies_wait_in_line() -> None:
         }
     )
     seconds = {"p": 3, "q": 1, "a": 1, "k": 1, "l": 1}
-    plan = StaticPlan([(1, 0), (1, 1), (0, 0), (1, 2), (2, 0)])
+    plan = StaticPlan([(1, 0), (1, 1), (0, 0), (1, 2), (2, rank)])
     trace = run(graph, cluster_of("m n n", {"n": 10}), seconds, plan)
-    assert moves(trace) == [(2, 0, 1, 4, 4, 10), (3, 0, 1, 4, 4, 6)]
+    assert sorted(moves(trace)) == [(2, 0, 1, 4, 4, 10), (3, 0, 1, v[0], *v)]
 
 
 def withdraw_and_place_again(to: int, filler: int) -> Script:
@@ -286,6 +287,34 @@ def test_a_run_that_is_stuck_names_task_space_and_bytes() -> None:
     assert spans(run(graph, cluster, seconds, plan)) == {"a": (0, 1), "b": (7, 8), "c": (14, 15)}
 
 
+def test_what_is_brought_leaves_room_for_outputs() -> None:
+    # x and v (4 each) would fit into n (9) from 1 on, but then k had no room for y (2).
+    graph = graph_of(
+        {"a": ([], {"x": 4, "v": 4}), "k": (["x"], {"y": 2}), "l": (["v", "y"], {})},
+    )
+    seconds = {"a": 1, "k": 1, "l": 1}
+    trace = run(graph, cluster_of("m n", {"n": 9}), seconds, StaticPlan([(0, 0), (1, 1), (1, 2)]))
+    assert moves(trace) == [(0, 0, 1, 1, 1, 5), (1, 0, 1, 6, 6, 10)]
+    assert spans(trace) == {"a": (0, 1), "k": (5, 6), "l": (10, 11)}
+
+
+def test_nothing_waits_for_the_sake_of_outputs_that_can_never_come() -> None:
+    # r stands first in the queue of n, but it waits for b, which waits for k; when nothing else is
+    # left to happen, x does not leave room for z (4) any longer.
+    graph = graph_of(
+        {
+            "a": ([], {"x": 6}),
+            "k": (["x"], {"y": 0}),
+            "b": (["y"], {"w": 1}),
+            "r": (["w"], {"z": 4}),
+        }
+    )
+    plan = StaticPlan([(0, 0), (2, 5), (0, 1), (1, 2)])
+    trace = run(graph, cluster_of("m n n", {"n": 9}), dict.fromkeys("akbr", 1), plan)
+    assert moves(trace)[0] == (0, 0, 1, 1, 1, 7)
+    assert spans(trace) == {"a": (0, 1), "k": (7, 8), "b": (8, 9), "r": (10, 11)}
+
+
 def test_a_stuck_copy_names_who_wants_it() -> None:
     # r, which would give back p (6), stands behind k, which waits for x (6).
     operators = {"p": ([], {"p": 6}), "a": ([], {"x": 6}), "r": (["p"], {}), "k": (["x"], {})}
@@ -356,7 +385,7 @@ def test_resident_weights_without_room() -> None:
     plan = StaticPlan([(0, 0), (0, 1)])
     assert run(graph, cluster_of("m", {"m": 9}), {"a": 1, "b": 1}, plan).makespan == 2
     jobs = Workload([Job(graph), Job(graph_of(MODEL, GIVEN, name="other"), 1.0)])
-    message = r"weights of task 'a#1' need 4 bytes .* of whose 10 bytes 3 are free"
+    message = r"weights of task 'a#1' need 4 bytes in memory space 'm', of whose 10 bytes"
     with pytest.raises(SchedulingError, match=message):
         run(
             jobs,
@@ -491,7 +520,8 @@ def test_the_scheduler_is_asked_when_something_waits_for_room() -> None:
     jobs = Workload([Job(one), Job(two, 10.0)])
     plan = Asked([(1, 0), (1, 1)])
     trace = run(jobs, cluster, {"a": 1, "b": 1}, plan, weights="on_demand", contention="fifo")
-    assert asked == [(10.0, 7.0)]
+    # Weights of 7, and outputs of 2 that are to come.
+    assert asked == [(10.0, 9.0)]
     assert spans(trace) == {"a#0": (4, 5), "b#0": (7, 8), "a#1": (14, 15), "b#1": (17, 18)}
 
 

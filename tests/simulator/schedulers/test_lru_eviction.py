@@ -57,9 +57,10 @@ def test_weights_in_use_stay_and_what_waits_goes_on_when_they_are_free() -> None
     assert spans(trace)["a#1"] == (9, 10)
 
 
-def test_weights_larger_than_memory_stream_through_it() -> None:
-    # Layers of 4 bytes through 9 bytes. Under pull a layer is loaded when its operator is ready; by
-    # then the one before has run, and makes room when there is none.
+@pytest.mark.parametrize("movement", ["push", "pull"])
+def test_weights_larger_than_memory_stream_through_it(movement: str) -> None:
+    # Layers of 4 bytes through 9 bytes. There is no room for v before u has gone, since a and b need
+    # some for what they write.
     layers = graph_of(
         {"a": (["u"], {"x": 1}), "b": (["v", "x"], {"y": 1}), "c": (["w", "y"], {})},
         {"u": ("weight", 4), "v": ("weight", 4), "w": ("weight", 4)},
@@ -68,20 +69,13 @@ def test_weights_larger_than_memory_stream_through_it() -> None:
     seconds = dict.fromkeys("abc", 1)
     plan = create("lru_eviction", scheduler="single_device")
     options = {"weights": "on_demand", "contention": "fifo"}
-    trace = run(layers, cluster, seconds, plan, movement="pull", **options)
+    trace = run(layers, cluster, seconds, plan, movement=movement, **options)
     assert moves(trace) == [(0, 1, 0, 0, 0, 4), (1, 1, 0, 5, 5, 9), (2, 1, 0, 10, 10, 14)]
     assert spans(trace) == {"a": (4, 5), "b": (9, 10), "c": (14, 15)}
-    # u went when y found no room beside u, v and x; at 10 w finds 4 bytes free and nothing goes.
-    assert trace.meta["evictions"] == [[9.0, 0, 0, 0]]
-    # Under push w is brought as soon as it can, and then b has no room for y.
-    with pytest.raises(SchedulingError, match=r"task 'b' .* needs 1 bytes .* 0 are free"):
-        run(
-            layers,
-            cluster,
-            seconds,
-            create("lru_eviction", scheduler="single_device"),
-            **options,
-        )
+    # At 10 w finds 4 bytes free, and nothing goes.
+    assert trace.meta["evictions"] == [[5.0, 0, 0, 0]]
+    with pytest.raises(SchedulingError, match="task 'b' on device 'd0' needs 1 bytes"):
+        run(layers, cluster, seconds, create("single_device"), movement=movement, **options)
 
 
 def test_options_and_needs() -> None:
