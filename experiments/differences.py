@@ -15,7 +15,7 @@ from experiments.statistics import FEWEST_DRAWS, compare
 from experiments.tables import WIDTH, wrapped
 from simulator.errors import InvalidInput
 from simulator.trace import Trace
-from simulator.units import format_bytes, format_seconds
+from simulator.units import format_bytes, format_energy, format_seconds
 
 _OPERATORS = 10
 _TEXTS = ("description", "source")
@@ -139,6 +139,8 @@ _METRICS = (
     ("bound_s", format_seconds),
     ("best_device_s", format_seconds),
     ("mean_flow_s", format_seconds),
+    ("p99_flow_s", format_seconds),
+    ("energy_j", format_energy),
     ("utilisation", lambda share: f"{share:.1%}"),
     ("transfers", lambda count: f"{count:.0f}"),
     ("transferred_bytes", format_bytes),

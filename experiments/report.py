@@ -13,6 +13,7 @@ from experiments.atomic import write_text
 from experiments.plots.gantt import describe, draw_stacked
 from experiments.plots.makespan import draw_makespans
 from experiments.plots.overall import draw_gaps, draw_pairs, draw_profile
+from experiments.results import read_document
 from experiments.standings import Contest, Setting, Standing, Standings
 from simulator.errors import InvalidInput
 from simulator.trace import Trace
@@ -112,17 +113,30 @@ def _draw_gantts(standings: Standings, contest: Contest, cells: Path, stem: Path
         return False
     traces = [Trace.load(folder) for folder in folders]
     seed = " of the first seed" if contest.seeds > 1 else ""
-    bounds = {} if contest.seeds > 1 else {"lower bound": contest.bound_s}
+    bounds = {} if contest.seeds > 1 else _bounds(folders[0], contest)
     caption = (
         f"Schedules{seed} of {standings.label(contest, True)}: above {pair[0].scheduler}, the best of "
         f"{len(contest.standings)} schedulers by makespan"
         + (f"; below {pair[1].scheduler}, the slowest" if len(pair) > 1 else "")
         + ". n = 1 simulated run each, at predicted operator times. Rows: device slots, then link "
-        "directions; colours: the operator kinds that take most time; thin line: makespan."
+        "directions; colours: the operator kinds that take most time; thin line: makespan. Below, what the slots' time went "
+        "to (idle causes: docs/traces.md)."
     )
     labels = [describe(trace) for trace in traces]
     draw_stacked(traces, labels, stem, bounds, caption=caption)
     return True
+
+
+def _bounds(cell: Path, contest: Contest) -> dict[str, float]:
+    """Both lower bounds of a cell, by the names that charts give them."""
+    if not (cell / "result.json").is_file():
+        return {"lower bound": contest.bound_s}
+    figures = read_document(cell / "result.json").get("metrics", {})
+    found = {
+        "critical-path bound": figures.get("critical_path_s"),
+        "load bound": figures.get("load_bound_s"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _page(

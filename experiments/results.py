@@ -4,7 +4,9 @@ Columns: ``cell`` (hash of what decides the result), ``status`` (done, failed), 
 (``model``, ``batch``, ``cluster``, ``scheduler``, ``workload``, ``profiles``); settings
 (``movement``, ``contention``, ``noise``, ``cost_model``, ``seed_workload``, ``seed_noise``,
 ``seed_search``); figures in seconds (``makespan_s`` with its 95% interval ``makespan_low_s`` and
-``makespan_high_s``, ``bound_s``, ``critical_path_s``, ``best_device_s``, ``mean_flow_s``) and shares
+``makespan_high_s``, ``bound_s``, ``critical_path_s``, ``best_device_s``, flow times ``mean_flow_s``,
+``p50_flow_s``, ``p95_flow_s``, ``p99_flow_s``), ratios (``slr``, ``speedup``, ``efficiency``), counts of jobs,
+``energy_j`` and ``cost`` (empty where unknown) and shares
 (``utilisation``, ``extrapolated_share``); ``interval_without``, the profiles whose errors nobody knows, which the
 interval leaves out; ``decision_s`` and ``wall_s`` of the machine that simulated;
 ``draws``, the makespans of the draws, paired between the schedulers of one setting.
@@ -50,7 +52,18 @@ COLUMNS = {
     "critical_path_s": "double",
     "best_device": "string",
     "best_device_s": "double",
+    "slr": "double",
+    "speedup": "double",
+    "efficiency": "double",
     "mean_flow_s": "double",
+    "p50_flow_s": "double",
+    "p95_flow_s": "double",
+    "p99_flow_s": "double",
+    "jobs_finished": "double",
+    "jobs_failed": "double",
+    "jobs_queued": "double",
+    "energy_j": "double",
+    "cost": "double",
     "utilisation": "double",
     "extrapolated_share": "double",
     "profiles": "string",

@@ -10,7 +10,9 @@ import pytest
 from experiments import simulate
 from experiments.results import load_results
 from simulator.graph import DataflowGraph
+from simulator.metrics import metrics
 from simulator.trace import Trace
+from simulator.units import format_energy
 
 FILES = {
     "config.yaml",
@@ -118,6 +120,10 @@ def test_a_traced_model_on_profiles_with_an_interval(no_plots, folder, capsys):
     # Errors of 10% a kind do not average out over operators.
     assert 0.1 < high / low - 1 < 0.6
     assert figures["bound_s"] <= figures["makespan_s"] <= figures["best_device_s"] * (1 + 1e-9)
+    assert figures["bound_s"] == max(figures["critical_path_s"], figures["load_bound_s"])
+    assert figures["slr"] == figures["makespan_s"] / figures["critical_path_s"] >= 1
+    assert figures["speedup"] == figures["best_device_s"] / figures["makespan_s"]
+    assert figures["efficiency"] == figures["speedup"] / 3
     # The card is four times faster, but its transfers take longer than everything here.
     assert figures["best_device"] == "cpu0"
     assert [p["label"] for p in result["profiles"]] == ["measured", "measured"]
@@ -140,6 +146,35 @@ def test_a_scheduler_of_the_users_gets_its_options_and_the_search_seed(no_plots,
     assert "fork on fork with mine(device=1): makespan 14" in out
     assert simulate.main([*words, "+scheduler.options.color=red"]) == 2
     assert "does not take these options" in capsys.readouterr().err
+
+
+def test_power_memory_and_a_stream_of_jobs(no_plots, folder, capsys):
+    words = ["--config-dir", str(folder), "model=branches", "cluster=box", "scheduler=fcfs"]
+    words += ["simulation.draws=0", "workload=poisson", "workload.jobs=5", "workload.rate=1e4/s"]
+    words += ["cluster.devices.cpu.power_busy=50 W", "cluster.devices.cpu.power_idle=20 W"]
+    words += ["cluster.devices.gpu.power_busy=70 W", "cluster.devices.gpu.price=0.5/h"]
+    assert simulate.main([*words, "workload.warm_up=1us"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for part in ("5 of 5 jobs finished", "p99", "(from 1.00 us on)", "most memory in use: ram"):
+        assert part in out
+    (run,) = runs()
+    figures = json.loads((run / "result.json").read_text())["metrics"]
+    assert figures["steady_state"]["from_s"] == 1e-6
+    assert figures["steady_state"]["arrivals"] == 4  # the first arrived at 0
+    assert figures["slr"] is figures["speedup"] is None  # of single jobs alone
+    cpu, gpu = figures["devices"]["cpu0"], figures["devices"]["gpu"]
+    # The card's idle power and the cores' price are unknown, and so are the sums.
+    busy = cpu["busy_s"]
+    assert cpu["energy_busy_j"] == pytest.approx(50 * busy)
+    assert cpu["energy_idle_j"] == pytest.approx(20 * (figures["makespan_s"] - busy))
+    assert gpu["energy_idle_j"] is figures["energy_j"] is figures["cost"] is None
+    assert gpu["cost"] == pytest.approx(0.5 * figures["makespan_s"] / 3600)
+    assert f">= {format_energy(gpu['energy_busy_j'])}" in out
+    # The trace alone, loaded again, says the same.
+    again = metrics(Trace.load(run), warm_up=1e-6)
+    assert {key: figures[key] for key in again} == json.loads(json.dumps(again))
+    assert simulate.main([*words, "workload.warm_up=-1s"]) == 2
+    assert "warm_up -1s" in capsys.readouterr().err
 
 
 def test_multirun_leaves_the_same_form(no_plots, folder):
