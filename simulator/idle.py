@@ -1,7 +1,8 @@
 """Why slots were idle, worked out from a trace.
 
 While a slot of a device is idle, look at the execution that starts next on that device: it is the one
-that the slot waits for, since a device runs its queue in order. The idle time until it starts falls
+that the slot waits for, since a device runs its queue in order (of several that start together, the one that
+was held up longest: the others stood behind it). The idle time until it starts falls
 into parts, in this order, each ending where the next begins:
 
 ``down``
@@ -62,11 +63,13 @@ def idle_seconds(trace: Trace, dependencies: Dependencies | None = None) -> np.n
     points[2, moved] = np.where(room, free[last[moved]], moves["start"][last[moved]])
     points[3, moved] = moves["start"][last[moved]]
     points[4, moved] = moves["finish"][last[moved]]
+    held = np.fmin(np.fmax.reduce(points), runs["start"])
     outages = np.array(meta.get("outages", ()), dtype=np.float64).reshape(-1, 3)
     result = np.zeros((len(meta["devices"]), len(CAUSES)))
     for device, slots in enumerate(meta["slots"]):
         rows = np.flatnonzero(runs["device"] == device)
-        rows = rows[np.argsort(runs["start"][rows], kind="stable")]
+        # Of those that start together the one that was held up longest stood in front.
+        rows = rows[np.lexsort((-held[rows], runs["start"][rows]))]
         start, finish = (np.clip(runs[name][rows], 0.0, end) for name in ("start", "finish"))
         down = np.clip(outages[outages[:, 0] == device, 1:], 0.0, end)
         times, idle, lost = _idle_until(start, finish, down, slots, end)

@@ -237,3 +237,6 @@ def test_a_loaded_trace_gives_the_same_figures(case: Case) -> None:
         assert sum(figures["idle_s"].values()) == pytest.approx(idle, rel=1e-9, abs=1e-9)
         assert min(figures["idle_s"].values()) >= -1e-12
         assert figures["idle_s"]["down"] == figures["idle_s"]["memory"] == 0
+        if case.scheduler_name in ("fcfs", "heft", "donf", "adon", "sufferage"):
+            # Nobody goes in front of a task that could run: no other reason is left to wait.
+            assert figures["idle_s"]["overhead"] == pytest.approx(0, abs=1e-9)
