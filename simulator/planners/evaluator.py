@@ -21,11 +21,12 @@ from simulator.context import EVERYWHERE, MOVEMENTS
 from simulator.costs import CostTable
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.graph import DataflowGraph
+from simulator.rates import shares_rates
 from simulator.workload import Job
 
 CONTENTIONS = ("none", "fifo")
 MODELLED = frozenset({"name", "space", "profile", "slots", "launch_overhead"}) | frozenset(
-    {"power_idle", "power_busy", "price"}
+    {"power_idle", "power_busy", "price", "issue_depth"}
 )
 """Properties of devices that are taken into account, or that no time depends on; others must be left
 at their defaults."""
@@ -50,7 +51,7 @@ def order_of(rank: ArrayLike) -> np.ndarray:
 class Evaluator:
     """Evaluates plans for one job on one cluster.
 
-    Memory is taken to be plentiful, links to be steady and devices to run at constant rates. The
+    Memory is taken to be plentiful, weights to be resident, links to be steady and devices to run at constant rates. The
     first evaluation in a process compiles (seconds), or loads what was compiled before (0.1 s). Its
     working arrays are its own: one evaluator for each thread.
 
@@ -87,6 +88,12 @@ class Evaluator:
                 )
         for device in cluster.devices:
             _check_modelled(device)
+        if shares_rates(cluster):
+            raise InvalidInput(
+                f"Tasks of cluster '{cluster.name}' slow each other (processor sharing, a memory's "
+                "bandwidth or co-run slowdown), which the evaluator of fixed plans does not know; "
+                "simulate it instead"
+            )
         costs.check_covers(cluster)
         cluster.check_connected()
         self.graph = graph = job.graph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -202,12 +203,24 @@ def test_settings_that_are_refused() -> None:
         Evaluator(graph, fully_connected("three", 3), costs)
 
 
-def test_a_device_of_unknown_ways_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_of_other_ways_are_refused() -> None:
     graph, cluster, costs = fork()
-    monkeypatch.setattr("simulator.planners.evaluator.MODELLED", frozenset({"name", "space"}))
-    Evaluator(graph, cluster, costs)
-    slow = Cluster(
-        "slow", cluster.spaces, [Device("P1", "m0", slots=2), Device("P2", "m1")], cluster.links
-    )
-    with pytest.raises(InvalidInput, match="Device 'P1' has slots 2, which the evaluator of fixed"):
-        Evaluator(graph, slow, costs)
+
+    def changed(space: MemorySpace | None = None, **device: Any) -> Cluster:
+        spaces = [space or MemorySpace("m0"), MemorySpace("m1")]
+        return Cluster(
+            "c", spaces, [Device("P1", "m0", **device), Device("P2", "m1")], cluster.links
+        )
+
+    Evaluator(graph, changed(slots=2, launch_overhead=1.0, price=2.0, issue_depth=4), costs)
+    with pytest.raises(
+        InvalidInput, match=r"'P1' has completion_latency 1\.0, which the evaluator of"
+    ):
+        Evaluator(graph, changed(completion_latency=1.0), costs)
+    for slowed in (
+        changed(slots=2, sharing="processor"),
+        changed(MemorySpace("m0", corun_slowdown=0.1), slots=2),
+        changed(MemorySpace("m0", bandwidth=1.0), slots=2),
+    ):
+        with pytest.raises(InvalidInput, match=r"does not know|slow each other"):
+            Evaluator(graph, slowed, costs)
