@@ -6,14 +6,20 @@ import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.costs import CostTable
 from simulator.engine import simulate
+from simulator.errors import InvalidInput, SchedulingError
 from simulator.graph import from_edges
 from simulator.idle import CAUSES, idle_seconds
+from simulator.metrics import metrics
 from simulator.trace import Trace
 from tests.simulator.scripted import Script, StaticPlan
+from tests.simulator.strategies import Case
+from tests.simulator.test_memory_properties import Evicting, give_host, simulation_of, tight_cases
 
 
 def pair(slots: int = 1, capacity: float = np.inf) -> Cluster:
@@ -115,3 +121,41 @@ def test_a_device_that_never_runs_has_no_work() -> None:
     trace = simulate(graph, pair(slots=3), costs, StaticPlan([(0, 0.0)]))
     assert causes(trace) == {"no_work": 6}
     assert causes(trace, 0) == {}
+
+
+def test_memory_in_a_run_that_counts_it() -> None:
+    # a 0-1 on gpu, its 8 B cross 1-9 to b on cpu; c's 8 B do not fit beside them into 10 B
+    graph = from_edges("room", 4, [(0, 1, 8.0), (2, 3, 8.0)])
+    times = np.array([[9.0, 1.0], [1.0, 9.0], [9.0, 1.0], [1.0, 9.0]])
+    plan = StaticPlan([(1, 0.0), (0, 1.0), (1, 2.0), (0, 3.0)])
+    costs = CostTable.of(graph, times)
+    trace = simulate(graph, pair(capacity=10.0), costs, plan, memory="limited")
+    assert trace.makespan == 19  # c 9-10, its output 10-18, d 18-19
+    assert causes(trace) == {"memory": 8, "no_work": 9}
+    assert causes(trace, 0) == {"no_work": 1, "data": 8 + 8}
+
+
+@settings(
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(tight_cases(), st.sampled_from(["resident", "on_demand"]), st.booleans())
+def test_tight_memory_is_what_idle_time_and_peaks_show(
+    case: Case, weights: str, evicting: bool
+) -> None:
+    if weights == "on_demand":
+        give_host(case)
+    inner = case.scheduler()
+    if evicting and weights == "on_demand":
+        inner = Evicting(inner)
+    try:
+        trace = simulation_of(case, "limited", weights, inner).run()
+    except (InvalidInput, SchedulingError):
+        return
+    figures = metrics(trace)
+    for device, found in zip(case.cluster.devices, figures["devices"].values(), strict=True):
+        idle = trace.end * device.slots - found["busy_s"]
+        assert sum(found["idle_s"].values()) == pytest.approx(idle, rel=1e-9, abs=1e-9)
+        assert min(found["idle_s"].values()) >= -1e-12
+    for space in figures["spaces"].values():
+        assert space["reserved_bytes"] is not None
+        assert space["peak_bytes"] <= space["reserved_bytes"] + 1e-9
