@@ -123,6 +123,7 @@ def run_scenario(
             contention=simulation.contention,
             memory=simulation.memory,
             weights=simulation.weights,
+            horizon=simulation.horizon_s,
             seed=seed,
             explain=listen,
         )
@@ -150,12 +151,14 @@ def _figures(
 ) -> dict[str, Any]:
     low, high = np.percentile(draws, [2.5, 97.5]).tolist() if draws else (None, None)
     bounds = world.bounds(scenario)
-    best = world.best_device(scenario)
+    # A run that was ended has no makespan to be compared with them.
+    ended = scenario.simulation.horizon is not None
+    best = None if ended else world.best_device(scenario)
     return {
         **metrics(trace, scenario.workload.warm_up_s),
         "makespan_low_s": low,
         "makespan_high_s": high,
-        "bound_s": bounds.bound_s,
+        "bound_s": None if ended else bounds.bound_s,
         "critical_path_s": bounds.critical_path_s,
         "load_bound_s": bounds.load_s,
         **_normalised(world, trace, bounds, None if best is None else best[1]),
@@ -178,7 +181,7 @@ def _normalised(
     devices.
     """
     makespan, path = trace.makespan, bounds.critical_path_s
-    single = len(trace.jobs["job"]) == 1 and makespan > 0
+    single = trace.jobs["status"].tolist() == ["finished"] and makespan > 0
     speedup = best_device_s / makespan if single and best_device_s is not None else None
     return {
         "slr": makespan / path if single and path > 0 else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from scenarios.model_config import ModelConfig
 from simulator.context import CONTENTIONS, MOVEMENTS
 from simulator.errors import InvalidInput
 from simulator.memory import MEMORIES, WEIGHTS
+from simulator.units import parse_seconds
 
 GROUPS = ("model", "cluster", "scheduler", "workload", "simulation", "cost_model")
 """Config groups of which a run takes exactly one entry each."""
@@ -95,6 +97,8 @@ class SimulationConfig:
         memory: ``limited`` keeps every memory space within its capacity, ``unlimited`` ignores it.
         weights: ``resident`` where they are read, or loaded ``on_demand`` from the host memory.
         draws: how often a run is repeated with drawn times for its interval; 0 for none.
+        horizon: the run ends then, like ``60s``; what is not done stays in the system. None: it ends
+            when all jobs are done.
     """
 
     movement: str = "push"
@@ -107,7 +111,13 @@ class SimulationConfig:
     memory: str = "unlimited"
     weights: str = "resident"
     draws: int = 200
+    horizon: str | None = None
     description: str = ""
+
+    @property
+    def horizon_s(self) -> float | None:
+        """The horizon in seconds."""
+        return None if self.horizon is None else parse_seconds(self.horizon, "simulation.horizon")
 
     @property
     def noises(self) -> tuple[str, ...]:
@@ -137,6 +147,8 @@ class SimulationConfig:
                     f"There is no simulation.{key}={value}; known: {', '.join(known)}"
                 )
         self._check_noise()
+        if self.horizon_s is not None and not 0 < self.horizon_s < math.inf:
+            raise InvalidInput(f"simulation.horizon={self.horizon} must be above 0")
         if self.draws < 0 or self.draws == 1:
             raise InvalidInput(
                 f"simulation.draws={self.draws}: an interval needs at least 2 draws; 0 for none"

@@ -113,7 +113,14 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
         f"[bold]{world.graph.name} on {world.cluster.name} with {outcome.label}: "
         f"makespan {show(makespan)}[/bold]{interval}"
     )
-    notes = [f"at most {makespan / figures['bound_s'] - 1:.0%} above the lower bound"]
+    notes = []
+    if simulation.horizon_s is not None:
+        notes.append(
+            f"ended at its horizon of {show(simulation.horizon_s)}: {figures['jobs_finished']} of "
+            f"{figures['jobs']} jobs finished"
+        )
+    if figures["bound_s"] is not None:
+        notes.append(f"at most {makespan / figures['bound_s'] - 1:.0%} above the lower bound")
     if figures["best_device_s"] is not None:
         ratio = figures["best_device_s"] / makespan
         notes.append(f"{ratio:.2f}x the best device alone ({figures['best_device']})")

@@ -169,9 +169,11 @@ def _estimate_minutes(plan: Plan) -> tuple[float, str]:
     if times:
         each, basis = sum(times) / len(times), f"from {len(times)} cells done"
     else:
-        # Some 150 operators a model at some 20,000 simulated operators a second, a run and draws.
+        # Some 150 operators a model at some 20,000 simulated operators a second, a run and draws;
+        # how many jobs a file brings is not known here.
         runs = [
-            task.scenario.workload.jobs * (task.scenario.simulation.draws + 4) for task in plan.todo
+            (task.scenario.workload.jobs or 1000) * (task.scenario.simulation.draws + 4)
+            for task in plan.todo
         ]
         each = sum(runs) / max(1, len(runs)) * 150 / 20_000
         basis = "a rough guess"

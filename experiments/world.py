@@ -236,11 +236,15 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
         found["instance"] = digest_files([catalog.find_instance(scenario.instance, config_dirs)])
     else:
         found |= profile_digests(scenario.cluster)
-    for what, path in (
+    if scenario.workload.file is not None:
+        path = Path(scenario.workload.file).expanduser()
+        if path.is_file():  # if not, the workload itself says so
+            found["arrivals"] = digest_files([path])
+    for what, name in (
         ("scheduler", scenario.scheduler.class_path),
         ("model", None if scenario.instance is not None else scenario.model.target),
     ):
-        file = catalog.resolve_class_path(path or "", config_dirs).rpartition(":")[0]
+        file = catalog.resolve_class_path(name or "", config_dirs).rpartition(":")[0]
         if file.endswith(".py") and Path(file).is_file():
             found[what] = digest_files([Path(file)])
     return found

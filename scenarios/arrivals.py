@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -16,7 +19,7 @@ from simulator.workload import Job, Workload
 MOST_JOBS = 10_000_000
 MOST_SECONDS = 1e12
 """Later arrivals (after 32,000 years) are taken for errors."""
-ARRIVALS = ("single", "poisson", "periodic")
+ARRIVALS = ("single", "poisson", "periodic", "gamma", "mmpp", "trace")
 
 
 @dataclass
@@ -24,20 +27,33 @@ class WorkloadConfig:
     """A stream of jobs of one model.
 
     Attributes:
-        arrivals: ``single`` (one job at 0), ``poisson`` (the first job at 0, then exponential gaps of
-            mean 1 / ``rate``) or ``periodic`` (every ``period`` from 0).
-        jobs: how many.
+        arrivals: ``single`` (one job at 0), ``periodic`` (every ``period`` from 0), ``poisson`` (the
+            first job at 0, then exponential gaps of mean 1 / ``rate``), ``gamma`` (gaps of that mean
+            whose standard deviation is ``cv`` times as large), ``mmpp`` (Poisson at each of ``rates``
+            in turn, for exponential times of the mean ``sojourns``; on and off with a rate of
+            ``0/s``), or ``trace`` (the times in ``file``).
+        jobs: how many; None takes all that ``file`` has.
         rate: jobs per second, like ``20/s``.
         period: like ``80ms``.
         warm_up: seconds from the start that steady-state figures leave out, like ``10s``.
+        cv: coefficient of variation: 1 is Poisson, more is burstier, 0 is periodic.
+        rates: of a Markov-modulated stream, like ``[100/s, 5/s]``.
+        sojourns: mean time at each of them, like ``[1s, 9s]``.
+        file: CSV with a column ``arrival_s``, ascending seconds, and perhaps ``priority``.
+        urgent: share of the jobs that have priority 1 instead of 0, each on its own.
     """
 
     name: str
     arrivals: str = "single"
-    jobs: int = 1
+    jobs: int | None = 1
     rate: str | None = None
     period: str | None = None
     warm_up: str | None = None
+    cv: float | None = None
+    rates: list[str] | None = None
+    sojourns: list[str] | None = None
+    file: str | None = None
+    urgent: float = 0.0
     description: str = ""
     source: str = ""
 
@@ -59,15 +75,24 @@ class WorkloadConfig:
 
 
 def arrival_times(config: WorkloadConfig, seed: int) -> list[float]:
-    """Arrival of every job in seconds, ascending from 0.
+    """Arrival of every job in seconds, ascending.
 
     Raises:
         InvalidInput: an unknown kind of arrivals, no jobs, or a quantity it lacks.
     """
-    if not 1 <= config.jobs <= MOST_JOBS:
+    if config.arrivals not in ARRIVALS:
+        raise InvalidInput(
+            f"Workload '{config.name}' has unknown arrivals '{config.arrivals}'; known: "
+            f"{', '.join(ARRIVALS)}"
+        )
+    if config.jobs is not None and not 1 <= config.jobs <= MOST_JOBS:
         raise InvalidInput(
             f"Workload '{config.name}' has {config.jobs} jobs; give at least 1 and at most {MOST_JOBS}"
         )
+    if config.arrivals == "trace":
+        return _checked(config, [arrival for arrival, _ in _recorded(config)])
+    if config.jobs is None:
+        raise InvalidInput(f"Workload '{config.name}' needs workload.jobs")
     if config.arrivals == "single":
         if config.jobs != 1:
             raise InvalidInput(
@@ -75,17 +100,124 @@ def arrival_times(config: WorkloadConfig, seed: int) -> list[float]:
                 "take workload=poisson or workload=periodic"
             )
         return [0.0]
-    if config.arrivals == "poisson":
-        rate = _positive(config, "rate", config.rate, parse_rate)
-        gaps = np.random.default_rng(seed).exponential(1 / rate, config.jobs - 1)
-        return _checked(config, [0.0, *np.cumsum(gaps).tolist()])
     if config.arrivals == "periodic":
         period = _positive(config, "period", config.period, parse_seconds)
         return _checked(config, [number * period for number in range(config.jobs)])
-    raise InvalidInput(
-        f"Workload '{config.name}' has unknown arrivals '{config.arrivals}'; known: "
-        f"{', '.join(ARRIVALS)}"
-    )
+    rng = np.random.default_rng(seed)
+    if config.arrivals == "mmpp":
+        return _checked(config, _modulated(config, config.jobs, rng))
+    rate = _positive(config, "rate", config.rate, parse_rate)
+    if config.arrivals == "poisson":
+        gaps = rng.exponential(1 / rate, config.jobs - 1)
+    else:
+        gaps = _gamma_gaps(config, rate, config.jobs - 1, rng)
+    return _checked(config, [0.0, *np.cumsum(gaps).tolist()])
+
+
+def _gamma_gaps(
+    config: WorkloadConfig, rate: float, count: int, rng: np.random.Generator
+) -> np.ndarray:
+    if config.cv is None or not (config.cv == 0 or 1e-3 <= config.cv <= 100):
+        raise InvalidInput(
+            f"Workload '{config.name}' has workload.cv={config.cv}; gamma arrivals need a coefficient "
+            "of variation: 0, or 0.001 to 100"
+        )
+    if config.cv == 0:
+        return np.full(count, 1 / rate)
+    shape = config.cv**-2
+    return rng.gamma(shape, 1 / (rate * shape), count)
+
+
+def _modulated(config: WorkloadConfig, count: int, rng: np.random.Generator) -> list[float]:
+    """The first job at 0, the others of a Markov-modulated Poisson process in its steady state."""
+    texts, sojourn_texts = config.rates or [], config.sojourns or []
+    if len(texts) < 2 or len(texts) != len(sojourn_texts):
+        raise InvalidInput(
+            f"Workload '{config.name}' needs as many workload.rates as workload.sojourns, at least 2; "
+            f"it has {len(texts)} and {len(sojourn_texts)}"
+        )
+    rates = [parse_rate(text, f"rates of workload '{config.name}'") for text in texts]
+    sojourns = [_positive(config, "sojourns", text, parse_seconds) for text in sojourn_texts]
+    if not (min(rates) >= 0 and 0 < max(rates) < math.inf):
+        raise InvalidInput(
+            f"Workload '{config.name}' has rates {', '.join(texts)}; none may be below 0, and one "
+            "must be above"
+        )
+    mean = float(np.dot(rates, sojourns)) / sum(sojourns)
+    if count / mean > MOST_JOBS * min(sojourns):
+        raise InvalidInput(
+            f"Workload '{config.name}' changes its rate over {MOST_JOBS} times before its {count} jobs "
+            "have arrived; give longer workload.sojourns or higher workload.rates"
+        )
+    state = int(rng.choice(len(rates), p=np.array(sojourns) / sum(sojourns)))
+    moment, times = 0.0, [0.0]
+    while len(times) < count:
+        end = moment + rng.exponential(sojourns[state])
+        while rates[state] > 0 and len(times) < count:
+            moment += rng.exponential(1 / rates[state])
+            if moment >= end:
+                break
+            times.append(moment)
+        moment, state = end, (state + 1) % len(rates)
+    return times
+
+
+def _recorded(config: WorkloadConfig) -> list[tuple[float, int]]:
+    """Arrival and priority of the jobs in a file."""
+    if config.file is None:
+        raise InvalidInput(f"Workload '{config.name}' needs workload.file, a CSV of arrivals")
+    path = Path(config.file).expanduser()
+    try:
+        with path.open(newline="") as stream:
+            reader = csv.DictReader(stream)
+            if "arrival_s" not in (reader.fieldnames or ()):
+                raise InvalidInput(
+                    f"{path} has no column 'arrival_s'; the first line must name the columns"
+                )
+            rows = [_record(row, path, line) for line, row in enumerate(reader, 2)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInput(f"Cannot read arrivals from {path}: {error}") from None
+    for line, (before, after) in enumerate(itertools.pairwise(rows), 3):
+        if after[0] < before[0]:
+            raise InvalidInput(f"{path}, line {line}: arrives before the job above it; sort them")
+    if (config.jobs is not None and len(rows) < config.jobs) or not rows:
+        raise InvalidInput(
+            f"Workload '{config.name}' is to have {config.jobs or 'some'} jobs, {path} has {len(rows)}"
+        )
+    return rows[: config.jobs]
+
+
+def _record(row: dict[str, str], path: Path, line: int) -> tuple[float, int]:
+    try:
+        arrival, priority = float(row["arrival_s"]), int(row.get("priority") or 0)
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            f"{path}, line {line}: '{row['arrival_s']}' must be seconds, and a priority a whole number"
+        ) from None
+    if not (math.isfinite(arrival) and arrival >= 0):
+        raise InvalidInput(f"{path}, line {line}: a job cannot arrive at {arrival} s")
+    return arrival, priority
+
+
+def priorities(config: WorkloadConfig, count: int, seed: int) -> list[int]:
+    """Priority of each of ``count`` jobs: the file's, or 1 for the share ``urgent`` of them.
+
+    Raises:
+        InvalidInput: the share is not between 0 and 1, or a file says the priorities already.
+    """
+    if not 0 <= config.urgent <= 1:
+        raise InvalidInput(
+            f"Workload '{config.name}' has workload.urgent={config.urgent}; it is a share, 0 to 1"
+        )
+    if config.arrivals == "trace":
+        if config.urgent:
+            raise InvalidInput(
+                f"Workload '{config.name}' takes priorities from {config.file}; leave out "
+                "workload.urgent"
+            )
+        return [priority for _, priority in _recorded(config)]
+    # A stream of its own: the arrivals do not depend on the share.
+    return (np.random.default_rng([seed, 1]).random(count) < config.urgent).astype(int).tolist()
 
 
 def _checked(config: WorkloadConfig, times: list[float]) -> list[float]:
@@ -101,17 +233,21 @@ def build_workload(
     config: WorkloadConfig, graph: DataflowGraph, host: str | None, seed: int
 ) -> Workload:
     """Jobs of ``graph`` that begin and end in memory ``host``; ``seed`` draws the arrivals."""
+    arrivals = arrival_times(config, seed)
     return Workload(
         [
             Job(
                 graph,
                 arrival,
+                priority=priority,
                 model=graph.name,
                 batch=graph.batch,
                 origin=host,
                 destination=host,
             )
-            for arrival in arrival_times(config, seed)
+            for arrival, priority in zip(
+                arrivals, priorities(config, len(arrivals), seed), strict=True
+            )
         ]
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from simulator.cluster import Cluster
@@ -30,6 +31,7 @@ def simulate(
     seed: int = 0,
     memory: str = "unlimited",
     weights: str = "resident",
+    horizon: float | None = None,
     general: bool = False,
     way: str | None = None,
     explain: Callable[[str], None] | None = None,
@@ -50,6 +52,8 @@ def simulate(
             ``unlimited`` ignores capacities.
         weights: ``resident``: they are where they are read; ``on_demand``: they lie in the host
             memory and cross when they are wanted.
+        horizon: the run ends then, seconds: what is on a device is cut off, jobs that are not done
+            stay ``queued``, later ones are not admitted; None: it ends when all is done.
         general: the same as ``way="general"``.
         way: ``general``, ``direct`` or ``planned``: how to simulate where several ways give the same
             trace; None takes the fastest.
@@ -65,6 +69,7 @@ def simulate(
     if isinstance(workload, DataflowGraph):
         host = cluster.host
         workload = Workload([Job(workload, batch=workload.batch, origin=host, destination=host)])
+    end = _check_horizon(horizon, workload)
     if memory == "limited":
         costs = within_capacity(costs, workload, cluster, weights)
     setting = Setting(
@@ -78,6 +83,7 @@ def simulate(
         seed,
         memory,
         weights,
+        end,
     )
     simulation = _way(setting, "general" if general else way)(setting)
     simulation.explain = explain
@@ -105,6 +111,7 @@ def _is_direct(setting: Setting) -> bool:
     cluster = setting.cluster
     return not (
         setting.contention == "fair"
+        or setting.horizon < math.inf
         or counts_memory(setting.memory, setting.weights)
         or shares_rates(cluster)
         or any(device.completion_latency for device in cluster.devices)
@@ -124,6 +131,21 @@ def _is_planned(setting: Setting) -> bool:
         for table in tables
         for graph in setting.workload.graphs
     )
+
+
+def _check_horizon(horizon: float | None, workload: Workload) -> float:
+    first = workload.jobs[0].arrival
+    if horizon is None:
+        return math.inf
+    if not (math.isfinite(horizon) and horizon > 0):
+        raise InvalidInput(
+            f"The horizon is {horizon} s; give a time above 0, or none to run to the end"
+        )
+    if first > horizon:
+        raise InvalidInput(
+            f"The horizon is {horizon} s, but the first job arrives at {first} s: nothing would happen"
+        )
+    return horizon
 
 
 __all__ = ["simulate"]

@@ -12,6 +12,7 @@ gives the same trace.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -52,10 +53,13 @@ class Setting:
     seed: int = 0
     memory: str = "unlimited"
     weights: str = "resident"
+    horizon: float = math.inf
 
 
 Request = tuple[int, int, int, Route, float, float, float]
 """Tensor, destination, source, route, bytes, believed start and end."""
+Execution = tuple[int, int, int, int, float, float, float, float]
+"""Task, job, device, slot, ready, placed, start, finish."""
 
 
 class Simulation(SchedulingContext):
@@ -100,6 +104,7 @@ class Simulation(SchedulingContext):
         self._woken = False
         self._deciding_seconds = 0.0
         self._decisions = 0
+        self._under_way: dict[tuple[int, int], Flow] = {}  # by tensor and destination
         # Devices whose queue is projected in another way.
         self._projections: dict[int, Callable[[], float]] = {}
         self._memory: Memory = UnlimitedMemory()
@@ -123,27 +128,38 @@ class Simulation(SchedulingContext):
             self, self._links, setting.memory, setting.weights, setting.workload
         )
         self._delivered: list[Flow] = []
-        self._under_way: dict[tuple[int, int], Flow] = {}
-        self._executions: list[tuple[int, int, int, int, float, float, float, float]] = []
+        self._executions: list[Execution] = []
         self._sent: list[Flow] = []  # in order of request
         self._arrivals: set[Flow] = set()  # those that have ended
 
     # -- the loop -------------------------------------------------------------------------------
 
     def run(self) -> Trace:
-        """Run to the end.
+        """Run to the end, or to the horizon.
 
         Raises:
             SchedulingError: work is left that can never run; names it.
         """
         self._scheduler.begin(self)
         self._schedule_arrival()
-        self._run_events()
-        while self._memory.relax():
-            self._run_events()
-        self._memory.check()
-        self._check_finished(self._scheduler)
+        self._run_to_horizon()
+        while not self._clock._queue and self._memory.relax():
+            self._run_to_horizon()
+        if not self._clock._queue:
+            self._memory.check()
+            self._check_finished(self._scheduler)
         return self._trace()
+
+    def _run_to_horizon(self) -> None:
+        """Run until the horizon, or until nothing is left to happen."""
+        if self._setting.horizon == math.inf:
+            self._run_events()
+            return
+        # The first instant that is no longer part of the run.
+        self._clock.at(math.nextafter(self._setting.horizon, math.inf), _stop, None)
+        with contextlib.suppress(_HorizonReached):
+            self._run_events()
+        self._clock._now = self.now
 
     def _run_events(self) -> None:
         self._clock.run_instants(self._settle)
@@ -510,33 +526,70 @@ class Simulation(SchedulingContext):
     # -- the end --------------------------------------------------------------------------------
 
     def _trace(self) -> Trace:
+        settings: dict[str, object] = {
+            "world": self.world,
+            "scheduler": self._scheduler.name,
+            "movement": self.movement,
+            "contention": self.contention,
+            "memory": self._setting.memory,
+            "weights": self._setting.weights,
+            **self._memory.report(),
+        }
+        unfinished: set[int] = set()  # a run without a horizon ends when all is done
+        if self._setting.horizon < math.inf:
+            settings["horizon_s"] = self._setting.horizon
+            unfinished = self._unfinished_jobs()
+        count = len(self.jobs)
         return assemble(
             self._execution_table(),
             self._transfer_table(),
             self.cluster,
-            self._workload.jobs,
+            self.jobs,
             self._first_tensor,
-            self._done_at,
-            {
-                "world": self.world,
-                "scheduler": self._scheduler.name,
-                "movement": self.movement,
-                "contention": self.contention,
-                "memory": self._setting.memory,
-                "weights": self._setting.weights,
-                **self._memory.report(),
-            },
+            [math.inf if job in unfinished else self._done_at[job] for job in range(count)],
+            settings,
             self._decisions,
             self._deciding_seconds,
+            statuses=["queued" if job in unfinished else "finished" for job in range(count)],
         )
 
+    def _unfinished_jobs(self) -> set[int]:
+        """Jobs of which tasks are not known to be finished, or outputs not delivered."""
+        unfinished = {job for job, left in enumerate(self._left) if left}
+        for tensor, space in self._under_way:
+            job = self._job_of_tensor(tensor)
+            output = tensor - self._first_tensor[job] in self._job_index[job].outputs
+            if output and self._destination[job] == space:
+                unfinished.add(job)
+        return unfinished
+
+    def _cut_off(self) -> list[tuple[Execution, str]]:
+        """The executions of which the host knew no end at the horizon, with what they were."""
+        rows = []
+        for device, tasks in enumerate(self._running):
+            for task in sorted(tasks):
+                start = self._start_time[task]
+                end = self._feeders[device].end_of(task)
+                if start < math.inf:  # not if it was submitted only
+                    ready = min(self._ready_at[task], start)
+                    place = (task, self._job[task], device, self._slot[task])
+                    finish = self._setting.horizon if end is None else end
+                    row = (*place, ready, self._placed_at[task], start, finish)
+                    rows.append((row, "running" if end is None else "finished"))
+        return rows
+
     def _execution_table(self) -> Table:
-        table = np.array(self._executions, dtype=np.float64).reshape(-1, 8)
+        cut_off = self._cut_off()
+        rows = [*self._executions, *(row for row, _ in cut_off)]
+        table = np.array(rows, dtype=np.float64).reshape(-1, 8)
+        status = np.array(["finished"] * len(self._executions) + [was for _, was in cut_off])
         # They were written when the host learnt of them; devices may differ in how late that is.
-        table = table[np.argsort(table[:, 7], kind="stable")]
+        order = np.argsort(table[:, 7], kind="stable")
+        table = table[order]
         task, job, device, slot = table[:, :4].astype(np.int64).T
         operator = task - np.array(self._first_task)[job]
-        return execution_table(task, job, operator, device, slot, *table[:, 4:].T)
+        times = table[:, 4:].T
+        return execution_table(task, job, operator, device, slot, *times, status=status[order])
 
     def _transfer_table(self) -> Table:
         """One row for each tensor and link of every transfer's route."""
@@ -568,6 +621,14 @@ class Simulation(SchedulingContext):
             for tensor, channel, flow in rows
         ]
         return transfer_table(*(zip(*columns, strict=True) if columns else [()] * 9))
+
+
+class _HorizonReached(Exception):
+    """Ends a run; SimPy's own StopSimulation would put its event back into the queue."""
+
+
+def _stop(_: simpy.Event) -> None:
+    raise _HorizonReached
 
 
 def _check_possible(

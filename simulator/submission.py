@@ -34,6 +34,10 @@ class Feeder(Protocol):
         """The host learns of an end now; returns when that end was, seconds."""
         ...
 
+    def end_of(self, task: int) -> float | None:
+        """When the device ended a task that the host does not know to be finished; None: it has not."""
+        ...
+
 
 def feeder(run: Simulation, device: int) -> Feeder:
     """What a device's latency asks for."""
@@ -68,6 +72,10 @@ class Synchronous:
         """See :class:`Feeder`."""
         heappush(self._slots, self._run._slot[task])
         return self._run.now
+
+    def end_of(self, task: int) -> None:
+        """See :class:`Feeder`."""
+        return
 
 
 class Asynchronous:
@@ -146,6 +154,10 @@ class Asynchronous:
         del self._submitted_at[task]
         end = self._known_end[self._run._slot[task]] = self._end.pop(task)
         return end
+
+    def end_of(self, task: int) -> float | None:
+        """See :class:`Feeder`."""
+        return self._end.get(task)
 
     def project(self) -> float:
         """Believed time at which a task behind everything queued here could begin.
