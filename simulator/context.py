@@ -46,6 +46,9 @@ class InputTensor(NamedTuple):
     """When it was written, seconds; ``inf`` if its producer has not finished."""
 
 
+Wire = tuple[int, float, float, tuple[int, ...]]
+
+
 class GraphIndex:
     """Plain lists of one graph, shared by all its jobs; what the hot loops read.
 
@@ -98,6 +101,24 @@ class GraphIndex:
     def seconds(self) -> list[list[float]]:
         """``matrix`` as lists."""
         return self.matrix.tolist()
+
+    @cached_property
+    def able(self) -> list[Sequence[int]]:
+        """For each operator the devices that can run it."""
+        possible = np.isfinite(self.matrix)
+        every = range(possible.shape[1])
+        return [
+            every if whole else np.flatnonzero(row).tolist()
+            for whole, row in zip(possible.all(axis=1).tolist(), possible, strict=True)
+        ]
+
+    @cached_property
+    def shared(self) -> list[bool]:
+        """For each tensor whether copies of it may be made for others than one reader."""
+        return [
+            len(readers) > 1 or tensor in self.outputs
+            for tensor, readers in enumerate(self.consumers)
+        ]
 
     @cached_property
     def moved_bytes(self) -> list[float]:
@@ -192,6 +213,10 @@ class SchedulingContext:
         self._stale = [False] * devices  # whether _available must be worked out again
         self._placements = 0
         self._channel_free = [0.0] * len(cluster.channels)
+        # By source and destination: first channel, latency, bandwidth and all channels of the route.
+        self._wires: list[list[Wire | None]] = [
+            [None] * len(cluster.spaces) for _ in cluster.spaces
+        ]
 
     # -- what a scheduler may ask ---------------------------------------------------------------
 
@@ -225,6 +250,11 @@ class SchedulingContext:
         """
         job = self._job[task]
         return self._job_index[job].seconds[task - self._first_task[job]]
+
+    def able(self, task: int) -> Sequence[int]:
+        """The devices that can run a task, ascending."""
+        job = self._job[task]
+        return self._job_index[job].able[task - self._first_task[job]]
 
     def cost_matrix(self, job: int) -> np.ndarray:
         """Believed seconds [operators, devices] of a job's graph, launch overhead included."""
@@ -265,6 +295,13 @@ class SchedulingContext:
             return 0.0
         return self.cluster.route(source, destination).seconds(size)
 
+    def transfer_end(self, size: float, source: int, destination: int) -> float:
+        """When ``size`` bytes are believed to be there if they are sent now, behind or beside what
+        the links carry already.
+        """
+        begin = self.link_free(source, destination)
+        return begin + self.transfer_seconds(size, source, destination)
+
     def link_free(self, source: int, destination: int) -> float:
         """When the route between two spaces is believed to be free; never before now."""
         if source in (destination, EVERYWHERE):
@@ -272,6 +309,10 @@ class SchedulingContext:
         free = self._channel_free
         route = self.cluster.route(source, destination)
         return max(self.now, max(free[channel] for channel in route.channels))
+
+    def availabilities(self, devices: Sequence[int]) -> list[float]:
+        """:meth:`available` of several devices."""
+        return [self.available(device) for device in devices]
 
     def available(self, device: int) -> float:
         """When a task appended to a device's queue now could begin, its data aside."""
@@ -584,6 +625,12 @@ class SchedulingContext:
                     self._stale[self._device[successor]] = True
         self.ready += released
         return released
+
+    def _lay(self, source: int, destination: int) -> Wire:
+        route = self.cluster.route(source, destination)
+        wire = (route.channels[0], route.latency, route.bandwidth, route.channels)
+        self._wires[source][destination] = wire
+        return wire
 
     def _job_of_tensor(self, tensor: int) -> int:
         """The job that a (global) tensor belongs to."""

@@ -36,10 +36,6 @@ class DirectSimulation(Simulation):
         self._delivers = any(job.destination is not None for job in self._workload)
         self._spaces = len(cluster.spaces)
         self._arrivals_of: dict[int, float] = {}  # copy -> when it is there
-        # Channel (of a single link), latency and bandwidth of routes; None until asked for.
-        self._wires: list[list[tuple[int, float, float] | None]] = [
-            [None] * self._spaces for _ in cluster.spaces
-        ]
         self._fetch = self._fetch_alone
         if self.contention == "fifo":
             single = all(
@@ -280,6 +276,15 @@ class DirectSimulation(Simulation):
             return moment if moment > self.now else self.now
         return super().available(device)
 
+    def availabilities(self, devices: Sequence[int]) -> list[float]:
+        """See :class:`simulator.context.SchedulingContext`."""
+        if not (self._exact and self._tracking):
+            return [self.available(device) for device in devices]
+        now, stale, known = self.now, self._stale, self._available
+        return [
+            self.available(d) if stale[d] else known[d] if known[d] > now else now for d in devices
+        ]
+
     def place(self, task: int, device: int, rank: float | None = None) -> None:
         """See :class:`simulator.context.SchedulingContext`."""
         now = self.now
@@ -372,12 +377,6 @@ class DirectSimulation(Simulation):
             return self._written[tensor]
         return self._arrivals_of.get(tensor * self._spaces + space)
 
-    def _lay(self, home: int, space: int) -> tuple[int, float, float]:
-        route = self._route(home, space)
-        wire = route.channels[0], route.latency, route.bandwidth
-        self._wires[home][space] = wire
-        return wire
-
     def _fetch_alone(
         self, index: GraphIndex, operator: int, first_tensor: int, space: int
     ) -> float:
@@ -394,7 +393,7 @@ class DirectSimulation(Simulation):
             copy = number * self._spaces + space
             end = arrivals.get(copy)
             if end is None:
-                _, latency, bandwidth = wires[home][space] or self._lay(home, space)
+                _, latency, bandwidth, _ = wires[home][space] or self._lay(home, space)
                 end = arrivals[copy] = now + (latency + index.bytes[tensor] / bandwidth)
                 self._moves.extend((copy, now, now, end))
                 if copy < self._last_copy:
@@ -419,7 +418,7 @@ class DirectSimulation(Simulation):
             copy = number * self._spaces + space
             end = arrivals.get(copy)
             if end is None:
-                channel, latency, bandwidth = wires[home][space] or self._lay(home, space)
+                channel, latency, bandwidth, _ = wires[home][space] or self._lay(home, space)
                 start = free[channel]
                 if start < now:
                     start = now

@@ -5,6 +5,7 @@ Source: the device pricing of DONF (Lin et al., JCST 34(5), 2019) as in its auth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from simulator.context import EVERYWHERE, InputTensor, SchedulingContext
@@ -30,36 +31,84 @@ def data_ready(
     context: SchedulingContext, task: int, devices: Sequence[int], pricing: str
 ) -> list[float]:
     """When a ready task's data could be in each device's memory if it were placed there now, seconds."""
-    inputs = [item for item in context.inputs(task) if item.space != EVERYWHERE]
-    if not inputs:
-        return [context.now for _ in devices]
+    parcels, shared = _parcels(context, task, pricing)
     space_of = context.cluster.space_of
     arrivals: dict[int, float] = {}
-    for space in {space_of[device] for device in devices}:
-        arrivals[space] = _data_in(context, inputs, space, pricing)
+    for device in devices:
+        space = space_of[device]
+        if space not in arrivals:
+            arrivals[space] = _data_in(context, parcels, shared, space, pricing)
     return [arrivals[space_of[device]] for device in devices]
 
 
+Parcel = tuple[int, float]
+"""Where it lies, and bytes."""
+
+
+def _parcels(
+    context: SchedulingContext, task: int, pricing: str
+) -> tuple[list[Parcel], list[InputTensor]]:
+    """What must come to a task, as it is priced, and which of its inputs may have copies: if there are
+    any, the parcels differ from space to space and are left to :func:`_data_in`.
+    """
+    job = context._job[task]
+    index = context._job_index[job]
+    first = context._first_tensor[job]
+    home_of = context._home
+    sizes: dict[int, float] = {}
+    each: list[Parcel] = []
+    for tensor in index.reads[task - context._first_task[job]]:
+        home = home_of[first + tensor]
+        if home == EVERYWHERE:
+            continue
+        if index.shared[tensor]:
+            inputs = [item for item in context.inputs(task) if item.space != EVERYWHERE]
+            return [], inputs
+        size = index.bytes[tensor]
+        each.append((home, size))
+        sizes[home] = sizes.get(home, 0.0) + size
+    return (each if pricing == "per_edge" else list(sizes.items())), []
+
+
 def _data_in(
-    context: SchedulingContext, inputs: list[InputTensor], space: int, pricing: str
+    context: SchedulingContext,
+    parcels: list[Parcel],
+    shared: list[InputTensor],
+    space: int,
+    pricing: str,
 ) -> float:
     """When all inputs could be in a memory space."""
     now = latest = context.now
-    sizes: dict[int, float] = {}
-    for tensor, size, home, _ in inputs:
+    if shared:
+        sizes: dict[int, float] = {}
+        parcels = []
+        for tensor, size, home, _ in shared:
+            if home == space:
+                continue
+            copy = context.copy_time(tensor, space)
+            if copy is not None:
+                if copy > latest:
+                    latest = copy
+            elif pricing == "per_edge":
+                parcels.append((home, size))
+            else:
+                sizes[home] = sizes.get(home, 0.0) + size
+        parcels += sizes.items()
+    wires, free = context._wires, context._channel_free
+    aware = pricing == "contention_aware"
+    for home, size in parcels:
         if home == space:
             continue
-        copy = context.copy_time(tensor, space)
-        if copy is not None:
-            if copy > latest:
-                latest = copy
-        elif pricing == "per_edge":
-            latest = max(latest, now + context.transfer_seconds(size, home, space))
+        if aware and context.contention == "fair":
+            end = context.transfer_end(size, home, space)
         else:
-            sizes[home] = sizes.get(home, 0.0) + size
-    for home, size in sizes.items():
-        begin = context.link_free(home, space) if pricing == "contention_aware" else now
-        end = begin + context.transfer_seconds(size, home, space)
+            _, latency, bandwidth, channels = wires[home][space] or context._lay(home, space)
+            begin = now
+            if aware:
+                for channel in channels:
+                    if free[channel] > begin:
+                        begin = free[channel]
+            end = begin + (latency + size / bandwidth)
         if end > latest:
             latest = end
     return latest
@@ -70,8 +119,31 @@ def estimated_finishes(
 ) -> list[tuple[float, int]]:
     """(estimated finish in seconds, device) of a ready task if it were placed on each device now."""
     seconds = context.seconds(task)
-    finishes = []
-    for device, ready in zip(devices, data_ready(context, task, devices, pricing), strict=True):
-        begin = context.available(device)
-        finishes.append(((ready if ready > begin else begin) + seconds[device], device))
-    return finishes
+    ready = data_ready(context, task, devices, pricing)
+    begin = context.availabilities(devices)
+    return [
+        ((a if a > b else b) + seconds[device], device)
+        for device, a, b in zip(devices, ready, begin, strict=True)
+    ]
+
+
+def best_device(
+    context: SchedulingContext, task: int, devices: Sequence[int], pricing: str
+) -> tuple[float, int]:
+    """The least of :func:`estimated_finishes`: ties go to the smaller device.
+
+    Devices that could not win if the data were there already are not priced.
+    """
+    seconds = context.seconds(task)
+    space_of = context.cluster.space_of
+    parcels, shared = _parcels(context, task, pricing)
+    best, chosen = math.inf, -1
+    for device, begin in zip(devices, context.availabilities(devices), strict=True):
+        least = seconds[device]
+        if begin + least >= best:
+            continue
+        ready = _data_in(context, parcels, shared, space_of[device], pricing)
+        finish = (ready if ready > begin else begin) + least
+        if finish < best:
+            best, chosen = finish, device
+    return best, chosen

@@ -25,7 +25,7 @@ import simpy
 from simulator.clock import Clock
 from simulator.cluster import Cluster, Route
 from simulator.contention import flow_model
-from simulator.context import EVERYWHERE, SchedulingContext
+from simulator.context import EVERYWHERE, SchedulingContext, Wire
 from simulator.costs import CostTable, GraphCosts, NoiseModel
 from simulator.errors import InvalidInput
 from simulator.flows import Flow
@@ -378,6 +378,10 @@ class Simulation(SchedulingContext):
         requests.append((tensor, space, home, route, size, start, end))
         self._copies[key] = end
 
+    def _lay(self, source: int, destination: int) -> Wire:
+        self._route(source, destination)  # the trace's transfers need it
+        return super()._lay(source, destination)
+
     def _route(self, source: int, destination: int) -> Route:
         route = self._routes[source][destination]
         if route is None:
@@ -470,6 +474,12 @@ class Simulation(SchedulingContext):
                 self._touched.add(device)
         if self._destination[job] == space and t in index.outputs:
             self._done_at[job] = self.now
+
+    def transfer_end(self, size: float, source: int, destination: int) -> float:
+        """See :class:`SchedulingContext`."""
+        if self.contention != "fair" or source in (destination, EVERYWHERE):
+            return super().transfer_end(size, source, destination)
+        return self._links.estimate(self._route(source, destination), size)
 
     def copy_time(self, tensor: int, space: int) -> float | None:
         """See :class:`SchedulingContext`; transfers under way by what is known of them now."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from simulator.context import SchedulingContext
 from simulator.graph import DataflowGraph
-from simulator.pricing import check_pricing, estimated_finishes
+from simulator.pricing import best_device, check_pricing, estimated_finishes
 from simulator.priorities import rounded
 from simulator.scheduler import Scheduler
 
@@ -53,12 +53,13 @@ class Donf(Scheduler):
             heappush(self._ready, (-priority, context.now, task))
         while self._ready:
             negative, _, task = heappop(self._ready)
-            seconds = context.seconds(task)
-            able = [device for device, time in enumerate(seconds) if time < math.inf]
-            finishes = estimated_finishes(context, task, able, self.pricing)
-            finish, device = min(finishes)
-            context.place(task, device)
-            if context.explain:
+            able = context.able(task)
+            if not context.explain:
+                context.place(task, best_device(context, task, able, self.pricing)[1])
+            else:
+                finishes = estimated_finishes(context, task, able, self.pricing)
+                finish, device = min(finishes)
+                context.place(task, device)
                 name = context.cluster.devices[device].name
                 others = ", ".join(f"{f:.6g}" for f, d in finishes if d != device)
                 context.explain(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from heapq import heappop, heappush
+from collections import deque
 from typing import ClassVar
 
 from simulator.context import SchedulingContext
-from simulator.pricing import check_pricing, estimated_finishes
+from simulator.pricing import best_device, check_pricing
 from simulator.scheduler import Scheduler
 
 
@@ -29,26 +29,33 @@ class Fcfs(Scheduler):
     def __init__(self, pricing: str = "per_link", by_priority: bool = False) -> None:
         self.pricing = check_pricing(pricing)
         self.by_priority = by_priority
-        self._queue: list[tuple[int, int, int]] = []  # a heap by priority, age, task
-        self._arrived = 0
+        self._queues: dict[int, deque[int]] = {0: deque()}  # by priority, the oldest first
 
     def decide(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
-        for task in (*context.lost, *context.ready):
-            urgency = context.jobs[context.job_of(task)].priority if self.by_priority else 0
-            self._arrived += 1
-            heappush(self._queue, (-urgency, self._arrived, task))
+        for tasks in (context.lost, context.ready):
+            if self.by_priority:
+                for task in tasks:
+                    priority = context.jobs[context.job_of(task)].priority
+                    self._queues.setdefault(priority, deque()).append(task)
+            else:
+                self._queues[0].extend(tasks)
+        for priority in sorted(self._queues, reverse=True):
+            self._serve(self._queues[priority], context)
+
+    def _serve(self, queue: deque[int], context: SchedulingContext) -> None:
         idle = context.idle
         skipped = []
-        while self._queue and idle:
-            entry = heappop(self._queue)
-            task = entry[2]
+        while queue and idle:
+            task = queue.popleft()
             seconds = context.seconds(task)
             able = [device for device in idle if seconds[device] < math.inf]
             if not able:
-                skipped.append(entry)
+                skipped.append(task)
                 continue
-            finish, device = min(estimated_finishes(context, task, able, self.pricing))
+            device = able[0]
+            if len(able) > 1 or context.explain:
+                finish, device = best_device(context, task, able, self.pricing)
             context.place(task, device)
             if context.explain:
                 name = context.cluster.devices[device].name
@@ -57,5 +64,5 @@ class Fcfs(Scheduler):
                     f"among {len(able)} idle"
                 )
             idle = context.idle
-        for entry in skipped:
-            heappush(self._queue, entry)
+        if skipped:
+            queue.extendleft(reversed(skipped))
