@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 import numpy as np
@@ -36,20 +36,17 @@ class DirectSimulation(Simulation):
         self._delivers = any(job.destination is not None for job in self._workload)
         self._spaces = len(cluster.spaces)
         self._arrivals_of: dict[int, float] = {}  # copy -> when it is there
-        self._fetch = self._fetch_alone
-        if self.contention == "fifo":
-            single = all(
-                len(cluster.route(a, b).channels) == 1 for a, b in self._used_pairs() if a != b
-            )
-            self._fetch = self._fetch_queued if single else self._fetch_routed
+        self._routed = self.contention == "fifo" and any(
+            len(cluster.route(a, b).channels) > 1 for a, b in self._used_pairs() if a != b
+        )
         # What happened, for the trace: tasks and their finishes in order; transfers.
         self._ended: list[int] = []
         self._ends: list[float] = []
         self._moves = array("d")
         self._sent_moves = 0  # how many numbers of them are final
         self._sent_at: list[int] = []  # how many they were after each round of an instant
-        self._last_copy = -1  # the last one asked for at this instant
-        self._disordered = False  # whether one of this instant came before a smaller one
+        # The last copy asked for at this instant, and whether one came before a smaller one.
+        self._asking: list[int] = [-1, False]
         self._before: list[list[float]] = []  # when a route's channels were free, for each move
         self._placed_now: list[int] = []
         self._momentary: list[int] = []  # that start and finish at this instant, not started yet
@@ -65,6 +62,10 @@ class DirectSimulation(Simulation):
             [Occurrence(self._clock, None, -1) for _ in range(slots)] for slots in self._slots
         ]
         self._marks: list[object] = [None]  # what a task's end in the clock's queue is known by
+        fetch = self._fetch_routed if self._routed else self._make_fetch()
+        self.place = self._make_place(fetch)  # type: ignore[method-assign]
+        self._finish_due = self._make_finish_due()
+        self._begin_tasks = self._make_begin_tasks()  # type: ignore[method-assign]
 
     def _used_pairs(self) -> list[tuple[int, int]]:
         """Every pair of spaces between which something may move."""
@@ -132,106 +133,135 @@ class DirectSimulation(Simulation):
                 self._momentary.clear()
 
     # -- tasks ----------------------------------------------------------------------------------
+    #
+    # What happens to every task is done by functions that are made once a run around its lists:
+    # looking these up in the object each time would take a third of the time.
+
+    def _make_finish_due(self) -> Callable[[], None]:
+        due, pending, device_of = self._due, self._pending, self._device
+        ready_at, ready, finished = self._ready_at, self.ready, self.finished
+        home, written, expected, load = self._home, self._written, self._expected, self._load
+        touched, stale, waiting, started = self._touched, self._stale, self._waiting, self._started
+        free_slots, slot_of, job_of = self._free_slots, self._slot, self._job
+        job_index, first_task, first_tensor = self._job_index, self._first_task, self._first_tensor
+        space_of, slots, idle, running = self._space_of, self._slots, self._idle, self._running
+        tasks_left, done_at, ended, ends = self._left, self._done_at, self._ended, self._ends
+        push, delivers = self._push, self._delivers
+
+        def finish_due() -> None:
+            """Apply the finishes of this instant."""
+            now = self.now
+            if len(due) > 1:
+                due.sort()
+            for task in due:
+                device = device_of[task]
+                if waiting[device]:
+                    self._mark_started(device)
+                started[task] = True
+                heappush(free_slots[device], slot_of[task])
+                touched.add(device)
+                job = job_of[task]
+                index, first, base = job_index[job], first_task[job], first_tensor[job]
+                operator = task - first
+                space = space_of[device]
+                for tensor in index.writes[operator]:
+                    home[base + tensor] = space
+                    written[base + tensor] = now
+                count = load[device]
+                if count == slots[device]:
+                    insort(idle, device)
+                load[device] = count - 1
+                running[device].remove(task)
+                if expected[task] != now:
+                    stale[device] = True
+                tasks_left[job] -= 1
+                if done_at[job] < now:
+                    done_at[job] = now
+                early = self._early
+                for successor in index.successors[operator]:
+                    successor += first
+                    left = pending[successor] - 1
+                    pending[successor] = left
+                    if not left:
+                        ready_at[successor] = now
+                        ready.append(successor)
+                        if early and device_of[successor] >= 0:
+                            # When its data arrives is known from now on.
+                            place = device_of[successor]
+                            self._early -= 1
+                            stale[place] = True
+                            touched.add(place)
+                            if not push:
+                                self._request_inputs(successor, place)
+                if early or delivers:
+                    self._request_outputs(task, device)
+                finished.append(task)
+                ended.append(task)
+                ends.append(now)
+            due.clear()
+
+        return finish_due
+
+    def _make_begin_tasks(self) -> Callable[[int], None]:
+        free_slots, queues, pending, running = (
+            self._free_slots,
+            self._queues,
+            self._pending,
+            self._running,
+        )
+        data_at, waiting_on, start_time = self._data_at, self._waiting, self._start_time
+        job_of, actual, first_task, overheads = (
+            self._job,
+            self._actual,
+            self._first_task,
+            self._overheads,
+        )
+        slot_of, finish_time, events = self._slot, self._finish_time, self._events
+        clock, marks, count = self._clock, self._marks, self._clock._eid
+        occurrences = clock._queue
+
+        def begin_tasks(device: int) -> None:
+            """Take ready heads of the queue into free slots.
+
+            A head whose data is on its way is taken, too, and starts when it is there; those behind
+            it start no earlier. Nothing can go in front of it but by :meth:`_return_waiting`.
+            """
+            slots, queue = free_slots[device], queues[device]
+            while slots and queue:
+                task = queue[0][2]
+                if pending[task]:
+                    return
+                now = self.now
+                heappop(queue)
+                running[device].append(task)
+                start = data_at[task]
+                if start < 0:
+                    start = self._data_arrival(task, device)
+                if start < now:
+                    start = now
+                waiting = waiting_on[device]
+                if waiting and start_time[waiting[-1]] > start:
+                    start = start_time[waiting[-1]]
+                job = job_of[task]
+                seconds = actual[job][task - first_task[job]][device]
+                finish = start + (overheads[device] + seconds)
+                slot = slot_of[task] = heappop(slots)
+                start_time[task] = start
+                finish_time[task] = finish
+                if start > now:
+                    waiting.append(task)
+                event = events[device][slot]
+                if event.callbacks is not None:  # it waits for a task that was taken back
+                    event = events[device][slot] = Occurrence(clock, None, -1)
+                event.callbacks = marks
+                event._value = task
+                heappush(occurrences, (finish, 1, next(count), event))
+
+        return begin_tasks
 
     def _arrive(self) -> None:
         super()._arrive()
         self._data_at += [-1.0] * (len(self._job) - len(self._data_at))
-
-    def _finish_due(self) -> None:
-        """Apply the finishes of this instant."""
-        due, now = self._due, self.now
-        if len(due) > 1:
-            due.sort()
-        pending, device_of, ready_at, ready = (
-            self._pending,
-            self._device,
-            self._ready_at,
-            self.ready,
-        )
-        home, written, expected, load = self._home, self._written, self._expected, self._load
-        touched, stale = self._touched, self._stale
-        for task in due:
-            device = device_of[task]
-            if self._waiting[device]:
-                self._mark_started(device)
-            self._started[task] = True
-            heappush(self._free_slots[device], self._slot[task])
-            touched.add(device)
-            job = self._job[task]
-            index = self._job_index[job]
-            first, first_tensor = self._first_task[job], self._first_tensor[job]
-            operator = task - first
-            space = self._space_of[device]
-            for tensor in index.writes[operator]:
-                home[first_tensor + tensor] = space
-                written[first_tensor + tensor] = now
-            if load[device] == self._slots[device]:
-                insort(self._idle, device)
-            load[device] -= 1
-            self._running[device].remove(task)
-            if expected[task] != now:
-                stale[device] = True
-            self._left[job] -= 1
-            self._done_at[job] = max(self._done_at[job], now)
-            early = self._early
-            for successor in index.successors[operator]:
-                successor += first
-                left = pending[successor] - 1
-                pending[successor] = left
-                if not left:
-                    ready_at[successor] = now
-                    ready.append(successor)
-                    place = device_of[successor]
-                    if place >= 0:  # when its data arrives is known from now on
-                        self._early -= 1
-                        stale[place] = True
-                        touched.add(place)
-                        if not self._push:
-                            self._request_inputs(successor, place)
-            if early or self._delivers:
-                self._request_outputs(task, device)
-        self.finished += due
-        self._ended += due
-        self._ends += [now] * len(due)
-        due.clear()
-
-    def _begin_tasks(self, device: int) -> None:
-        """Take ready heads of the queue into free slots.
-
-        A head whose data is on its way is taken, too, and starts when it is there; those behind it
-        start no earlier. Nothing can go in front of it but by :meth:`_return_waiting`.
-        """
-        slots = self._free_slots[device]
-        queue = self._queues[device]
-        now = self.now
-        while slots and queue:
-            task = queue[0][2]
-            if self._pending[task]:
-                return
-            heappop(queue)
-            self._running[device].append(task)
-            start = self._data_at[task]
-            if start < 0:
-                start = self._data_arrival(task, device)
-            if start < now:
-                start = now
-            waiting = self._waiting[device]
-            if waiting and self._start_time[waiting[-1]] > start:
-                start = self._start_time[waiting[-1]]
-            job = self._job[task]
-            seconds = self._actual[job][task - self._first_task[job]][device]
-            finish = start + (self._overheads[device] + seconds)
-            slot = self._slot[task] = heappop(slots)
-            self._start_time[task] = start
-            self._finish_time[task] = finish
-            if start > now:
-                waiting.append(task)
-            event = self._events[device][slot]
-            if event.callbacks is not None:  # it waits in the queue for a task that was taken back
-                event = self._events[device][slot] = Occurrence(self._clock, None, -1)
-            event.callbacks = self._marks
-            event._value = task
-            heappush(self._clock._queue, (finish, 1, next(self._clock._eid), event))
 
     def _mark_started(self, device: int) -> None:
         """Tasks that waited for their data and have started wait no more."""
@@ -285,72 +315,81 @@ class DirectSimulation(Simulation):
             self.available(d) if stale[d] else known[d] if known[d] > now else now for d in devices
         ]
 
-    def place(self, task: int, device: int, rank: float | None = None) -> None:
-        """See :class:`simulator.context.SchedulingContext`."""
-        now = self.now
-        if rank is None:
-            rank = now
-        device_of = self._device
-        if not (
-            0 <= task < len(device_of)
-            and 0 <= device < len(self._load)
-            and device_of[task] < 0
-            and rank == rank  # no NaN
-        ):
-            self._check_placement(task, device, rank)
-        job = self._job[task]
-        index = self._job_index[job]
-        operator = task - self._first_task[job]
-        seconds = index.seconds[operator][device]
-        if seconds == math.inf:
-            self._check_placement(task, device, rank)
-        sequence = self._placements = self._placements + 1
-        device_of[task] = device
-        self._sequence[task] = sequence
-        self._rank[task] = rank
-        self._placed_at[task] = now
-        self._touched.add(device)
-        if self._waiting[device]:
-            self._mark_started(device)
-            waiting = self._waiting[device]
-            if waiting and rank < self._rank[waiting[-1]]:
-                self._return_waiting(device)
-        if self._pending[task]:
-            self._early += 1
-            self._data_at[task] = -1.0
-            if self._push:
-                self._fetch(index, operator, self._first_tensor[job], self._space_of[device])
-        else:
-            self._data_at[task] = self._fetch(
-                index, operator, self._first_tensor[job], self._space_of[device]
-            )
-            self._placed_now.append(task)
-        queue = self._queues[device]
-        load = self._load[device]
-        tail = not queue or rank >= self._tail_rank[device]
-        stale = self._stale
-        if (
-            self._tracking
-            and self._slots[device] == 1
-            and (not load or (tail and not stale[device]))
-        ):
-            begin = self.available(device)
-            data = (
-                self._data_at[task]
-                if self._data_at[task] >= 0
-                else self._data_expected(task, device)
-            )
-            end = (data if data > begin else begin) + seconds
-            self._available[device] = self._expected[task] = end
-            stale[device] = False
-        else:
-            stale[device] = True
-        if tail:
-            self._tail_rank[device] = rank
-        heappush(queue, (rank, sequence, task))
-        self._load[device] = load = load + 1
-        if load == self._slots[device]:
-            self._idle.remove(device)
+    def _make_place(
+        self, fetch: Callable[[GraphIndex, int, int, int], float]
+    ) -> Callable[[int, int, float | None], None]:
+        device_of, load, job_of, job_index = self._device, self._load, self._job, self._job_index
+        first_task, first_tensor = self._first_task, self._first_tensor
+        sequence_of, rank_of, placed_at = self._sequence, self._rank, self._placed_at
+        touched, waiting_on, pending = self._touched, self._waiting, self._pending
+        data_at, space_of, placed_now = self._data_at, self._space_of, self._placed_now
+        queues, tail_rank, stale, slots = self._queues, self._tail_rank, self._stale, self._slots
+        known, expected, idle, push = self._available, self._expected, self._idle, self._push
+        devices = len(load)
+        never = math.inf
+
+        def place(task: int, device: int, rank: float | None = None) -> None:
+            """See :class:`simulator.context.SchedulingContext`."""
+            now = self.now
+            if rank is None:
+                rank = now
+            if not (
+                0 <= task < len(device_of)
+                and 0 <= device < devices
+                and device_of[task] < 0
+                and rank == rank  # no NaN
+            ):
+                self._check_placement(task, device, rank)
+            job = job_of[task]
+            index = job_index[job]
+            operator = task - first_task[job]
+            seconds = index.seconds[operator][device]
+            if seconds == never:
+                self._check_placement(task, device, rank)
+            sequence = self._placements = self._placements + 1
+            device_of[task] = device
+            sequence_of[task] = sequence
+            rank_of[task] = rank
+            placed_at[task] = now
+            touched.add(device)
+            if waiting_on[device]:
+                self._mark_started(device)
+                waiting = waiting_on[device]
+                if waiting and rank < rank_of[waiting[-1]]:
+                    self._return_waiting(device)
+            if pending[task]:
+                self._early += 1
+                data_at[task] = data = -1.0
+                if push:
+                    fetch(index, operator, first_tensor[job], space_of[device])
+            else:
+                data = fetch(index, operator, first_tensor[job], space_of[device])
+                data_at[task] = data
+                placed_now.append(task)
+            queue = queues[device]
+            count = load[device]
+            tail = not queue or rank >= tail_rank[device]
+            if (
+                self._tracking
+                and slots[device] == 1
+                and (not count or (tail and not stale[device]))
+            ):
+                begin = self.available(device)
+                if data < 0:
+                    data = self._data_expected(task, device)
+                end = (data if data > begin else begin) + seconds
+                known[device] = expected[task] = end
+                stale[device] = False
+            else:
+                stale[device] = True
+            if tail:
+                tail_rank[device] = rank
+            heappush(queue, (rank, sequence, task))
+            load[device] = count + 1
+            if count + 1 == slots[device]:
+                idle.remove(device)
+
+        return place
 
     def withdraw(self, task: int) -> None:
         """See :class:`simulator.context.SchedulingContext`."""
@@ -377,65 +416,49 @@ class DirectSimulation(Simulation):
             return self._written[tensor]
         return self._arrivals_of.get(tensor * self._spaces + space)
 
-    def _fetch_alone(
-        self, index: GraphIndex, operator: int, first_tensor: int, space: int
-    ) -> float:
-        """Bring the inputs of an operator that exist to a space, from now on; a tensor crosses to a
-        space once. Returns when they will all be there, at least now.
-        """
-        now = latest = self.now
+    def _make_fetch(self) -> Callable[[GraphIndex, int, int, int], float]:
         home_of, arrivals, wires = self._home, self._arrivals_of, self._wires
-        for tensor in index.reads[operator]:
-            number = first_tensor + tensor
-            home = home_of[number]
-            if home == space or home < 0:
-                continue
-            copy = number * self._spaces + space
-            end = arrivals.get(copy)
-            if end is None:
-                _, latency, bandwidth, _ = wires[home][space] or self._lay(home, space)
-                end = arrivals[copy] = now + (latency + index.bytes[tensor] / bandwidth)
-                self._moves.extend((copy, now, now, end))
-                if copy < self._last_copy:
-                    self._disordered = True
-                self._last_copy = copy
-            if end > latest:
-                latest = end
-        return latest
+        # Without contention nobody looks at when channels are free.
+        free, queued = self._channel_free, self.contention == "fifo"
+        note, asking, spaces = self._moves.extend, self._asking, self._spaces
 
-    def _fetch_queued(
-        self, index: GraphIndex, operator: int, first_tensor: int, space: int
-    ) -> float:
-        """The same, one at a time over each channel."""
-        now = latest = self.now
-        home_of, arrivals, wires = self._home, self._arrivals_of, self._wires
-        free = self._channel_free
-        for tensor in index.reads[operator]:
-            number = first_tensor + tensor
-            home = home_of[number]
-            if home == space or home < 0:
-                continue
-            copy = number * self._spaces + space
-            end = arrivals.get(copy)
-            if end is None:
-                channel, latency, bandwidth, _ = wires[home][space] or self._lay(home, space)
-                start = free[channel]
-                if start < now:
+        def fetch(index: GraphIndex, operator: int, first_tensor: int, space: int) -> float:
+            """Bring the inputs of an operator that exist to a space, from now on; a tensor crosses to
+            a space once. Returns when they will all be there, at least now.
+            """
+            now = latest = self.now
+            sizes = index.bytes
+            for tensor in index.reads[operator]:
+                number = first_tensor + tensor
+                home = home_of[number]
+                if home == space or home < 0:
+                    continue
+                copy = number * spaces + space
+                end = arrivals.get(copy)
+                if end is None:
+                    channel, latency, bandwidth, _ = wires[home][space] or self._lay(home, space)
                     start = now
-                end = start + (latency + index.bytes[tensor] / bandwidth)
-                arrivals[copy] = free[channel] = end
-                self._moves.extend((copy, now, start, end))
-                if copy < self._last_copy:
-                    self._disordered = True
-                self._last_copy = copy
-            if end > latest:
-                latest = end
-        return latest
+                    if queued:
+                        if free[channel] > now:
+                            start = free[channel]
+                        end = free[channel] = start + (latency + sizes[tensor] / bandwidth)
+                    else:
+                        end = now + (latency + sizes[tensor] / bandwidth)
+                    arrivals[copy] = end
+                    note((copy, now, start, end))
+                    if copy < asking[0]:
+                        asking[1] = True
+                    asking[0] = copy
+                if end > latest:
+                    latest = end
+            return latest
+
+        return fetch
 
     def _fetch_routed(
         self, index: GraphIndex, operator: int, first_tensor: int, space: int
     ) -> float:
-        """The same, where routes have several links."""
+        """What :meth:`_make_fetch` makes, where routes have several links."""
         latest = self.now
         for tensor in index.reads[operator]:
             number = first_tensor + tensor
@@ -456,14 +479,13 @@ class DirectSimulation(Simulation):
         start, end = self._transfers.book(route, size, self.now, free)
         self._arrivals_of[copy] = end
         self._moves.extend((copy, self.now, start, end))
-        self._disordered |= copy < self._last_copy
-        self._last_copy = copy
+        self._asking[:] = copy, self._asking[1] or copy < self._asking[0]
 
     def _request(self, tensor: int, space: int, size: float) -> None:
         copy = tensor * self._spaces + space
         if copy not in self._arrivals_of:
             self._book(copy, self._home[tensor], space, size)
-            if self._fetch != self._fetch_routed:
+            if not self._routed:
                 self._before.clear()
 
     def _take_back(self, task: int) -> None:
@@ -492,8 +514,7 @@ class DirectSimulation(Simulation):
             else:  # a channel that was free before now is as good as one that is free from now on
                 free[channels[0]] = moves[at + 2]
         del moves[self._sent_moves :]
-        self._last_copy = -1
-        self._disordered = False
+        self._asking[:] = -1, False
         for copy in copies:
             tensor, space = divmod(copy, self._spaces)
             job = self._job_of_tensor(tensor)
@@ -506,7 +527,7 @@ class DirectSimulation(Simulation):
 
     def _send(self) -> None:
         """Make the requests of this instant final."""
-        if self._disordered and self.contention == "fifo":
+        if self._asking[1] and self.contention == "fifo":
             self._book_copies(sorted(self._asked()))
         if self._delivers:
             for at in range(self._sent_moves, len(self._moves), FIELDS):
@@ -518,8 +539,7 @@ class DirectSimulation(Simulation):
                     self._done_at[job] = end
         self._sent_moves = len(self._moves)
         self._sent_at.append(self._sent_moves)
-        self._last_copy = -1
-        self._disordered = False
+        self._asking[:] = -1, False
         self._before.clear()
 
     def _data_arrival(self, task: int, device: int) -> float:
