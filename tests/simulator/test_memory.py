@@ -255,6 +255,93 @@ def test_results_stay_until_their_job_is_done() -> None:
     assert trace.meta["peak_bytes"] == [7.0, 6.0]
 
 
+def test_a_delivered_result_stays_until_its_job_is_done() -> None:
+    # r (6) is in n at 7, its job goes on until 12; then there is room for s (5) in n.
+    graph = graph_of({"a": ([], {"r": 6}), "b": ([], {})}, results=["r"])
+    other = graph_of({"c": ([], {"s": 5})}, name="other")
+    jobs = Workload([Job(graph, destination="n"), Job(other, 8.0)])
+    plan = StaticPlan([(0, 0), (1, 0)], [(2, 0)])
+    trace = run(jobs, cluster_of("m m n", {"n": 10}), {"a": 1, "b": 12, "c": 1}, plan)
+    assert trace.jobs["finish"].tolist() == [12, 13]
+    assert spans(trace)["c#1"] == (12, 13)
+
+
+def test_a_copy_gives_its_room_back_when_its_readers_have_finished() -> None:
+    # x (6) is in n from 1, read there by k at 8; it lives on in m, where late reads it until 21.
+    graph = graph_of(
+        {
+            "a": ([], {"x": 6}),
+            "k": (["x"], {}),
+            "late": (["x"], {}),
+            "g": ([], {"y": 6}),
+        }
+    )
+
+    def act(context: SchedulingContext, call: int) -> None:
+        for _ in context.arrived:
+            for task, device in enumerate((0, 1, 0)):
+                context.place(task, device, task)
+            context.wake_at(2)
+        if context.now == 2 and context.device_of(3) < 0:  # the copy is on its way
+            context.place(3, 2, 0)
+
+    seconds = {"a": 1, "k": 1, "late": 20, "g": 1}
+    trace = run(graph, cluster_of("m n n", {"n": 10}), seconds, Script(act))
+    assert spans(trace) == {"a": (0, 1), "k": (7, 8), "g": (8, 9), "late": (1, 21)}
+
+
+def test_a_reader_in_no_queue_keeps_the_original() -> None:
+    # k has its copy of x (6) in n at 7; l is placed in m at 20 only. f (6) waits for it, until 21.
+    graph = graph_of({"a": ([], {"x": 6}), "k": (["x"], {}), "l": (["x"], {}), "f": ([], {"y": 6})})
+
+    def act(context: SchedulingContext, call: int) -> None:
+        for _ in context.arrived:
+            context.place(0, 0, 0)
+            context.place(1, 1, 0)
+            context.wake_at(2)
+            context.wake_at(20)
+        if context.now == 2 and context.device_of(3) < 0:
+            context.place(3, 2, 0)
+        if context.now == 20 and context.device_of(2) < 0:
+            context.place(2, 0, 0)
+
+    seconds = dict.fromkeys("aklf", 1)
+    trace = run(graph, cluster_of("m n m", {"m": 11}), seconds, Script(act))
+    assert spans(trace) == {"a": (0, 1), "k": (7, 8), "l": (20, 21), "f": (21, 22)}
+
+
+def test_unwanted_data_that_was_unwanted_first_goes_first() -> None:
+    # In m (12) x is unwanted from 4, v from 7; f (7) takes the room of x alone at 8.
+    graph = graph_of(
+        {
+            "a": ([], {"x": 3, "v": 3}),
+            "stop": ([], {}),
+            "k": (["x"], {}),
+            "l": (["v"], {}),
+            "f": ([], {"y": 7}),
+        }
+    )
+
+    def act(context: SchedulingContext, call: int) -> None:
+        for _ in context.arrived:
+            for task, device, rank in ((0, 0, 0), (1, 1, 0), (2, 1, 1), (3, 1, 2)):
+                context.place(task, device, rank)
+            context.wake_at(8)
+            context.wake_at(10)
+        if context.now == 8:
+            context.place(4, 0, 8)
+        if context.now == 10 and context.device_of(2) == 1:
+            for task in (2, 3):
+                context.withdraw(task)
+                context.place(task, 2, 10)
+
+    seconds = {"a": 1, "stop": 30, "k": 1, "l": 1, "f": 9}
+    cluster = cluster_of("m n m", {"m": 12})
+    trace = run(graph, cluster, seconds, Script(act), contention="fifo")
+    # Back in m, x must cross again and find room beside f (until 17); v has stayed.
+    assert moves(trace) == [(0, 0, 1, 1, 1, 4), (1, 0, 1, 1, 4, 7), (0, 1, 0, 17, 17, 20)]
+
+
 def test_a_jobs_inputs_occupy_their_origin_and_wait_for_room_there() -> None:
     graph = graph_of({"a": (["i"], {"x": 1})}, {"i": ("input", 6)})
     jobs = Workload([Job(graph, origin="m"), Job(graph, 1.0, origin="m")])
@@ -523,6 +610,28 @@ def test_the_scheduler_is_asked_when_something_waits_for_room() -> None:
     # Weights of 7, and outputs of 2 that are to come.
     assert asked == [(10.0, 9.0)]
     assert spans(trace) == {"a#0": (4, 5), "b#0": (7, 8), "a#1": (14, 15), "b#1": (17, 18)}
+
+
+def test_the_scheduler_is_asked_when_outputs_find_no_room() -> None:
+    one = graph_of({"a": (["w"], {})}, {"w": ("weight", 4)}, name="one")
+    two = graph_of({"b": ([], {"y": 4})}, name="two")
+    asked: list[tuple[float, float]] = []
+
+    class Asked(StaticPlan):
+        needs = frozenset({"evict"})
+
+        def decide(self, context: SchedulingContext) -> None:
+            super().decide(context)
+            if context.waiting_bytes(1):
+                asked.append((context.now, context.waiting_bytes(1)))
+                context.evict(one, 1)
+
+    cluster = cluster_of("h n", {"n": 7}, host="h")
+    jobs = Workload([Job(one), Job(two, 10.0)])
+    plan = Asked([(1, 0)], [(1, 1)])
+    trace = run(jobs, cluster, {"a": 1, "b": 1}, plan, weights="on_demand")
+    assert asked == [(10.0, 4.0)]
+    assert spans(trace) == {"a#0": (4, 5), "b#1": (10, 11)}
 
 
 @pytest.mark.parametrize(
