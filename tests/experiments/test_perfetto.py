@@ -24,7 +24,7 @@ def slices_by_track(events):
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
-    contention=st.sampled_from(["none", "fifo"]),
+    contention=st.sampled_from(["none", "fifo", "fair"]),
     layers=st.integers(3, 8),
     width=st.integers(1, 8),
 )
@@ -49,7 +49,7 @@ def test_no_two_slices_of_a_track_overlap_and_nothing_is_missing(seed, contentio
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
-    contention=st.sampled_from(["none", "fifo"]),
+    contention=st.sampled_from(["none", "fifo", "fair"]),
     layers=st.integers(3, 8),
     width=st.integers(1, 8),
 )

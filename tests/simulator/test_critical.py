@@ -103,7 +103,7 @@ def test_hefts_published_schedule() -> None:
 @settings(
     max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
-@given(cases())
+@given(cases(contentions=("none", "fifo", "fair")))
 def test_steps_follow_one_another_from_an_arrival_to_the_makespan(case: Case) -> None:
     trace = run(case)
     path = critical_path(trace)

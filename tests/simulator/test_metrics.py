@@ -223,7 +223,7 @@ def test_littles_law_and_the_wait_of_a_single_server(load: float) -> None:
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(cases())
+@given(cases(contentions=("none", "fifo", "fair")))
 def test_a_loaded_trace_gives_the_same_figures(case: Case) -> None:
     trace = run(case)
     with tempfile.TemporaryDirectory() as folder:

@@ -216,7 +216,7 @@ def plain(case: Case, trace: Trace) -> list[float]:
 @settings(
     max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
-@given(cases())
+@given(cases(contentions=("none", "fifo", "fair")))
 def test_peaks_are_those_of_a_plain_loop(case: Case) -> None:
     trace = simulate(
         case.workload,
