@@ -103,6 +103,13 @@ class GraphIndex:
         return self.matrix.tolist()
 
     @cached_property
+    def kernel_seconds(self) -> list[list[float]]:
+        """``kernel_matrix`` as lists."""
+        if self.matrix is self.kernel_matrix:
+            return self.seconds
+        return self.kernel_matrix.tolist()
+
+    @cached_property
     def able(self) -> list[Sequence[int]]:
         """For each operator the devices that can run it."""
         possible = np.isfinite(self.matrix)

@@ -10,10 +10,11 @@ A copy of a tensor is known by one number: tensor times the number of spaces, pl
 from __future__ import annotations
 
 import math
-from array import array
+import time
 from bisect import insort
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from itertools import islice
 
 import numpy as np
 
@@ -22,9 +23,6 @@ from simulator.cluster import Route
 from simulator.context import EVERYWHERE, GraphIndex
 from simulator.simulation import Simulation
 from simulator.trace import Table, execution_table, transfer_table
-
-FIELDS = 4
-"""Numbers that are kept of a transfer: copy, requested, start, end."""
 
 
 class DirectSimulation(Simulation):
@@ -35,16 +33,19 @@ class DirectSimulation(Simulation):
         self._overheads = [device.launch_overhead for device in cluster.devices]
         self._delivers = any(job.destination is not None for job in self._workload)
         self._spaces = len(cluster.spaces)
-        self._arrivals_of: dict[int, float] = {}  # copy -> when it is there
+        # Copy -> when it is there, in the order in which they were asked for, and the starts of the
+        # transfers in the same order (``fifo``; without contention they start when they are asked for).
+        self._arrivals_of: dict[int, float] = {}
+        self._starts: list[float] = []
         self._routed = self.contention == "fifo" and any(
             len(cluster.route(a, b).channels) > 1 for a, b in self._used_pairs() if a != b
         )
-        # What happened, for the trace: tasks and their finishes in order; transfers.
+        # What happened, for the trace: tasks and their finishes in order.
         self._ended: list[int] = []
         self._ends: list[float] = []
-        self._moves = array("d")
-        self._sent_moves = 0  # how many numbers of them are final
-        self._sent_at: list[int] = []  # how many they were after each round of an instant
+        self._final = 0  # how many transfers are final
+        self._sent_by: list[int] = []  # how many they were after each round of an instant
+        self._sent_at: list[float] = []  # when that was
         # The last copy asked for at this instant, and whether one came before a smaller one.
         self._asking: list[int] = [-1, False]
         self._before: list[list[float]] = []  # when a route's channels were free, for each move
@@ -63,9 +64,10 @@ class DirectSimulation(Simulation):
         ]
         self._marks: list[object] = [None]  # what a task's end in the clock's queue is known by
         fetch = self._fetch_routed if self._routed else self._make_fetch()
-        self.place = self._make_place(fetch)  # type: ignore[method-assign]
+        self.place = self._make_place(fetch)  # type: ignore[method-assign,assignment]
         self._finish_due = self._make_finish_due()
-        self._begin_tasks = self._make_begin_tasks()  # type: ignore[method-assign]
+        self._decide = self._make_decide()  # type: ignore[method-assign]
+        self._begin_tasks = self._make_begin_tasks()  # type: ignore[method-assign,assignment]
 
     def _used_pairs(self) -> list[tuple[int, int]]:
         """Every pair of spaces between which something may move."""
@@ -83,7 +85,7 @@ class DirectSimulation(Simulation):
         clock = self._clock
         queue, marks, due = clock._queue, self._marks, self._due
         start_time, finish_time = self._start_time, self._finish_time
-        static = self._scheduler.static
+        static, decide, arrivals = self._scheduler.static, self._decide, self._arrivals_of
         never = math.inf
         while queue:
             now, _, _, event = heappop(queue)
@@ -115,8 +117,8 @@ class DirectSimulation(Simulation):
                     self._admit_now -= 1
                     self._arrive()
                 if news:
-                    self._decide()
-                if len(self._moves) > self._sent_moves:
+                    decide()
+                if len(arrivals) > self._final:
                     self._send()
                 if self._placed_now:
                     self._placed_now.clear()
@@ -201,6 +203,25 @@ class DirectSimulation(Simulation):
             due.clear()
 
         return finish_due
+
+    def _make_decide(self) -> Callable[[], None]:
+        decide, clock = self._scheduler.decide, time.perf_counter
+        ready, arrived, finished = self.ready, self.arrived, self.finished
+
+        def ask() -> None:
+            """Let the scheduler decide."""
+            if len(ready) > 1:
+                ready.sort()
+            began = clock()
+            decide(self)
+            self._deciding_seconds += clock() - began
+            self._decisions += 1
+            if arrived:
+                arrived.clear()
+            ready.clear()
+            finished.clear()
+
+        return ask
 
     def _make_begin_tasks(self) -> Callable[[int], None]:
         free_slots, queues, pending, running = (
@@ -298,22 +319,23 @@ class DirectSimulation(Simulation):
 
     def available(self, device: int) -> float:
         """See :class:`simulator.context.SchedulingContext`."""
+        if not self._load[device]:
+            return self.now
         if not self._tracking:
             self._tracking = True
             self._stale[:] = [True] * len(self._stale)
-        if self._exact and self._load[device] and not self._stale[device]:
+        if self._exact and not self._stale[device]:
             moment = self._available[device]
             return moment if moment > self.now else self.now
         return super().available(device)
 
     def availabilities(self, devices: Sequence[int]) -> list[float]:
         """See :class:`simulator.context.SchedulingContext`."""
+        now, load, available = self.now, self._load, self.available
         if not (self._exact and self._tracking):
-            return [self.available(device) for device in devices]
-        now, stale, known = self.now, self._stale, self._available
-        return [
-            self.available(d) if stale[d] else known[d] if known[d] > now else now for d in devices
-        ]
+            return [available(d) if load[d] else now for d in devices]
+        stale, known = self._stale, self._available
+        return [available(d) if stale[d] else known[d] if known[d] > now else now for d in devices]
 
     def _make_place(
         self, fetch: Callable[[GraphIndex, int, int, int], float]
@@ -374,7 +396,7 @@ class DirectSimulation(Simulation):
                 and slots[device] == 1
                 and (not count or (tail and not stale[device]))
             ):
-                begin = self.available(device)
+                begin = self.available(device) if count else now
                 if data < 0:
                     data = self._data_expected(task, device)
                 end = (data if data > begin else begin) + seconds
@@ -404,7 +426,7 @@ class DirectSimulation(Simulation):
         self._mark_started(device)
         if task in self._waiting[device]:
             self._return_waiting(device)
-        if len(self._moves) > self._sent_moves:
+        if len(self._arrivals_of) > self._final:
             self._take_back(task)
 
     # -- data -----------------------------------------------------------------------------------
@@ -418,9 +440,8 @@ class DirectSimulation(Simulation):
 
     def _make_fetch(self) -> Callable[[GraphIndex, int, int, int], float]:
         home_of, arrivals, wires = self._home, self._arrivals_of, self._wires
-        # Without contention nobody looks at when channels are free.
-        free, queued = self._channel_free, self.contention == "fifo"
-        note, asking, spaces = self._moves.extend, self._asking, self._spaces
+        free, spaces, asking = self._channel_free, self._spaces, self._asking
+        begins = self._starts.append
 
         def fetch(index: GraphIndex, operator: int, first_tensor: int, space: int) -> float:
             """Bring the inputs of an operator that exist to a space, from now on; a tensor crosses to
@@ -437,15 +458,12 @@ class DirectSimulation(Simulation):
                 end = arrivals.get(copy)
                 if end is None:
                     channel, latency, bandwidth, _ = wires[home][space] or self._lay(home, space)
-                    start = now
-                    if queued:
-                        if free[channel] > now:
-                            start = free[channel]
-                        end = free[channel] = start + (latency + sizes[tensor] / bandwidth)
-                    else:
-                        end = now + (latency + sizes[tensor] / bandwidth)
-                    arrivals[copy] = end
-                    note((copy, now, start, end))
+                    start = free[channel]
+                    if start < now:
+                        start = now
+                    end = start + (latency + sizes[tensor] / bandwidth)
+                    free[channel] = arrivals[copy] = end
+                    begins(start)
                     if copy < asking[0]:
                         asking[1] = True
                     asking[0] = copy
@@ -453,7 +471,25 @@ class DirectSimulation(Simulation):
                     latest = end
             return latest
 
-        return fetch
+        def fetch_free(index: GraphIndex, operator: int, first_tensor: int, space: int) -> float:
+            """The same where nothing waits for a link."""
+            now = latest = self.now
+            sizes = index.bytes
+            for tensor in index.reads[operator]:
+                number = first_tensor + tensor
+                home = home_of[number]
+                if home == space or home < 0:
+                    continue
+                copy = number * spaces + space
+                end = arrivals.get(copy)
+                if end is None:
+                    _, latency, bandwidth, _ = wires[home][space] or self._lay(home, space)
+                    end = arrivals[copy] = now + (latency + sizes[tensor] / bandwidth)
+                if end > latest:
+                    latest = end
+            return latest
+
+        return fetch if self.contention == "fifo" else fetch_free
 
     def _fetch_routed(
         self, index: GraphIndex, operator: int, first_tensor: int, space: int
@@ -478,7 +514,8 @@ class DirectSimulation(Simulation):
         self._before.append([free[channel] for channel in route.channels])
         start, end = self._transfers.book(route, size, self.now, free)
         self._arrivals_of[copy] = end
-        self._moves.extend((copy, self.now, start, end))
+        if self.contention == "fifo":
+            self._starts.append(start)
         self._asking[:] = copy, self._asking[1] or copy < self._asking[0]
 
     def _request(self, tensor: int, space: int, size: float) -> None:
@@ -497,23 +534,22 @@ class DirectSimulation(Simulation):
 
     def _asked(self) -> list[int]:
         """The copies asked for at this instant, in that order."""
-        return [int(copy) for copy in self._moves[self._sent_moves :: FIELDS]]
+        arrivals = self._arrivals_of
+        return list(islice(reversed(arrivals), len(arrivals) - self._final))[::-1]
 
     def _book_copies(self, copies: list[int]) -> None:
         """Book these in place of all requests of this instant."""
-        moves, free = self._moves, self._channel_free
-        before = {}
-        for at in range(len(moves) - FIELDS, self._sent_moves - 1, -FIELDS):
-            copy = int(moves[at])
+        free, before = self._channel_free, {}
+        for copy in reversed(self._asked()):
             tensor, space = divmod(copy, self._spaces)
             before[copy] = self._arrivals_of.pop(copy)
             channels = self._route(self._home[tensor], space).channels
+            start = self._starts.pop() if self._starts else self.now
             if self._before:
                 for channel, moment in zip(channels, self._before.pop(), strict=True):
                     free[channel] = moment
             else:  # a channel that was free before now is as good as one that is free from now on
-                free[channels[0]] = moves[at + 2]
-        del moves[self._sent_moves :]
+                free[channels[0]] = start
         self._asking[:] = -1, False
         for copy in copies:
             tensor, space = divmod(copy, self._spaces)
@@ -527,20 +563,23 @@ class DirectSimulation(Simulation):
 
     def _send(self) -> None:
         """Make the requests of this instant final."""
-        if self._asking[1] and self.contention == "fifo":
+        asking, arrivals = self._asking, self._arrivals_of
+        if asking[1]:
             self._book_copies(sorted(self._asked()))
+        asking[:] = -1, False
         if self._delivers:
-            for at in range(self._sent_moves, len(self._moves), FIELDS):
-                tensor, space = divmod(int(self._moves[at]), self._spaces)
-                end = self._moves[at + 3]
+            for copy in self._asked():
+                tensor, space = divmod(copy, self._spaces)
+                end = arrivals[copy]
                 job = self._job_of_tensor(tensor)
                 result = tensor - self._first_tensor[job] in self._job_index[job].outputs
                 if result and self._destination[job] == space and end > self._done_at[job]:
                     self._done_at[job] = end
-        self._sent_moves = len(self._moves)
-        self._sent_at.append(self._sent_moves)
-        self._asking[:] = -1, False
-        self._before.clear()
+        self._final = len(arrivals)
+        self._sent_by.append(self._final)
+        self._sent_at.append(self.now)
+        if self._before:
+            self._before.clear()
 
     def _data_arrival(self, task: int, device: int) -> float:
         """When the last input of a ready, placed task is in its device's space; at least now."""
@@ -574,10 +613,15 @@ class DirectSimulation(Simulation):
         )
 
     def _transfer_table(self) -> Table:
-        copy, requested, start, end = np.frombuffer(self._moves).reshape(-1, FIELDS).T
-        tensor, space = np.divmod(copy.astype(np.int64), self._spaces)
+        moves = len(self._arrivals_of)
+        copy = np.fromiter(self._arrivals_of, np.int64, moves)
+        end = np.fromiter(self._arrivals_of.values(), np.float64, moves)
+        tensor, space = np.divmod(copy, self._spaces)
         home = np.array(self._home, dtype=np.int64)[tensor]
-        turn = np.searchsorted(self._sent_at, np.arange(len(copy)) * FIELDS, side="right")
+        sent_by = np.array(self._sent_by, dtype=np.int64)
+        turn = np.repeat(np.arange(len(sent_by)), np.diff(sent_by, prepend=0))
+        requested = np.array(self._sent_at)[turn]
+        start = np.array(self._starts) if self.contention == "fifo" else requested
         order = np.lexsort((copy, turn))
         columns = (tensor, home, space, requested, start, end)
         return rows_of_moves(

@@ -23,6 +23,7 @@ from simulator.errors import SchedulingError
 from simulator.graph import DataflowGraph
 from simulator.simulation import Simulation
 from simulator.trace import Table, execution_table
+from simulator.workload import Job
 
 
 class PlannedSimulation(Simulation):
@@ -53,8 +54,8 @@ class PlannedSimulation(Simulation):
         self._seconds: list[np.ndarray] = []  # by job: actual [operators, devices]
         self._ended = 0
 
-    def _note_actual(self, seconds: np.ndarray) -> None:
-        self._seconds.append(seconds)
+    def _note_actual(self, job: Job) -> None:
+        self._seconds.append(self._realise(job))
 
     # -- what a scheduler does ------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ class Simulation(SchedulingContext):
         self._rng = np.random.default_rng(setting.seed)
         self._clock = Clock()
         self._actual: list[list[list[float]]] = []  # [job][operator][device]
-        self._actual_lists: dict[int, tuple[np.ndarray, list[list[float]]]] = {}  # by table
+        self._actual_lists: dict[DataflowGraph, list[list[float]]] = {}
         # What is believed of transfers: booked as if nothing slowed them.
         self._transfers = transfer_model(setting.contention)
         self._requests: list[Request] = []  # asked for at this instant
@@ -231,7 +231,7 @@ class Simulation(SchedulingContext):
         self._start_time += [math.inf] * tasks
         self._finish_time += [math.inf] * tasks
         self._slot += [0] * tasks
-        self._note_actual(self._realise(job))
+        self._note_actual(job)
 
     def _realise(self, job: Job) -> np.ndarray:
         """Actual seconds [operators, devices] of a job."""
@@ -242,14 +242,17 @@ class Simulation(SchedulingContext):
             return source[job.graph].seconds
         return source.realise(job.graph, self._believed[job.graph], self._rng, job.arrival)
 
-    def _note_actual(self, seconds: np.ndarray) -> None:
+    def _note_actual(self, job: Job) -> None:
         """Keep the actual seconds of the job that arrives, as lists; jobs with one table share them."""
-        shared = self._actual_lists.get(id(seconds))
-        if shared is None:
-            shared = seconds, seconds.tolist()
-            if self._actual_source is None or isinstance(self._actual_source, CostTable):
-                self._actual_lists[id(seconds)] = shared
-        self._actual.append(shared[1])
+        if self._actual_source is None:
+            seconds = self._job_index[-1].kernel_seconds
+        elif isinstance(self._actual_source, CostTable):
+            if job.graph not in self._actual_lists:
+                self._actual_lists[job.graph] = self._realise(job).tolist()
+            seconds = self._actual_lists[job.graph]
+        else:
+            seconds = self._realise(job).tolist()
+        self._actual.append(seconds)
 
     # -- tasks ----------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from typing import ClassVar
 
@@ -33,36 +32,40 @@ class Fcfs(Scheduler):
 
     def decide(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
-        for tasks in (context.lost, context.ready):
-            if self.by_priority:
-                for task in tasks:
-                    priority = context.jobs[context.job_of(task)].priority
-                    self._queues.setdefault(priority, deque()).append(task)
-            else:
-                self._queues[0].extend(tasks)
+        if not self.by_priority:
+            queue = self._queues[0]
+            queue += context.lost
+            queue += context.ready
+            self._serve(queue, context)
+            return
+        for task in (*context.lost, *context.ready):
+            priority = context.jobs[context.job_of(task)].priority
+            self._queues.setdefault(priority, deque()).append(task)
         for priority in sorted(self._queues, reverse=True):
             self._serve(self._queues[priority], context)
 
     def _serve(self, queue: deque[int], context: SchedulingContext) -> None:
-        idle = context.idle
         skipped = []
-        while queue and idle:
+        while queue:
+            idle = context.idle
+            if not idle:
+                break
             task = queue.popleft()
-            seconds = context.seconds(task)
-            able = [device for device in idle if seconds[device] < math.inf]
-            if not able:
-                skipped.append(task)
-                continue
-            device = able[0]
-            if len(able) > 1 or context.explain:
-                finish, device = best_device(context, task, able, self.pricing)
+            able = context.able(task)
+            if len(able) < len(context.cluster.devices):
+                idle = [device for device in idle if device in able]
+                if not idle:
+                    skipped.append(task)
+                    continue
+            device = idle[0]
+            if len(idle) > 1 or context.explain:
+                finish, device = best_device(context, task, idle, self.pricing)
             context.place(task, device)
             if context.explain:
                 name = context.cluster.devices[device].name
                 context.explain(
                     f"{context.label(task)} -> {name}: oldest ready, finish {finish:.6g} "
-                    f"among {len(able)} idle"
+                    f"among {len(idle)} idle"
                 )
-            idle = context.idle
         if skipped:
             queue.extendleft(reversed(skipped))
