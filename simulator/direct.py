@@ -50,6 +50,7 @@ class DirectSimulation(Simulation):
         self._asking: list[int] = [-1, False]
         self._before: list[list[float]] = []  # when a route's channels were free, for each move
         self._placed_now: list[int] = []
+        self._called_for: list[int] = []  # devices for whose early tasks data was asked for now
         self._momentary: list[int] = []  # that start and finish at this instant, not started yet
         # Taken from their queue while their data is on its way, in the order of their starts.
         self._waiting: list[list[int]] = [[] for _ in cluster.devices]
@@ -63,9 +64,8 @@ class DirectSimulation(Simulation):
             [Occurrence(self._clock, None, -1) for _ in range(slots)] for slots in self._slots
         ]
         self._marks: list[object] = [None]  # what a task's end in the clock's queue is known by
-        fetch = self._fetch_routed if self._routed else self._make_fetch()
-        self.place = self._make_place(fetch)  # type: ignore[method-assign,assignment]
-        self._finish_due = self._make_finish_due()
+        self.place = self._make_place(self._make_fetch())  # type: ignore[method-assign,assignment]
+        self._finish_due = self._make_finish_due(self._make_complete())
         self._decide = self._make_decide()  # type: ignore[method-assign]
         self._begin_tasks = self._make_begin_tasks()  # type: ignore[method-assign,assignment]
 
@@ -122,6 +122,8 @@ class DirectSimulation(Simulation):
                     self._send()
                 if self._placed_now:
                     self._placed_now.clear()
+                if self._called_for:
+                    self._called_for.clear()
                 touched = self._touched
                 if touched:
                     for device in sorted(touched) if len(touched) > 1 else touched:
@@ -139,16 +141,39 @@ class DirectSimulation(Simulation):
     # What happens to every task is done by functions that are made once a run around its lists:
     # looking these up in the object each time would take a third of the time.
 
-    def _make_finish_due(self) -> Callable[[], None]:
-        due, pending, device_of = self._due, self._pending, self._device
-        ready_at, ready, finished = self._ready_at, self.ready, self.finished
-        home, written, expected, load = self._home, self._written, self._expected, self._load
-        touched, stale, waiting, started = self._touched, self._stale, self._waiting, self._started
-        free_slots, slot_of, job_of = self._free_slots, self._slot, self._job
+    def _make_complete(self) -> Callable[[int, int, int], Sequence[int]]:
+        home, written, pending = self._home, self._written, self._pending
         job_index, first_task, first_tensor = self._job_index, self._first_task, self._first_tensor
-        space_of, slots, idle, running = self._space_of, self._slots, self._idle, self._running
+
+        def complete(job: int, operator: int, space: int) -> Sequence[int]:
+            """An operator of a job has written what it writes to a space. Returns the tasks that
+            waited for nothing else.
+            """
+            index, first, base, now = job_index[job], first_task[job], first_tensor[job], self.now
+            for tensor in index.writes[operator]:
+                home[base + tensor] = space
+                written[base + tensor] = now
+            released = []
+            for successor in index.successors[operator]:
+                successor += first
+                left = pending[successor] - 1
+                pending[successor] = left
+                if not left:
+                    released.append(successor)
+            return released
+
+        return complete
+
+    def _make_finish_due(
+        self, complete: Callable[[int, int, int], Sequence[int]]
+    ) -> Callable[[], None]:
+        due, device_of, job_of, first_task = self._due, self._device, self._job, self._first_task
+        ready_at, ready, finished = self._ready_at, self.ready, self.finished
+        expected, load, touched, stale = self._expected, self._load, self._touched, self._stale
+        waiting, started, running = self._waiting, self._started, self._running
+        free_slots, slot_of, slots = self._free_slots, self._slot, self._slots
+        space_of, idle, push, delivers = self._space_of, self._idle, self._push, self._delivers
         tasks_left, done_at, ended, ends = self._left, self._done_at, self._ended, self._ends
-        push, delivers = self._push, self._delivers
 
         def finish_due() -> None:
             """Apply the finishes of this instant."""
@@ -162,13 +187,6 @@ class DirectSimulation(Simulation):
                 started[task] = True
                 heappush(free_slots[device], slot_of[task])
                 touched.add(device)
-                job = job_of[task]
-                index, first, base = job_index[job], first_task[job], first_tensor[job]
-                operator = task - first
-                space = space_of[device]
-                for tensor in index.writes[operator]:
-                    home[base + tensor] = space
-                    written[base + tensor] = now
                 count = load[device]
                 if count == slots[device]:
                     insort(idle, device)
@@ -176,30 +194,28 @@ class DirectSimulation(Simulation):
                 running[device].remove(task)
                 if expected[task] != now:
                     stale[device] = True
+                job = job_of[task]
                 tasks_left[job] -= 1
                 if done_at[job] < now:
                     done_at[job] = now
                 early = self._early
-                for successor in index.successors[operator]:
-                    successor += first
-                    left = pending[successor] - 1
-                    pending[successor] = left
-                    if not left:
-                        ready_at[successor] = now
-                        ready.append(successor)
-                        if early and device_of[successor] >= 0:
-                            # When its data arrives is known from now on.
-                            place = device_of[successor]
-                            self._early -= 1
-                            stale[place] = True
-                            touched.add(place)
-                            if not push:
-                                self._request_inputs(successor, place)
+                for successor in complete(job, task - first_task[job], space_of[device]):
+                    ready_at[successor] = now
+                    ready.append(successor)
+                    if early and device_of[successor] >= 0:
+                        # When its data arrives is known from now on.
+                        place = device_of[successor]
+                        self._early -= 1
+                        stale[place] = True
+                        touched.add(place)
+                        self._called_for.append(place)
+                        if not push:
+                            self._request_inputs(successor, place)
                 if early or delivers:
                     self._request_outputs(task, device)
-                finished.append(task)
                 ended.append(task)
                 ends.append(now)
+            finished.extend(due)
             due.clear()
 
         return finish_due
@@ -338,10 +354,10 @@ class DirectSimulation(Simulation):
         return [available(d) if stale[d] else known[d] if known[d] > now else now for d in devices]
 
     def _make_place(
-        self, fetch: Callable[[GraphIndex, int, int, int], float]
+        self, fetch: Callable[[int, int, int], float]
     ) -> Callable[[int, int, float | None], None]:
         device_of, load, job_of, job_index = self._device, self._load, self._job, self._job_index
-        first_task, first_tensor = self._first_task, self._first_tensor
+        first_task = self._first_task
         sequence_of, rank_of, placed_at = self._sequence, self._rank, self._placed_at
         touched, waiting_on, pending = self._touched, self._waiting, self._pending
         data_at, space_of, placed_now = self._data_at, self._space_of, self._placed_now
@@ -363,9 +379,8 @@ class DirectSimulation(Simulation):
             ):
                 self._check_placement(task, device, rank)
             job = job_of[task]
-            index = job_index[job]
             operator = task - first_task[job]
-            seconds = index.seconds[operator][device]
+            seconds = job_index[job].seconds[operator][device]
             if seconds == never:
                 self._check_placement(task, device, rank)
             sequence = self._placements = self._placements + 1
@@ -383,9 +398,9 @@ class DirectSimulation(Simulation):
                 self._early += 1
                 data_at[task] = data = -1.0
                 if push:
-                    fetch(index, operator, first_tensor[job], space_of[device])
+                    fetch(job, operator, space_of[device])
             else:
-                data = fetch(index, operator, first_tensor[job], space_of[device])
+                data = fetch(job, operator, space_of[device])
                 data_at[task] = data
                 placed_now.append(task)
             queue = queues[device]
@@ -438,19 +453,21 @@ class DirectSimulation(Simulation):
             return self._written[tensor]
         return self._arrivals_of.get(tensor * self._spaces + space)
 
-    def _make_fetch(self) -> Callable[[GraphIndex, int, int, int], float]:
+    def _make_fetch(self) -> Callable[[int, int, int], float]:
         home_of, arrivals, wires = self._home, self._arrivals_of, self._wires
         free, spaces, asking = self._channel_free, self._spaces, self._asking
+        job_index, first_tensor = self._job_index, self._first_tensor
         begins = self._starts.append
 
-        def fetch(index: GraphIndex, operator: int, first_tensor: int, space: int) -> float:
+        def fetch(job: int, operator: int, space: int) -> float:
             """Bring the inputs of an operator that exist to a space, from now on; a tensor crosses to
             a space once. Returns when they will all be there, at least now.
             """
             now = latest = self.now
+            index, first = job_index[job], first_tensor[job]
             sizes = index.bytes
             for tensor in index.reads[operator]:
-                number = first_tensor + tensor
+                number = first + tensor
                 home = home_of[number]
                 if home == space or home < 0:
                     continue
@@ -471,12 +488,13 @@ class DirectSimulation(Simulation):
                     latest = end
             return latest
 
-        def fetch_free(index: GraphIndex, operator: int, first_tensor: int, space: int) -> float:
+        def fetch_free(job: int, operator: int, space: int) -> float:
             """The same where nothing waits for a link."""
             now = latest = self.now
+            index, first = job_index[job], first_tensor[job]
             sizes = index.bytes
             for tensor in index.reads[operator]:
-                number = first_tensor + tensor
+                number = first + tensor
                 home = home_of[number]
                 if home == space or home < 0:
                     continue
@@ -489,23 +507,24 @@ class DirectSimulation(Simulation):
                     latest = end
             return latest
 
-        return fetch if self.contention == "fifo" else fetch_free
+        def fetch_routed(job: int, operator: int, space: int) -> float:
+            """The same where routes have several links."""
+            latest = self.now
+            index, first = job_index[job], first_tensor[job]
+            for tensor in index.reads[operator]:
+                number = first + tensor
+                home = home_of[number]
+                if home == space or home < 0:
+                    continue
+                copy = number * spaces + space
+                if copy not in arrivals:
+                    self._book(copy, home, space, index.bytes[tensor])
+                latest = max(latest, arrivals[copy])
+            return latest
 
-    def _fetch_routed(
-        self, index: GraphIndex, operator: int, first_tensor: int, space: int
-    ) -> float:
-        """What :meth:`_make_fetch` makes, where routes have several links."""
-        latest = self.now
-        for tensor in index.reads[operator]:
-            number = first_tensor + tensor
-            home = self._home[number]
-            if home == space or home < 0:
-                continue
-            copy = number * self._spaces + space
-            if copy not in self._arrivals_of:
-                self._book(copy, home, space, index.bytes[tensor])
-            latest = max(latest, self._arrivals_of[copy])
-        return latest
+        if self._routed:
+            return fetch_routed
+        return fetch if self.contention == "fifo" else fetch_free
 
     def _book(self, copy: int, home: int, space: int, size: float) -> None:
         """Ask for one transfer now."""
@@ -557,9 +576,17 @@ class DirectSimulation(Simulation):
             size = self._job_index[job].bytes[tensor - self._first_tensor[job]]
             self._request(tensor, space, size)
         if any(self._arrivals_of.get(copy) != end for copy, end in before.items()):
-            self._stale[:] = [True] * len(self._stale)
+            self._booked_anew()
+
+    def _booked_anew(self) -> None:
+        """What was asked for at this instant arrives at other times than was said."""
+        stale, device_of = self._stale, self._device
         for task in self._placed_now:
             self._data_at[task] = -1.0
+            if device_of[task] >= 0:
+                stale[device_of[task]] = True
+        for device in self._called_for:
+            stale[device] = True
 
     def _send(self) -> None:
         """Make the requests of this instant final."""
