@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -254,6 +254,11 @@ class Cluster:
     @cached_property
     def _routes(self) -> dict[tuple[int, int], Route]:
         return {}
+
+    def joins(self, spaces: Collection[int]) -> bool:
+        """Whether a link of its own joins every two of these spaces."""
+        pairs = sum(a in spaces and b in spaces for a, b in self._hops)
+        return pairs == len(spaces) * (len(spaces) - 1)
 
     def route(self, source: int, destination: int) -> Route:
         """The route between two different spaces (indices): fewest links, then greatest bandwidth.

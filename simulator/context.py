@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.costs import CostTable
+from simulator.costs import CostTable, GraphCosts
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.graph import DataflowGraph
 from simulator.workload import Job, Workload
@@ -54,17 +54,16 @@ class GraphIndex:
 
     Args:
         graph: the graph.
-        seconds: float64[operators, devices], believed.
+        costs: believed.
         overhead: float64[devices], launch overhead.
     """
 
-    def __init__(self, graph: DataflowGraph, seconds: np.ndarray, overhead: np.ndarray) -> None:
+    def __init__(self, graph: DataflowGraph, costs: GraphCosts, overhead: np.ndarray) -> None:
         self.graph = graph
         self.inputs = graph.inputs
         self.outputs = frozenset(graph.outputs)
-        self.kernel_matrix = seconds
-        """float64[operators, devices] believed seconds of the operators themselves."""
-        self.matrix = overhead + seconds if overhead.any() else seconds
+        self.costs = costs
+        self.matrix = overhead + costs.seconds if overhead.any() else costs.seconds
         """float64[operators, devices] believed seconds, the device's launch overhead included."""
 
     @cached_property
@@ -100,14 +99,7 @@ class GraphIndex:
     @cached_property
     def seconds(self) -> list[list[float]]:
         """``matrix`` as lists."""
-        return self.matrix.tolist()
-
-    @cached_property
-    def kernel_seconds(self) -> list[list[float]]:
-        """``kernel_matrix`` as lists."""
-        if self.matrix is self.kernel_matrix:
-            return self.seconds
-        return self.kernel_matrix.tolist()
+        return self.costs.lists if self.matrix is self.costs.seconds else self.matrix.tolist()
 
     @cached_property
     def able(self) -> list[Sequence[int]]:
@@ -152,6 +144,8 @@ class SchedulingContext:
         jobs: every job that has arrived.
     """
 
+    _best_device: Callable[[int, str], int] | None = None
+    """A faster :func:`simulator.pricing.best_device` of a task among all devices that can run it."""
     world: ClassVar[str] = ""
     """Where schedules happen: ``simulated`` or ``measured``; the trace says it."""
     offers: frozenset[str] = frozenset()
@@ -195,7 +189,7 @@ class SchedulingContext:
         self._done_at: list[float] = []  # last finish or delivery of each job so far
         # By task.
         self._job: list[int] = []
-        self._pending: list[int] = []
+        self._pending: MutableSequence[int] = []
         self._device: list[int] = []  # -1 until placed
         self._sequence: list[int] = []  # placement that counts; others in the queue are stale
         self._rank: list[float] = []
@@ -204,8 +198,9 @@ class SchedulingContext:
         self._started: list[bool] = []
         self._expected: list[float] = []  # believed finish, while placed
         # By tensor.
-        self._home: list[int] = []
-        self._written: list[float] = []
+        self._tensors = 0
+        self._home: MutableSequence[int] = []
+        self._written: MutableSequence[float] = []
         self._copies: dict[tuple[int, int], float] = {}  # (tensor, space) -> arrival
         # By device.
         devices = len(cluster.devices)
@@ -216,10 +211,10 @@ class SchedulingContext:
         self._tail_rank = [0.0] * devices  # largest rank in the queue, where it is not empty
         self._load = [0] * devices  # placed and unfinished
         self._running: list[list[int]] = [[] for _ in range(devices)]
-        self._available = [0.0] * devices
+        self._available: MutableSequence[float] = [0.0] * devices
         self._stale = [False] * devices  # whether _available must be worked out again
         self._placements = 0
-        self._channel_free = [0.0] * len(cluster.channels)
+        self._channel_free: MutableSequence[float] = [0.0] * len(cluster.channels)
         # By source and destination: first channel, latency, bandwidth and all channels of the route.
         self._wires: list[list[Wire | None]] = [
             [None] * len(cluster.spaces) for _ in cluster.spaces
@@ -569,11 +564,12 @@ class SchedulingContext:
         graph = job.graph
         index = self._index.get(graph)
         if index is None:
-            seconds = self._believed[graph].seconds
-            index = self._index[graph] = GraphIndex(graph, seconds, self._overhead)
+            index = GraphIndex(graph, self._believed[graph], self._overhead)
+            self._index[graph] = index
         first_task = len(self._job)
-        first_tensor = len(self._home)
-        tasks, tensors = len(graph), len(graph.tensors)
+        first_tensor = self._tensors
+        tasks = len(graph)
+        self._tensors += len(graph.tensors)
         self.jobs.append(job)
         self._job_index.append(index)
         self._first_task.append(first_task)
@@ -584,7 +580,7 @@ class SchedulingContext:
         )
         self._done_at.append(self.now)
         self._job += [number] * tasks
-        self._pending += index.pending
+        self._add_to_data(index)
         self._device += [-1] * tasks
         self._sequence += [0] * tasks
         self._rank += [0.0] * tasks
@@ -592,8 +588,6 @@ class SchedulingContext:
         self._placed_at += [math.inf] * tasks
         self._started += [False] * tasks
         self._expected += [math.inf] * tasks
-        self._home += [EVERYWHERE] * tensors
-        self._written += [math.inf] * tensors
         origin = EVERYWHERE if job.origin is None else self.cluster.space_index[job.origin]
         for tensor in index.inputs:
             self._home[first_tensor + tensor] = origin
@@ -604,6 +598,13 @@ class SchedulingContext:
                 self.ready.append(first_task + operator)
                 self._ready_at[first_task + operator] = self.now
         return number
+
+    def _add_to_data(self, index: GraphIndex) -> None:
+        """Make room for what is kept of a new job's tensors and of what its tasks wait for."""
+        tensors = len(index.graph.tensors)
+        self._pending += index.pending
+        self._home += [EVERYWHERE] * tensors
+        self._written += [math.inf] * tensors
 
     def _complete(self, task: int, device: int) -> list[int]:
         """Apply a task's finish now; returns the tasks that it made ready."""

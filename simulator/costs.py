@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -33,6 +34,11 @@ class GraphCosts:
     seconds: np.ndarray
     spread: np.ndarray | None = None
     in_range: np.ndarray | None = None
+
+    @cached_property
+    def lists(self) -> list[list[float]]:
+        """``seconds`` as lists, shared by all runs."""
+        return self.seconds.tolist()
 
 
 class CostTable(Mapping[DataflowGraph, GraphCosts]):

@@ -15,14 +15,25 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from simulator.clock import Occurrence
 from simulator.cluster import Route
 from simulator.context import EVERYWHERE, GraphIndex
-from simulator.simulation import Simulation
+from simulator.simulation import Setting, Simulation
 from simulator.trace import Table, execution_table, transfer_table
+
+
+def is_routed(setting: Setting) -> bool:
+    """Whether something may move over a route of several links, and wait for them."""
+    used = {*setting.cluster.space_of}
+    for job in setting.workload:
+        for name in (job.origin, job.destination):
+            if name is not None:
+                used.add(setting.cluster.space_index[name])
+    return setting.contention == "fifo" and not setting.cluster.joins(used)
 
 
 class DirectSimulation(Simulation):
@@ -35,11 +46,9 @@ class DirectSimulation(Simulation):
         self._spaces = len(cluster.spaces)
         # Copy -> when it is there, in the order in which they were asked for, and the starts of the
         # transfers in the same order (``fifo``; without contention they start when they are asked for).
-        self._arrivals_of: dict[int, float] = {}
+        self._arrivals_of: Any = self._make_arrivals()
         self._starts: list[float] = []
-        self._routed = self.contention == "fifo" and any(
-            len(cluster.route(a, b).channels) > 1 for a, b in self._used_pairs() if a != b
-        )
+        self._routed = is_routed(self._setting)
         # What happened, for the trace: tasks and their finishes in order.
         self._ended: list[int] = []
         self._ends: list[float] = []
@@ -69,14 +78,8 @@ class DirectSimulation(Simulation):
         self._decide = self._make_decide()  # type: ignore[method-assign]
         self._begin_tasks = self._make_begin_tasks()  # type: ignore[method-assign,assignment]
 
-    def _used_pairs(self) -> list[tuple[int, int]]:
-        """Every pair of spaces between which something may move."""
-        used = {*self._space_of}
-        for job in self._workload:
-            for name in (job.origin, job.destination):
-                if name is not None:
-                    used.add(self.cluster.space_index[name])
-        return [(a, b) for a in sorted(used) for b in sorted(used)]
+    def _make_arrivals(self) -> Any:
+        return {}
 
     # -- the loop -------------------------------------------------------------------------------
 
@@ -141,11 +144,11 @@ class DirectSimulation(Simulation):
     # What happens to every task is done by functions that are made once a run around its lists:
     # looking these up in the object each time would take a third of the time.
 
-    def _make_complete(self) -> Callable[[int, int, int], Sequence[int]]:
+    def _make_complete(self) -> Callable[[int, int, int, int], Sequence[int]]:
         home, written, pending = self._home, self._written, self._pending
         job_index, first_task, first_tensor = self._job_index, self._first_task, self._first_tensor
 
-        def complete(job: int, operator: int, space: int) -> Sequence[int]:
+        def complete(task: int, job: int, operator: int, space: int) -> Sequence[int]:
             """An operator of a job has written what it writes to a space. Returns the tasks that
             waited for nothing else.
             """
@@ -165,7 +168,7 @@ class DirectSimulation(Simulation):
         return complete
 
     def _make_finish_due(
-        self, complete: Callable[[int, int, int], Sequence[int]]
+        self, complete: Callable[[int, int, int, int], Sequence[int]]
     ) -> Callable[[], None]:
         due, device_of, job_of, first_task = self._due, self._device, self._job, self._first_task
         ready_at, ready, finished = self._ready_at, self.ready, self.finished
@@ -199,7 +202,7 @@ class DirectSimulation(Simulation):
                 if done_at[job] < now:
                     done_at[job] = now
                 early = self._early
-                for successor in complete(job, task - first_task[job], space_of[device]):
+                for successor in complete(task, job, task - first_task[job], space_of[device]):
                     ready_at[successor] = now
                     ready.append(successor)
                     if early and device_of[successor] >= 0:
@@ -354,7 +357,7 @@ class DirectSimulation(Simulation):
         return [available(d) if stale[d] else known[d] if known[d] > now else now for d in devices]
 
     def _make_place(
-        self, fetch: Callable[[int, int, int], float]
+        self, fetch: Callable[[int, int, int, int], float]
     ) -> Callable[[int, int, float | None], None]:
         device_of, load, job_of, job_index = self._device, self._load, self._job, self._job_index
         first_task = self._first_task
@@ -398,9 +401,9 @@ class DirectSimulation(Simulation):
                 self._early += 1
                 data_at[task] = data = -1.0
                 if push:
-                    fetch(job, operator, space_of[device])
+                    fetch(task, job, operator, space_of[device])
             else:
-                data = fetch(job, operator, space_of[device])
+                data = fetch(task, job, operator, space_of[device])
                 data_at[task] = data
                 placed_now.append(task)
             queue = queues[device]
@@ -453,13 +456,13 @@ class DirectSimulation(Simulation):
             return self._written[tensor]
         return self._arrivals_of.get(tensor * self._spaces + space)
 
-    def _make_fetch(self) -> Callable[[int, int, int], float]:
+    def _make_fetch(self) -> Callable[[int, int, int, int], float]:
         home_of, arrivals, wires = self._home, self._arrivals_of, self._wires
         free, spaces, asking = self._channel_free, self._spaces, self._asking
         job_index, first_tensor = self._job_index, self._first_tensor
         begins = self._starts.append
 
-        def fetch(job: int, operator: int, space: int) -> float:
+        def fetch(task: int, job: int, operator: int, space: int) -> float:
             """Bring the inputs of an operator that exist to a space, from now on; a tensor crosses to
             a space once. Returns when they will all be there, at least now.
             """
@@ -488,7 +491,7 @@ class DirectSimulation(Simulation):
                     latest = end
             return latest
 
-        def fetch_free(job: int, operator: int, space: int) -> float:
+        def fetch_free(task: int, job: int, operator: int, space: int) -> float:
             """The same where nothing waits for a link."""
             now = latest = self.now
             index, first = job_index[job], first_tensor[job]
@@ -507,7 +510,7 @@ class DirectSimulation(Simulation):
                     latest = end
             return latest
 
-        def fetch_routed(job: int, operator: int, space: int) -> float:
+        def fetch_routed(task: int, job: int, operator: int, space: int) -> float:
             """The same where routes have several links."""
             latest = self.now
             index, first = job_index[job], first_tensor[job]
@@ -595,18 +598,22 @@ class DirectSimulation(Simulation):
             self._book_copies(sorted(self._asked()))
         asking[:] = -1, False
         if self._delivers:
-            for copy in self._asked():
-                tensor, space = divmod(copy, self._spaces)
-                end = arrivals[copy]
-                job = self._job_of_tensor(tensor)
-                result = tensor - self._first_tensor[job] in self._job_index[job].outputs
-                if result and self._destination[job] == space and end > self._done_at[job]:
-                    self._done_at[job] = end
+            self._note_deliveries(self._asked())
         self._final = len(arrivals)
         self._sent_by.append(self._final)
         self._sent_at.append(self.now)
         if self._before:
             self._before.clear()
+
+    def _note_deliveries(self, copies: Sequence[int]) -> None:
+        """These copies are final: some are results that are delivered."""
+        for copy in copies:
+            tensor, space = divmod(copy, self._spaces)
+            end = self._arrivals_of[copy]
+            job = self._job_of_tensor(tensor)
+            result = tensor - self._first_tensor[job] in self._job_index[job].outputs
+            if result and self._destination[job] == space and end > self._done_at[job]:
+                self._done_at[job] = end
 
     def _data_arrival(self, task: int, device: int) -> float:
         """When the last input of a ready, placed task is in its device's space; at least now."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 
 from simulator.cluster import Cluster
 from simulator.costs import CostTable, NoiseModel
-from simulator.direct import DirectSimulation
+from simulator.direct import DirectSimulation, is_routed
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.memory import counts_memory, within_capacity
@@ -55,8 +56,8 @@ def simulate(
         horizon: the run ends then, seconds: what is on a device is cut off, jobs that are not done
             stay ``queued``, later ones are not admitted; None: it ends when all is done.
         general: the same as ``way="general"``.
-        way: ``general``, ``direct`` or ``planned``: how to simulate where several ways give the same
-            trace; None takes the fastest.
+        way: ``general``, ``direct``, ``compiled`` or ``planned``: how to simulate where several ways
+            give the same trace; None takes the fastest.
         explain: called with one line for each decision of a scheduler that explains itself.
 
     Returns:
@@ -95,6 +96,8 @@ def _way(setting: Setting, asked: str | None) -> type[Simulation]:
     possible: dict[str, type[Simulation]] = {"general": Simulation}
     if _is_direct(setting):
         possible = {"direct": DirectSimulation} | possible
+        if asked == "compiled" or (asked is None and _pays_to_compile(setting)):
+            possible = _compiled(setting) | possible
         if _is_planned(setting):
             possible = {"planned": PlannedSimulation} | possible
     if asked is None:
@@ -104,6 +107,36 @@ def _way(setting: Setting, asked: str | None) -> type[Simulation]:
             f"This run cannot be simulated in the way '{asked}'; possible: {', '.join(possible)}"
         )
     return possible[asked]
+
+
+_simulated_directly = 0
+"""Tasks of this process so far that might have run in the compiled way."""
+MOST_COPIES = 2**27
+"""Pairs of a tensor and a memory space of which the compiled way keeps track in one table."""
+PAYS_TO_COMPILE = 200_000
+"""Tasks whose simulation takes some times longer than loading numba and what was compiled."""
+
+
+def _pays_to_compile(setting: Setting) -> bool:
+    """Whether this process has so much to simulate that it should load what is compiled.
+
+    Nobody knows what is still to come: once waiting has cost as much, it is loaded (as skiers hire
+    their skis until they have paid the price of a pair). The trace does not depend on it.
+    """
+    global _simulated_directly
+    _simulated_directly += sum(len(job.graph) for job in setting.workload)
+    return _simulated_directly >= PAYS_TO_COMPILE or "simulator.kernels" in sys.modules
+
+
+def _compiled(setting: Setting) -> dict[str, type[Simulation]]:
+    """The compiled way, if it is possible; it takes over from the direct way."""
+    cluster = setting.cluster
+    tensors = sum(len(job.graph.tensors) for job in setting.workload)
+    if tensors * len(cluster.spaces) > MOST_COPIES or is_routed(setting):
+        return {}
+    from simulator.compiled import CompiledSimulation
+
+    return {"compiled": CompiledSimulation}
 
 
 def _is_direct(setting: Setting) -> bool:

@@ -11,6 +11,7 @@ transfers do not slow each other down. Transfers whose ends are not known in adv
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence
 from typing import Protocol
 
 from simulator.cluster import Route
@@ -19,7 +20,9 @@ from simulator.cluster import Route
 class TransferModel(Protocol):
     """Books transfers; ``free`` is when each channel is free, seconds, and is updated by fifo."""
 
-    def book(self, route: Route, size: float, now: float, free: list[float]) -> tuple[float, float]:
+    def book(
+        self, route: Route, size: float, now: float, free: MutableSequence[float]
+    ) -> tuple[float, float]:
         """Start and end in seconds of a transfer of ``size`` bytes requested ``now``."""
         ...
 
@@ -27,7 +30,9 @@ class TransferModel(Protocol):
 class Uncontended:
     """Every transfer has its route alone."""
 
-    def book(self, route: Route, size: float, now: float, free: list[float]) -> tuple[float, float]:
+    def book(
+        self, route: Route, size: float, now: float, free: MutableSequence[float]
+    ) -> tuple[float, float]:
         """See :class:`TransferModel`."""
         return now, now + route.seconds(size)
 
@@ -35,7 +40,9 @@ class Uncontended:
 class Fifo:
     """One transfer at a time over each channel."""
 
-    def book(self, route: Route, size: float, now: float, free: list[float]) -> tuple[float, float]:
+    def book(
+        self, route: Route, size: float, now: float, free: MutableSequence[float]
+    ) -> tuple[float, float]:
         """See :class:`TransferModel`."""
         start = now
         for channel in route.channels:

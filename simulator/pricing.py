@@ -127,14 +127,14 @@ def estimated_finishes(
     ]
 
 
-def best_device(
-    context: SchedulingContext, task: int, devices: Sequence[int], pricing: str
-) -> tuple[float, int]:
-    """The least of :func:`estimated_finishes`: ties go to the smaller device.
+def best_device(context: SchedulingContext, task: int, devices: Sequence[int], pricing: str) -> int:
+    """The device of the least of :func:`estimated_finishes`: ties go to the smaller one.
 
     Devices that could not win if the data were there already are not priced.
     """
     seconds = context.seconds(task)
+    if context._best_device is not None and len(devices) == len(context.able(task)):
+        return context._best_device(task, pricing)
     space_of = context.cluster.space_of
     parcels, shared = _parcels(context, task, pricing)
     best, chosen = math.inf, -1
@@ -146,4 +146,4 @@ def best_device(
         finish = (ready if ready > begin else begin) + least
         if finish < best:
             best, chosen = finish, device
-    return best, chosen
+    return chosen

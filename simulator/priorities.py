@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+
+def rounded_all(values: np.ndarray) -> list[float]:
+    """:func:`rounded` of float64 values; as consistent, though not always to the last bit the same."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        digits = 9 - np.floor(np.log10(np.abs(values)))
+    digits[~np.isfinite(digits)] = 0.0
+    digits = np.minimum(digits, 300.0)
+    scale = 10.0 ** np.abs(digits)
+    whole = np.where(digits >= 0.0, np.rint(values * scale), np.rint(values / scale))
+    found: list[float] = np.where(digits >= 0.0, whole / scale, whole * scale).tolist()
+    return found
+
 
 def rounded(value: float) -> float:
     """``value`` to 10 significant digits.

@@ -84,7 +84,6 @@ class Simulation(SchedulingContext):
         self._rng = np.random.default_rng(setting.seed)
         self._clock = Clock()
         self._actual: list[list[list[float]]] = []  # [job][operator][device]
-        self._actual_lists: dict[DataflowGraph, list[list[float]]] = {}
         # What is believed of transfers: booked as if nothing slowed them.
         self._transfers = transfer_model(setting.contention)
         self._requests: list[Request] = []  # asked for at this instant
@@ -244,12 +243,11 @@ class Simulation(SchedulingContext):
 
     def _note_actual(self, job: Job) -> None:
         """Keep the actual seconds of the job that arrives, as lists; jobs with one table share them."""
-        if self._actual_source is None:
-            seconds = self._job_index[-1].kernel_seconds
-        elif isinstance(self._actual_source, CostTable):
-            if job.graph not in self._actual_lists:
-                self._actual_lists[job.graph] = self._realise(job).tolist()
-            seconds = self._actual_lists[job.graph]
+        source = self._actual_source
+        if source is None:
+            seconds = self._believed[job.graph].lists
+        elif isinstance(source, CostTable):
+            seconds = source[job.graph].lists
         else:
             seconds = self._realise(job).tolist()
         self._actual.append(seconds)
@@ -372,7 +370,7 @@ class Simulation(SchedulingContext):
             return
         requests = self._requests
         if not requests:
-            self._free_before = self._channel_free.copy()
+            self._free_before = list(self._channel_free)
         elif tensor <= requests[-1][0] and key < requests[-1][:2]:
             self._in_order = False
         home = self._home[tensor]

@@ -11,17 +11,20 @@ import math
 from heapq import heappop, heappush
 from typing import ClassVar
 
+import numpy as np
+
 from simulator.context import SchedulingContext
 from simulator.graph import DataflowGraph
 from simulator.pricing import best_device, check_pricing, estimated_finishes
-from simulator.priorities import rounded
+from simulator.priorities import rounded_all
 from simulator.scheduler import Scheduler
 
 
 def weighted_out_degree(graph: DataflowGraph) -> list[float]:
     """WOD of every operator: the sum over its successors of one over their in-degree."""
-    parents = [len(p) for p in graph.predecessors]
-    return [math.fsum(1.0 / parents[j] for j in js) for js in graph.successors]
+    successors = graph.successors_csr
+    share = 1.0 / np.maximum(graph.predecessors_csr.lengths, 1)[successors.values]
+    return np.bincount(successors.row_of, weights=share, minlength=len(graph)).tolist()
 
 
 class Donf(Scheduler):
@@ -45,17 +48,18 @@ class Donf(Scheduler):
 
     def decide(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
+        now = context.now
         for task in (*context.lost, *context.ready):
             graph = context.jobs[context.job_of(task)].graph
             if graph not in self._priorities:
-                self._priorities[graph] = [rounded(p) for p in self.priorities(graph)]
+                self._priorities[graph] = rounded_all(np.array(self.priorities(graph)))
             priority = self._priorities[graph][context.operator_of(task)]
-            heappush(self._ready, (-priority, context.now, task))
+            heappush(self._ready, (-priority, now, task))
         while self._ready:
             negative, _, task = heappop(self._ready)
             able = context.able(task)
             if not context.explain:
-                context.place(task, best_device(context, task, able, self.pricing)[1])
+                context.place(task, best_device(context, task, able, self.pricing))
             else:
                 finishes = estimated_finishes(context, task, able, self.pricing)
                 finish, device = min(finishes)

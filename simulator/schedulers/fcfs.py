@@ -6,7 +6,7 @@ from collections import deque
 from typing import ClassVar
 
 from simulator.context import SchedulingContext
-from simulator.pricing import best_device, check_pricing
+from simulator.pricing import best_device, check_pricing, estimated_finishes
 from simulator.scheduler import Scheduler
 
 
@@ -57,15 +57,17 @@ class Fcfs(Scheduler):
                 if not idle:
                     skipped.append(task)
                     continue
-            device = idle[0]
-            if len(idle) > 1 or context.explain:
-                finish, device = best_device(context, task, idle, self.pricing)
-            context.place(task, device)
             if context.explain:
+                finish, device = min(estimated_finishes(context, task, idle, self.pricing))
                 name = context.cluster.devices[device].name
                 context.explain(
                     f"{context.label(task)} -> {name}: oldest ready, finish {finish:.6g} "
                     f"among {len(idle)} idle"
                 )
+            elif len(idle) > 1:
+                device = best_device(context, task, idle, self.pricing)
+            else:
+                device = idle[0]
+            context.place(task, device)
         if skipped:
             queue.extendleft(reversed(skipped))

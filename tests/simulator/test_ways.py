@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 
 from simulator.cluster import fully_connected
 from simulator.costs import CostTable
@@ -32,7 +32,7 @@ def run(case: Case, way: str) -> Trace | None:
             way=way,
         )
     except InvalidInput:
-        assert way == "planned"
+        assert way in ("planned", "compiled")
         return None
 
 
@@ -54,6 +54,16 @@ def test_the_direct_way_is_the_general_one(case: Case) -> None:
     assert direct is not None
     assert general is not None
     assert_same(direct, general)
+
+
+@settings(quick, max_examples=300)
+@given(cases())
+def test_the_compiled_way_is_the_direct_one(case: Case) -> None:
+    compiled, direct = run(case, "compiled"), run(case, "direct")
+    assert direct is not None
+    assume(compiled is not None)  # routes have one link
+    assert compiled is not None
+    assert_same(compiled, direct)
 
 
 @settings(quick, max_examples=300)

@@ -1,0 +1,326 @@
+"""The direct way with its data compiled: what lies where, what links carry, and prices of devices.
+
+A run of a hundred thousand tasks pays for loading numba several times over; one of a traced model does
+not. The trace is that of :class:`simulator.direct.DirectSimulation`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from simulator import kernels
+from simulator.context import EVERYWHERE, GraphIndex
+from simulator.direct import DirectSimulation, rows_of_moves
+from simulator.graph import DataflowGraph
+from simulator.pricing import PRICINGS
+from simulator.trace import Table
+
+
+class _Layout:
+    """Parts of an array, one behind the other."""
+
+    def __init__(self, begin: int) -> None:
+        self.end = begin
+
+    def add(self, count: int) -> int:
+        """Where a new part of so many numbers begins."""
+        begin, self.end = self.end, self.end + count
+        return begin
+
+
+class _Arrivals:
+    """When every copy is there, read as a dictionary of those that were asked for."""
+
+    def __init__(self, header: Any, arrival: Any) -> None:
+        self._header = header
+        self._arrival = arrival
+
+    def __len__(self) -> int:
+        moves: int = self._header[kernels.MOVES]
+        return moves
+
+    def __contains__(self, copy: int) -> bool:
+        asked: bool = self._arrival[copy] != 0.0
+        return asked
+
+    def __getitem__(self, copy: int) -> float:
+        arrival: float = self._arrival[copy]
+        return 0.0 if arrival == kernels.AT_ZERO else arrival
+
+    def get(self, copy: int) -> float | None:
+        """None if nobody asked for it."""
+        arrival = self[copy]
+        return arrival if arrival or copy in self else None
+
+
+class CompiledSimulation(DirectSimulation):
+    """See the module docstring. For routes of one channel, or links without contention."""
+
+    def _prepare(self) -> None:
+        self._lay_out()
+        super()._prepare()
+        self._best_device = self._make_best_device()
+
+    def _lay_out(self) -> None:
+        """Lay out the two arrays of :mod:`simulator.kernels`."""
+        cluster, workload = self.cluster, self._workload
+        spaces, devices = len(cluster.spaces), len(cluster.devices)
+        graphs = workload.graphs
+        jobs = [job.graph for job in workload]
+        tasks, tensors = sum(map(len, jobs)), sum(len(graph.tensors) for graph in jobs)
+        # The copies that somebody wants at one instant: no task is placed twice.
+        self._room = sum(len(g.activations_csr.values) + len(g.outputs) for g in jobs)
+        whole = _Layout(kernels.HEADER)
+        real = _Layout(0)
+        places = [
+            (whole, kernels.JOB, tasks),
+            (whole, kernels.GRAPH, len(jobs)),
+            (whole, kernels.FIRST_TASK, len(jobs)),
+            (whole, kernels.FIRST_TENSOR, len(jobs)),
+            (whole, kernels.HOME, tensors),
+            (whole, kernels.PENDING, tasks),
+            (whole, kernels.CHANNEL, spaces * spaces),
+            (whole, kernels.SPACE_OF, devices),
+            (whole, kernels.RELEASED, max(map(len, jobs))),
+            (whole, kernels.COPY, self._room),
+            (whole, kernels.ROUND, self._room),
+            (real, kernels.ARRIVAL, tensors * spaces),
+            (real, kernels.WRITTEN, tensors),
+            (real, kernels.FREE, len(cluster.channels)),
+            (real, kernels.LATENCY, spaces * spaces),
+            (real, kernels.BANDWIDTH, spaces * spaces),
+            (real, kernels.AVAILABLE, devices),
+            (real, kernels.REQUESTED, self._room),
+            (real, kernels.START, self._room),
+            (real, kernels.SIZE, self._room),
+            (real, kernels.PARCELS, spaces),
+        ]
+        header = {name: layout.add(count) for layout, name, count in places}
+        self._graph_at: dict[DataflowGraph, int] = {}
+        contents: list[tuple[bool, int, np.ndarray]] = []
+        for graph in graphs:
+            at = self._graph_at[graph] = whole.add(kernels.GRAPH_HEADER)
+            for is_whole, name, array in self._arrays_of(graph):
+                header[at + name] = (whole if is_whole else real).add(len(array))
+                contents.append((is_whole, header[at + name], array))
+        self._whole = np.zeros(whole.end, dtype=np.int64)
+        self._real = np.zeros(real.end)
+        for is_whole, begin, array in contents:
+            target = self._whole if is_whole else self._real
+            target[begin : begin + len(array)] = array
+        for position, value in header.items():
+            self._whole[position] = value
+        self._whole[kernels.SPACES] = spaces
+        self._whole[kernels.DEVICES] = devices
+        self._whole[kernels.ROOM] = self._room
+        self._whole[kernels.QUEUED] = self.contention == "fifo"
+        self._array(kernels.HOME, tensors)[:] = EVERYWHERE
+        self._array(kernels.WRITTEN, tensors)[:] = math.inf
+        self._array(kernels.CHANNEL, spaces * spaces)[:] = -1
+        self._array(kernels.SPACE_OF, devices)[:] = self._space_of
+        self._home = self._view(kernels.HOME, tensors)
+        self._written = self._view(kernels.WRITTEN, tensors)
+        self._pending = self._view(kernels.PENDING, tasks)
+        self._channel_free = self._view(kernels.FREE, len(cluster.channels))
+        self._available = self._view(kernels.AVAILABLE, devices)
+        self._released = self._view(kernels.RELEASED, max(map(len, jobs)))
+        self._channels = self._view(kernels.CHANNEL, spaces * spaces)
+        self._latencies = self._view(kernels.LATENCY, spaces * spaces)
+        self._bandwidths = self._view(kernels.BANDWIDTH, spaces * spaces)
+        self._header: Any = memoryview(self._whole)  # type: ignore[arg-type]
+        self._arrival = self._view(kernels.ARRIVAL, tensors * spaces)
+        self._flushed: list[list[np.ndarray]] = []  # moves that were taken out to make room
+
+    def _arrays_of(self, graph: DataflowGraph) -> list[tuple[bool, int, np.ndarray]]:
+        """What is kept of a graph: whether it is whole numbers, its name, and the numbers."""
+        believed = self._believed[graph].seconds
+        if self._overhead.any():
+            believed = self._overhead + believed
+        readers = np.bincount(graph.reads_csr.values, minlength=len(graph.tensors))
+        shared = readers > 1
+        shared[list(graph.outputs)] = True
+        rows = [
+            (graph.activations_csr, kernels.READS, kernels.READS_AT),
+            (graph.writes_csr, kernels.WRITES, kernels.WRITES_AT),
+            (graph.successors_csr, kernels.SUCCESSORS, kernels.SUCCESSORS_AT),
+        ]
+        return [
+            *((True, name, csr.values) for csr, name, _ in rows),
+            *((True, name, csr.offsets) for csr, _, name in rows),
+            (True, kernels.SHARED, shared),
+            (False, kernels.BYTES, graph.tensor_bytes),
+            (False, kernels.SECONDS, believed.ravel()),
+        ]
+
+    def _array(self, name: int, count: int) -> np.ndarray:
+        """A part of the arrays."""
+        begin = int(self._whole[name])
+        array = self._real if kernels.ARRIVAL <= name <= kernels.PARCELS else self._whole
+        return array[begin : begin + count]
+
+    def _view(self, name: int, count: int) -> Any:
+        """A part of the arrays, of which Python reads and writes single numbers fast."""
+        return memoryview(self._array(name, count))  # type: ignore[arg-type]
+
+    def _add_to_data(self, index: GraphIndex) -> None:
+        tasks, job = len(index.graph), len(self.jobs) - 1
+        first = self._first_task[job]
+        self._array(kernels.JOB, first + tasks)[first:] = job
+        self._array(kernels.PENDING, first + tasks)[first:] = index.pending
+        for name, value in (
+            (kernels.GRAPH, self._graph_at[index.graph]),
+            (kernels.FIRST_TASK, first),
+            (kernels.FIRST_TENSOR, self._first_tensor[job]),
+        ):
+            self._array(name, job + 1)[job] = value
+
+    def _make_arrivals(self) -> Any:
+        return _Arrivals(self._header, self._arrival)
+
+    # -- what happens to every task -------------------------------------------------------------
+
+    def _make_complete(self) -> Callable[[int, int, int, int], Sequence[int]]:
+        run, whole, real, released = kernels.complete, self._whole, self._real, self._released
+
+        def complete(task: int, job: int, operator: int, space: int) -> Sequence[int]:
+            count = run(whole, real, task, space, self.now)
+            if count == 1:
+                return (released[0],)
+            return released[:count].tolist() if count else ()
+
+        return complete
+
+    def _make_fetch(self) -> Callable[[int, int, int, int], float]:
+        run, whole, real = kernels.fetch, self._whole, self._real
+
+        def fetch(task: int, job: int, operator: int, space: int) -> float:
+            end: float = run(whole, real, task, space, self.now)
+            while end < 0.0:
+                if end == kernels.FULL:
+                    self._make_room()
+                else:
+                    self._lay_routes(task)
+                end = run(whole, real, task, space, self.now)
+            return end
+
+        return fetch
+
+    def _make_best_device(self) -> Callable[[int, str], int]:
+        run, whole, real = kernels.best_device, self._whole, self._real
+        load, stale, known = self._load, self._stale, self._available
+        devices, exact = range(len(load)), self._exact
+
+        def best_device(task: int, pricing: str) -> int:
+            if not (exact and self._tracking) or True in stale:
+                for d in devices:
+                    if not load[d]:
+                        if stale[d] or not exact:
+                            known[d] = 0.0
+                    elif stale[d] or not exact:
+                        self.available(d)
+            price = _PRICES[pricing]
+            device: int = run(whole, real, task, self.now, price)
+            while device == kernels.UNKNOWN_ROUTE:
+                self._lay_routes(task)
+                device = run(whole, real, task, self.now, price)
+            return device
+
+        return best_device
+
+    def _lay_routes(self, task: int) -> None:
+        """Note the routes on which the inputs of a task may come to any device."""
+        job = self._job[task]
+        first = self._first_tensor[job]
+        for tensor in self._job_index[job].reads[task - self._first_task[job]]:
+            home = self._home[first + tensor]
+            if home >= 0:
+                for space in {*self._space_of}:
+                    self._note_route(home, space)
+
+    def _note_route(self, source: int, destination: int) -> None:
+        wire = source * self._spaces + destination
+        if source == destination or self._channels[wire] >= 0:
+            return
+        channel, latency, bandwidth, _ = self._lay(source, destination)
+        self._channels[wire] = channel
+        self._latencies[wire] = latency
+        self._bandwidths[wire] = bandwidth
+
+    # -- requests of an instant -----------------------------------------------------------------
+
+    def _book(self, copy: int, home: int, space: int, size: float) -> None:
+        self._note_route(home, space)
+        if self._header[kernels.MOVES] == self._room:
+            self._make_room()
+        kernels.book(self._whole, self._real, copy, home, space, size, self.now)
+
+    def _make_room(self) -> None:
+        """Take the final moves out of the arrays."""
+        final, moves = self._header[kernels.FINAL], self._header[kernels.MOVES]
+        parts = [self._array(name, self._room) for name in _MOVE]
+        self._flushed.append([part[:final].copy() for part in parts])
+        for part in parts:
+            part[: moves - final] = part[final:moves].copy()
+        self._header[kernels.MOVES] = moves - final
+        self._header[kernels.FINAL] = self._final = 0
+        if moves - final == self._room:  # every copy that anybody can want has been asked for
+            raise RuntimeError("more copies are under way than tasks can want")
+
+    def _asked(self) -> list[int]:
+        final, moves = self._header[kernels.FINAL], self._header[kernels.MOVES]
+        asked: list[int] = self._array(kernels.COPY, self._room)[final:moves].tolist()
+        return asked
+
+    def _book_copies(self, copies: list[int]) -> None:
+        before = {copy: self._arrivals_of[copy] for copy in self._asked()}
+        kernels.take_back(self._whole, self._real)
+        for copy in copies:
+            tensor, space = divmod(copy, self._spaces)
+            job = self._job_of_tensor(tensor)
+            size = self._job_index[job].bytes[tensor - self._first_tensor[job]]
+            self._request(tensor, space, size)
+        if any(self._arrivals_of.get(copy) != end for copy, end in before.items()):
+            self._booked_anew()
+
+    def _send(self) -> None:
+        asked = self._asked() if self._delivers else []
+        if kernels.send(self._whole, self._real, self.now):
+            self._booked_anew()
+        if asked:
+            self._note_deliveries(asked)
+        self._final = self._header[kernels.FINAL]
+
+    def _booked_anew(self) -> None:
+        super()._booked_anew()
+        whole, real, now = self._whole, self._real, self.now
+        for task in self._placed_now:
+            device = self._device[task]
+            if device >= 0:
+                space = self._space_of[device]
+                arrival = kernels.arrived(whole, real, task, space, now)
+                self._data_at[task] = arrival
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _transfer_table(self) -> Table:
+        moves = self._header[kernels.MOVES]
+        last = [self._array(name, self._room)[:moves] for name in _MOVE]
+        columns = [np.concatenate(parts) for parts in zip(*self._flushed, last, strict=True)]
+        copy, turn, requested, start = columns
+        tensor, space = np.divmod(copy, self._spaces)
+        home = self._array(kernels.HOME, self._tensors)[tensor]
+        end = self._real[int(self._whole[kernels.ARRIVAL]) + copy]
+        end[end == kernels.AT_ZERO] = 0.0
+        order = np.lexsort((copy, turn))
+        found = (tensor, home, space, requested, start, end)
+        return rows_of_moves(
+            [column[order] for column in found], self._routes, self._job_index, self._first_tensor
+        )
+
+
+_MOVE = (kernels.COPY, kernels.ROUND, kernels.REQUESTED, kernels.START)
+_PRICES = {name: number for number, name in enumerate(PRICINGS)}
