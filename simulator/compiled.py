@@ -286,13 +286,25 @@ class CompiledSimulation(DirectSimulation):
         if any(self._arrivals_of.get(copy) != end for copy, end in before.items()):
             self._booked_anew()
 
-    def _send(self) -> None:
-        asked = self._asked() if self._delivers else []
-        if kernels.send(self._whole, self._real, self.now):
-            self._booked_anew()
-        if asked:
-            self._note_deliveries(asked)
-        self._final = self._header[kernels.FINAL]
+    def _make_send(self) -> Callable[[], None]:
+        header, delivers, fifo = self._header, self._delivers, self.contention == "fifo"
+        moves, final = kernels.MOVES, kernels.FINAL
+        disorder, rounds = kernels.DISORDER, kernels.ROUNDS
+
+        def send() -> None:
+            count = header[moves]
+            if count == header[final]:
+                return
+            if header[disorder]:
+                if fifo and kernels.put_in_order(self._whole, self._real, self.now):
+                    self._booked_anew()
+                header[disorder] = 0
+            if delivers:
+                self._note_deliveries(self._asked())
+            header[final] = self._final = count
+            header[rounds] += 1
+
+        return send
 
     def _booked_anew(self) -> None:
         super()._booked_anew()

@@ -31,7 +31,7 @@ def is_routed(setting: Setting) -> bool:
     used = {*setting.cluster.space_of}
     for job in setting.workload:
         for name in (job.origin, job.destination):
-            if name is not None:
+            if name in setting.cluster.space_index:  # others are refused
                 used.add(setting.cluster.space_index[name])
     return setting.contention == "fifo" and not setting.cluster.joins(used)
 
@@ -75,6 +75,7 @@ class DirectSimulation(Simulation):
         self._marks: list[object] = [None]  # what a task's end in the clock's queue is known by
         self.place = self._make_place(self._make_fetch())  # type: ignore[method-assign,assignment]
         self._finish_due = self._make_finish_due(self._make_complete())
+        self._send = self._make_send()  # type: ignore[method-assign]
         self._decide = self._make_decide()  # type: ignore[method-assign]
         self._begin_tasks = self._make_begin_tasks()  # type: ignore[method-assign,assignment]
 
@@ -88,7 +89,7 @@ class DirectSimulation(Simulation):
         clock = self._clock
         queue, marks, due = clock._queue, self._marks, self._due
         start_time, finish_time = self._start_time, self._finish_time
-        static, decide, arrivals = self._scheduler.static, self._decide, self._arrivals_of
+        static, decide, send = self._scheduler.static, self._decide, self._send
         never = math.inf
         while queue:
             now, _, _, event = heappop(queue)
@@ -121,8 +122,7 @@ class DirectSimulation(Simulation):
                     self._arrive()
                 if news:
                     decide()
-                if len(arrivals) > self._final:
-                    self._send()
+                send()
                 if self._placed_now:
                     self._placed_now.clear()
                 if self._called_for:
@@ -591,19 +591,26 @@ class DirectSimulation(Simulation):
         for device in self._called_for:
             stale[device] = True
 
-    def _send(self) -> None:
-        """Make the requests of this instant final."""
-        asking, arrivals = self._asking, self._arrivals_of
-        if asking[1]:
-            self._book_copies(sorted(self._asked()))
-        asking[:] = -1, False
-        if self._delivers:
-            self._note_deliveries(self._asked())
-        self._final = len(arrivals)
-        self._sent_by.append(self._final)
-        self._sent_at.append(self.now)
-        if self._before:
-            self._before.clear()
+    def _make_send(self) -> Callable[[], None]:
+        asking, arrivals, before = self._asking, self._arrivals_of, self._before
+        sent_by, sent_at, delivers = self._sent_by, self._sent_at, self._delivers
+
+        def send() -> None:
+            """Make the requests of this instant final."""
+            if len(arrivals) == self._final:
+                return
+            if asking[1]:
+                self._book_copies(sorted(self._asked()))
+            asking[:] = -1, False
+            if delivers:
+                self._note_deliveries(self._asked())
+            self._final = len(arrivals)
+            sent_by.append(self._final)
+            sent_at.append(self.now)
+            if before:
+                before.clear()
+
+        return send
 
     def _note_deliveries(self, copies: Sequence[int]) -> None:
         """These copies are final: some are results that are delivered."""

@@ -40,10 +40,11 @@ from numba import njit
     ROOM,  # for how many moves there is room
     MOVES,  # how many there are
     FINAL,  # how many of them are final
+    DISORDER,  # whether those that are not final stand in another order than that of their copies
     ROUNDS,  # rounds so far
     QUEUED,  # whether moves wait for their channel
     HEADER,
-) = range(29)
+) = range(30)
 """Positions in the header: where something begins, or a number itself."""
 
 (
@@ -118,6 +119,8 @@ def book(whole, real, copy, home, space, size, now):  # type: ignore[no-untyped-
         real[channel] = start + seconds
     end = start + seconds
     move = whole[MOVES]
+    if move > whole[FINAL] and copy < whole[whole[COPY] + move - 1]:
+        whole[DISORDER] = 1
     whole[whole[COPY] + move] = copy
     whole[whole[ROUND] + move] = whole[ROUNDS]
     real[whole[REQUESTED] + move] = now
@@ -201,37 +204,29 @@ def take_back(whole, real):  # type: ignore[no-untyped-def]
         real[whole[FREE] + whole[whole[CHANNEL] + wire]] = real[whole[START] + move]
         real[whole[ARRIVAL] + copy] = 0.0
     whole[MOVES] = move
+    whole[DISORDER] = 0
 
 
 @compiled("b1(i8[::1], f8[::1], f8)")
-def send(whole, real, now):  # type: ignore[no-untyped-def]
-    """Make the requests of this instant final, in the order of their copies. Returns whether one of
-    them arrives at another time than was said when it was asked for.
+def put_in_order(whole, real, now):  # type: ignore[no-untyped-def]
+    """Ask anew for what is not final, in the order of the copies. Returns whether one of them arrives
+    at another time than was said.
     """
     first = whole[FINAL]
     last = whole[MOVES]
-    copies = whole[COPY]
-    ordered = True
-    for move in range(copies + first + 1, copies + last):
-        if whole[move] < whole[move - 1]:
-            ordered = False
-            break
+    asked = whole[whole[COPY] + first : whole[COPY] + last].copy()
+    said = real[whole[ARRIVAL] + asked]
+    sizes = real[whole[SIZE] + first : whole[SIZE] + last].copy()
+    order = np.argsort(asked)
+    take_back(whole, real)
+    spaces = whole[SPACES]
     changed = False
-    if not ordered and whole[QUEUED]:
-        asked = whole[copies + first : copies + last].copy()
-        said = real[whole[ARRIVAL] + asked]
-        sizes = real[whole[SIZE] + first : whole[SIZE] + last].copy()
-        order = np.argsort(asked)
-        take_back(whole, real)
-        spaces = whole[SPACES]
-        for entry in order:
-            copy = asked[entry]
-            home = whole[whole[HOME] + copy // spaces]
-            book(whole, real, copy, home, copy % spaces, sizes[entry], now)
-            if real[whole[ARRIVAL] + copy] != said[entry]:
-                changed = True
-    whole[FINAL] = last
-    whole[ROUNDS] += 1
+    for entry in order:
+        copy = asked[entry]
+        home = whole[whole[HOME] + copy // spaces]
+        book(whole, real, copy, home, copy % spaces, sizes[entry], now)
+        if real[whole[ARRIVAL] + copy] != said[entry]:
+            changed = True
     return changed
 
 
