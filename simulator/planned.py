@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -52,7 +52,6 @@ class PlannedSimulation(Simulation):
         self._ends: list[object] = [None]
         self._planned_jobs = 0
         self._seconds: list[np.ndarray] = []  # by job: actual [operators, devices]
-        self._ended = 0
 
     def _note_actual(self, job: Job) -> None:
         self._seconds.append(self._realise(job))
@@ -96,30 +95,25 @@ class PlannedSimulation(Simulation):
         last_start, events = self._last_start, self._events
         start_time, finish_time = self._start_time, self._finish_time
         never = math.inf
-        due: list[int] = []
+        news = False
         free: list[int] = []  # devices with a free slot whose head is to be looked at
         while queue:
             now, _, _, event = heappop(queue)
             callbacks = event.callbacks
             event.callbacks = None
             if callbacks is ends:
-                task = event._value
-                # Not if it went back to its queue, nor twice if it was taken anew to the same end.
-                if finish_time[task] == now and task not in due:
-                    due.append(task)
-                    device = device_of[task]
-                    free_of[device] += 1
-                    free.append(device)
+                device = device_of[event._value]
+                free_of[device] += 1
+                free.append(device)
             else:
+                news = True
                 clock._now = now
                 for callback in callbacks:
                     callback(event)
             if queue and queue[0][0] == now:
                 continue
-            if due:
-                self._ended += len(due)
-                due.clear()
-            if self._admit_now or self._woken:
+            if news:
+                news = False
                 self.now = now
                 self._plan()
                 free = list(range(len(order_of)))
@@ -165,15 +159,18 @@ class PlannedSimulation(Simulation):
             self._admit_now -= 1
             self._arrive()
         self._decide()
+        returned: set[int] = set()
         for device in range(len(self._order)):
-            self._return_waiting(device)
+            returned.update(self._return_waiting(device))
+        if returned:
+            self._forget_ends(returned)
         if self._planned_jobs < len(self.jobs):
             self._compile()
         self._watchers.clear()
 
-    def _return_waiting(self, device: int) -> None:
+    def _return_waiting(self, device: int) -> list[int]:
         """Put tasks that have not started back into the queue, whose order may change."""
-        order = self._order[device]
+        order, last = self._order[device], self._next[device]
         while self._next[device]:
             task = order[self._next[device] - 1]
             if self._start_time[task] < self.now:
@@ -183,6 +180,19 @@ class PlannedSimulation(Simulation):
             self._free[device] += 1
         before = self._next[device]
         self._last_start[device] = self._start_time[order[before - 1]] if before else 0.0
+        return order[before:last]
+
+    def _forget_ends(self, tasks: set[int]) -> None:
+        """Take the ends of tasks that went back to their queues out of the clock's queue."""
+        queue, kept = self._clock._queue, []
+        for entry in queue:
+            event = entry[3]
+            if event.callbacks is self._ends and event._value in tasks:
+                event.callbacks = None
+            else:
+                kept.append(entry)
+        heapify(kept)
+        queue[:] = kept
 
     # -- from a plan to delays ------------------------------------------------------------------
 
@@ -334,8 +344,9 @@ class PlannedSimulation(Simulation):
     # -- the end --------------------------------------------------------------------------------
 
     def _check_finished(self, scheduler: object) -> None:
-        if self._ended < len(self._device):
-            self._left = [len(self._device) - self._ended]
+        left = sum(finish == math.inf for finish in self._finish_time)
+        if left:
+            self._left = [left]
             for device, order in enumerate(self._order):
                 self._queues[device] = self._entries(order[self._next[device] :])
             super()._check_finished(self._scheduler)
