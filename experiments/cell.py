@@ -16,6 +16,7 @@ from experiments import catalog
 from experiments.configs import Scenario, SchedulerConfig, scheduler_label
 from experiments.provenance import config_digest, revision, versions
 from experiments.world import World, prepare
+from scenarios.fault_config import build_faults
 from simulator import schedulers
 from simulator.bounds import Bounds
 from simulator.engine import simulate
@@ -110,6 +111,8 @@ def run_scenario(
     world = prepare(scenario, config_dirs)
     workload = world.workload(scenario)
     simulation = scenario.simulation
+    faults = build_faults(simulation.faults, simulation.max_attempts)
+    faults.check(world.cluster)
     prepared = time.perf_counter()
 
     def run(actual: Any, seed: int, listen: Callable[[str], None] | None = None) -> Trace:
@@ -125,6 +128,7 @@ def run_scenario(
             weights=simulation.weights,
             horizon=simulation.horizon_s,
             seed=seed,
+            faults=faults,
             explain=listen,
         )
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from scenarios.arrivals import WorkloadConfig
 from scenarios.cluster_config import ClusterConfig
+from scenarios.fault_config import FaultConfig, build_faults
 from scenarios.model_config import ModelConfig
 from simulator.context import CONTENTIONS, MOVEMENTS
 from simulator.errors import InvalidInput
@@ -99,6 +100,9 @@ class SimulationConfig:
         draws: how often a run is repeated with drawn times for its interval; 0 for none.
         horizon: the run ends then, like ``60s``; what is not done stays in the system. None: it ends
             when all jobs are done.
+        faults: what breaks, see :mod:`scenarios.fault_config`; random ones are drawn by ``seed.noise``.
+        max_attempts: executions of a task after which its job fails if faults ask for another; null
+            for no limit.
     """
 
     movement: str = "push"
@@ -112,6 +116,8 @@ class SimulationConfig:
     weights: str = "resident"
     draws: int = 200
     horizon: str | None = None
+    faults: list[FaultConfig] = field(default_factory=list)
+    max_attempts: int | None = 4
     description: str = ""
 
     @property
@@ -149,6 +155,7 @@ class SimulationConfig:
         self._check_noise()
         if self.horizon_s is not None and not 0 < self.horizon_s < math.inf:
             raise InvalidInput(f"simulation.horizon={self.horizon} must be above 0")
+        build_faults(self.faults, self.max_attempts)
         if self.draws < 0 or self.draws == 1:
             raise InvalidInput(
                 f"simulation.draws={self.draws}: an interval needs at least 2 draws; 0 for none"

@@ -113,15 +113,16 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
         f"[bold]{world.graph.name} on {world.cluster.name} with {outcome.label}: "
         f"makespan {show(makespan)}[/bold]{interval}"
     )
+    failed = [reason for reason in outcome.trace.jobs["reason"].tolist() if reason]
     notes = []
     if simulation.horizon_s is not None:
         notes.append(
             f"ended at its horizon of {show(simulation.horizon_s)}: {figures['jobs_finished']} of "
             f"{figures['jobs']} jobs finished"
         )
-    if figures["bound_s"] is not None:
+    if figures["bound_s"] is not None and not failed:
         notes.append(f"at most {makespan / figures['bound_s'] - 1:.0%} above the lower bound")
-    if figures["best_device_s"] is not None:
+    if figures["best_device_s"] is not None and not failed:
         ratio = figures["best_device_s"] / makespan
         notes.append(f"{ratio:.2f}x the best device alone ({figures['best_device']})")
     notes.append(f"utilisation {figures['utilisation']:.0%}")
@@ -156,6 +157,9 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     ]
     if memory and not bare:
         console.print(f"most memory in use: {', '.join(memory)}")
+    if failed:
+        jobs = len(outcome.trace.jobs["reason"])
+        console.print(f"{len(failed)} of {jobs} jobs failed, the first: {failed[0]}", markup=False)
     moved = figures["transferred_bytes"]
     console.print(
         f"{figures['transfers']} transfers"

@@ -23,6 +23,7 @@ from experiments.pricing import Pricer, load_profiles, profile_digests
 from experiments.provenance import digest, digest_files
 from scenarios.arrivals import build_workload
 from scenarios.cluster_config import build_cluster
+from scenarios.fault_config import build_faults
 from scenarios.instances import load_instance
 from simulator.bounds import Bounds, workload_bound
 from simulator.cluster import Cluster
@@ -164,12 +165,14 @@ class World:
                     memory=simulation.memory,
                     weights=simulation.weights,
                     seed=scenario.seed.noise,
+                    faults=build_faults(simulation.faults, simulation.max_attempts),
                 )
             except HetsimError:
                 if simulation.memory == "limited":  # it has not enough for everything
                     continue
                 raise
-            results.append((trace.makespan, number))
+            if np.all(trace.jobs["status"] == "finished"):
+                results.append((trace.makespan, number))
         if not results:
             return None
         makespan, number = min(results)

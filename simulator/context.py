@@ -140,7 +140,9 @@ class SchedulingContext:
         arrived: jobs (numbers) that arrived at this instant.
         ready: tasks whose predecessors have all finished as of this instant, ascending.
         finished: tasks that finished at this instant, ascending.
-        lost: tasks that a fault took from their device at this instant, ascending.
+        lost: tasks that a fault took from their device, or whose output it took, at this instant,
+            ascending; they are placed nowhere.
+        failed: jobs that failed at this instant; their tasks run no more.
         jobs: every job that has arrived.
     """
 
@@ -172,6 +174,7 @@ class SchedulingContext:
         self.ready: list[int] = []
         self.finished: list[int] = []
         self.lost: list[int] = []
+        self.failed: list[int] = []
         self.jobs: list[Job] = []
         self.explain: Callable[[str], None] | None = None
         """Where schedulers report each decision in one line; None when nobody listens."""
@@ -226,6 +229,21 @@ class SchedulingContext:
     def idle(self) -> list[int]:
         """Devices with a free slot and nothing queued for it, ascending."""
         return [d for d, load in enumerate(self._load) if load < self._slots[d]]
+
+    @property
+    def placeable(self) -> list[int]:
+        """What a scheduler that places ready tasks may place from this instant on: those lost that
+        are ready, then those that became ready. Tasks lost while their predecessors must run again
+        come when they are ready.
+        """
+        if not self.lost:
+            return self.ready
+        known = set(self.ready)
+        return [t for t in self.lost if self.is_ready(t) and t not in known] + self.ready
+
+    def is_up(self, device: int) -> bool:
+        """Whether a device works; what is placed on one that does not waits for its recovery."""
+        return True
 
     def job_of(self, task: int) -> int:
         """The job that a task belongs to."""
@@ -412,6 +430,41 @@ class SchedulingContext:
         self._device[task] = -1
         self._load[device] -= 1
         self._stale[device] = True
+
+    def _empty_queue(self, device: int) -> list[int]:
+        """Withdraw all that is queued on a device; returns the tasks in the queue's order."""
+        tasks = [task for _, _, task in sorted(self._queues[device])]
+        for task in tasks:
+            self._release(task, device)
+            self._device[task] = -1
+        self._queues[device] = []
+        self._load[device] -= len(tasks)
+        self._stale[device] = True
+        return tasks
+
+    def _drop(self, task: int) -> None:
+        """Take a started task from its device; its execution is lost."""
+        device = self._device[task]
+        self._running[device].remove(task)
+        self._started[task] = False
+        self._device[task] = -1
+        self._load[device] -= 1
+        self._stale[device] = True
+
+    def _reopen(self, task: int) -> list[int]:
+        """A finished task must run again; returns the tasks that were ready and wait for it now."""
+        job = self._job[task]
+        first = self._first_task[job]
+        self._left[job] += 1
+        self._started[task] = False
+        self._device[task] = -1
+        held = []
+        for operator in self._job_index[job].successors[task - first]:
+            successor = first + operator
+            if not self._pending[successor]:
+                held.append(successor)
+            self._pending[successor] += 1
+        return held
 
     def wake_at(self, time: float) -> None:
         """Ask for a decision at ``time`` even if nothing else happens then.
@@ -721,6 +774,6 @@ class SchedulingContext:
         raise NotImplementedError
 
     def _clear_instant(self) -> None:
-        for news in (self.arrived, self.ready, self.finished, self.lost):
+        for news in (self.arrived, self.ready, self.finished, self.lost, self.failed):
             if news:
                 news.clear()

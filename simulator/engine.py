@@ -10,6 +10,8 @@ from simulator.cluster import Cluster
 from simulator.costs import CostTable, NoiseModel
 from simulator.direct import DirectSimulation, is_routed
 from simulator.errors import InvalidInput
+from simulator.faults import Faults
+from simulator.faulty import FaultySimulation
 from simulator.graph import DataflowGraph
 from simulator.memory import counts_memory, within_capacity
 from simulator.planned import PlannedSimulation
@@ -33,6 +35,7 @@ def simulate(
     memory: str = "unlimited",
     weights: str = "resident",
     horizon: float | None = None,
+    faults: Faults | None = None,
     general: bool = False,
     way: str | None = None,
     explain: Callable[[str], None] | None = None,
@@ -55,6 +58,7 @@ def simulate(
             memory and cross when they are wanted.
         horizon: the run ends then, seconds: what is on a device is cut off, jobs that are not done
             stay ``queued``, later ones are not admitted; None: it ends when all is done.
+        faults: what goes wrong (:mod:`simulator.faults`); None: nothing.
         general: the same as ``way="general"``.
         way: ``general``, ``direct``, ``compiled`` or ``planned``: how to simulate where several ways
             give the same trace; None takes the fastest.
@@ -85,6 +89,7 @@ def simulate(
         memory,
         weights,
         end,
+        faults or Faults(),
     )
     simulation = _way(setting, "general" if general else way)(setting)
     simulation.explain = explain
@@ -93,7 +98,8 @@ def simulate(
 
 def _way(setting: Setting, asked: str | None) -> type[Simulation]:
     """The fastest way that this setting allows, or the one asked for."""
-    possible: dict[str, type[Simulation]] = {"general": Simulation}
+    general = FaultySimulation if setting.faults else Simulation
+    possible: dict[str, type[Simulation]] = {"general": general}
     if _is_direct(setting):
         possible = {"direct": DirectSimulation} | possible
         if asked == "compiled" or (asked is None and _pays_to_compile(setting)):
@@ -143,7 +149,8 @@ def _is_direct(setting: Setting) -> bool:
     """Whether the end of everything is known as soon as it begins."""
     cluster = setting.cluster
     return not (
-        setting.contention == "fair"
+        setting.faults
+        or setting.contention == "fair"
         or setting.horizon < math.inf
         or counts_memory(setting.memory, setting.weights)
         or shares_rates(cluster)

@@ -128,7 +128,8 @@ def estimated_finishes(
 
 
 def best_device(context: SchedulingContext, task: int, devices: Sequence[int], pricing: str) -> int:
-    """The device of the least of :func:`estimated_finishes`: ties go to the smaller one.
+    """The device of the least of :func:`estimated_finishes`: ties go to the smaller one, also where
+    none of them is known to finish ever (all are down).
 
     Devices that could not win if the data were there already are not priced.
     """
@@ -137,7 +138,7 @@ def best_device(context: SchedulingContext, task: int, devices: Sequence[int], p
         return context._best_device(task, pricing)
     space_of = context.cluster.space_of
     parcels, shared = _parcels(context, task, pricing)
-    best, chosen = math.inf, -1
+    best, chosen = math.inf, devices[0]
     for device, begin in zip(devices, context.availabilities(devices), strict=True):
         least = seconds[device]
         if begin + least >= best:

@@ -16,8 +16,8 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import simpy
@@ -28,6 +28,7 @@ from simulator.contention import flow_model
 from simulator.context import EVERYWHERE, SchedulingContext, Wire
 from simulator.costs import CostTable, GraphCosts, NoiseModel
 from simulator.errors import InvalidInput
+from simulator.faults import Faults
 from simulator.flows import Flow
 from simulator.graph import DataflowGraph
 from simulator.links import transfer_model
@@ -54,8 +55,11 @@ class Setting:
     memory: str = "unlimited"
     weights: str = "resident"
     horizon: float = math.inf
+    faults: Faults = field(default_factory=Faults)
 
 
+FINISHED, LOST = "finished", "lost"
+"""What became of an execution."""
 Request = tuple[int, int, int, Route, float, float, float]
 """Tensor, destination, source, route, bytes, believed start and end."""
 Execution = tuple[int, int, int, int, float, float, float, float]
@@ -104,6 +108,8 @@ class Simulation(SchedulingContext):
         self._deciding_seconds = 0.0
         self._decisions = 0
         self._under_way: dict[tuple[int, int], Flow] = {}  # by tensor and destination
+        self._attempts: dict[int, int] = {}  # executions that are over, of tasks to run again
+        self._failed_jobs: dict[int, tuple[float, str]] = {}  # when and why
         # Devices whose queue is projected in another way.
         self._projections: dict[int, Callable[[], float]] = {}
         self._memory: Memory = UnlimitedMemory()
@@ -130,6 +136,7 @@ class Simulation(SchedulingContext):
         self._executions: list[Execution] = []
         self._sent: list[Flow] = []  # in order of request
         self._arrivals: set[Flow] = set()  # those that have ended
+        self._outcomes: list[tuple[int, str]] = []  # attempt and status of each
 
     # -- the loop -------------------------------------------------------------------------------
 
@@ -191,10 +198,15 @@ class Simulation(SchedulingContext):
                 self._finish(task)
             self.finished += due
         self._deliver()
+        news |= self._change()
         while self._admit_now:
             self._admit_now -= 1
             self._arrive()
         return news
+
+    def _change(self) -> bool:
+        """Apply what has changed about devices and links; returns whether anything has."""
+        return False
 
     def _decide(self) -> None:
         self.ready.sort()
@@ -292,20 +304,8 @@ class Simulation(SchedulingContext):
         device = self._device[task]
         job = self._job[task]
         finish = self._feeders[device].known(task)
-        start = self._start_time[task]
         self._touched.add(device)
-        self._executions.append(
-            (
-                task,
-                job,
-                device,
-                self._slot[task],
-                min(self._ready_at[task], start),
-                self._placed_at[task],
-                start,
-                finish,
-            )
-        )
+        self._record(task, device, finish, FINISHED)
         for successor in self._complete(task, device):
             place = self._device[successor]
             if place >= 0:
@@ -315,6 +315,15 @@ class Simulation(SchedulingContext):
         self._request_outputs(task, device)
         self._memory.finished(task, device)
         self._done_at[job] = self.now
+
+    def _record(self, task: int, device: int, finish: float, status: str) -> None:
+        """An execution is over."""
+        start = self._start_time[task]
+        ready, placed = min(self._ready_at[task], start), self._placed_at[task]
+        self._executions.append(
+            (task, self._job[task], device, self._slot[task], ready, placed, start, finish)
+        )
+        self._outcomes.append((self._attempts.get(task, 0), status))
 
     def _bytes_of(self, task: int) -> float:
         """Bytes that a task reads and writes, weights included."""
@@ -545,24 +554,38 @@ class Simulation(SchedulingContext):
             "memory": self._setting.memory,
             "weights": self._setting.weights,
             **self._memory.report(),
+            **self._report(),
         }
-        unfinished: set[int] = set()  # a run without a horizon ends when all is done
         if self._setting.horizon < math.inf:
             settings["horizon_s"] = self._setting.horizon
-            unfinished = self._unfinished_jobs()
-        count = len(self.jobs)
+        # Ends of jobs come last: some ways work them out with the tables.
+        executions, transfers = self._execution_table(), self._transfer_table()
+        finishes, statuses, reasons = self._fates()
         return assemble(
-            self._execution_table(),
-            self._transfer_table(),
+            executions,
+            transfers,
             self.cluster,
             self.jobs,
             self._first_tensor,
-            [math.inf if job in unfinished else self._done_at[job] for job in range(count)],
+            finishes,
             settings,
             self._decisions,
             self._deciding_seconds,
-            statuses=["queued" if job in unfinished else "finished" for job in range(count)],
+            statuses=statuses,
+            reasons=reasons,
         )
+
+    def _fates(self) -> tuple[list[float], list[str], list[str]]:
+        """Of every job the finish, what it ended as, and why if it failed."""
+        count = len(self.jobs)
+        finishes, statuses, reasons = self._done_at.copy(), ["finished"] * count, [""] * count
+        # A run without a horizon ends when all is done.
+        unfinished = self._unfinished_jobs() if self._setting.horizon < math.inf else ()
+        for job in unfinished:
+            finishes[job], statuses[job] = math.inf, "queued"
+        for job, (moment, reason) in self._failed_jobs.items():
+            finishes[job], statuses[job], reasons[job] = moment, "failed", reason
+        return finishes, statuses, reasons
 
     def _unfinished_jobs(self) -> set[int]:
         """Jobs of which tasks are not known to be finished, or outputs not delivered."""
@@ -593,14 +616,32 @@ class Simulation(SchedulingContext):
         cut_off = self._cut_off()
         rows = [*self._executions, *(row for row, _ in cut_off)]
         table = np.array(rows, dtype=np.float64).reshape(-1, 8)
-        status = np.array(["finished"] * len(self._executions) + [was for _, was in cut_off])
         # They were written when the host learnt of them; devices may differ in how late that is.
         order = np.argsort(table[:, 7], kind="stable")
         table = table[order]
+        attempt = [attempt for attempt, _ in self._outcomes]
+        attempt += [self._attempts.get(row[0], 0) for row, _ in cut_off]
+        status = [status for _, status in self._outcomes] + [was for _, was in cut_off]
         task, job, device, slot = table[:, :4].astype(np.int64).T
         operator = task - np.array(self._first_task)[job]
-        times = table[:, 4:].T
-        return execution_table(task, job, operator, device, slot, *times, status=status[order])
+        return execution_table(
+            task,
+            job,
+            operator,
+            device,
+            slot,
+            *table[:, 4:].T,
+            attempt=np.array(attempt, dtype=np.int64)[order],
+            status=np.array(status, dtype=str)[order],
+        )
+
+    def _carried(self, flow: Flow) -> float:
+        """Share of its bytes that a transfer has carried."""
+        return 1.0
+
+    def _report(self) -> dict[str, Any]:
+        """What the trace's description says beside the settings."""
+        return {}
 
     def _transfer_table(self) -> Table:
         """One row for each tensor and link of every transfer's route."""
@@ -627,7 +668,7 @@ class Simulation(SchedulingContext):
                 flow.requested,
                 flow.start,
                 flow.end,
-                self._job_index[job].bytes[tensor - self._first_tensor[job]],
+                self._job_index[job].bytes[tensor - self._first_tensor[job]] * self._carried(flow),
             )
             for tensor, channel, flow in rows
         ]

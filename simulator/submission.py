@@ -38,6 +38,10 @@ class Feeder(Protocol):
         """When the device ended a task that the host does not know to be finished; None: it has not."""
         ...
 
+    def reset(self) -> None:
+        """The device has lost everything that it had begun or was submitted."""
+        ...
+
 
 def feeder(run: Simulation, device: int) -> Feeder:
     """What a device's latency asks for."""
@@ -76,6 +80,10 @@ class Synchronous:
     def end_of(self, task: int) -> None:
         """See :class:`Feeder`."""
         return
+
+    def reset(self) -> None:
+        """See :class:`Feeder`."""
+        self._slots[:] = range(self._run._slots[self._device])
 
 
 class Asynchronous:
@@ -141,7 +149,18 @@ class Asynchronous:
         run._clock.at(now + self._latency, self._on_known, task)
 
     def _on_known(self, event: simpy.Event) -> None:
-        self._run._due.append(event._value)
+        task = event._value
+        # Not if the device has failed in between.
+        if task in self._end and self._end[task] + self._latency == self._run._clock._now:
+            self._run._due.append(task)
+
+    def reset(self) -> None:
+        """See :class:`Feeder`."""
+        self._slots[:] = range(self._run._slots[self._device])
+        for column in (self._end, self._submitted_at, self._submitted, self._ended):
+            column.clear()
+        self._waiting.clear()
+        self._unknown = 0
 
     def known(self, task: int) -> float:
         """See :class:`Feeder`."""

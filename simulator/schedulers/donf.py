@@ -49,7 +49,7 @@ class Donf(Scheduler):
     def decide(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
         now = context.now
-        for task in (*context.lost, *context.ready):
+        for task in context.placeable:
             graph = context.jobs[context.job_of(task)].graph
             if graph not in self._priorities:
                 self._priorities[graph] = rounded_all(np.array(self.priorities(graph)))

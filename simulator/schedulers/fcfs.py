@@ -32,13 +32,17 @@ class Fcfs(Scheduler):
 
     def decide(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
+        if context.lost or context.failed:
+            self._queues = {
+                priority: deque(task for task in queue if context.is_ready(task))
+                for priority, queue in self._queues.items()
+            }
         if not self.by_priority:
             queue = self._queues[0]
-            queue += context.lost
-            queue += context.ready
+            queue += context.placeable
             self._serve(queue, context)
             return
-        for task in (*context.lost, *context.ready):
+        for task in context.placeable:
             priority = context.jobs[context.job_of(task)].priority
             self._queues.setdefault(priority, deque()).append(task)
         for priority in sorted(self._queues, reverse=True):

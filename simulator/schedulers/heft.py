@@ -35,6 +35,7 @@ class Heft(Scheduler):
     def __init__(self, insertion: bool = True) -> None:
         self.insertion = insertion
         self._timelines: list[list[Timeline]] = []
+        self._plans: dict[int, list[tuple[int, float]]] = {}  # tasks and ranks in order of planning
 
     def begin(self, context: SchedulingContext) -> None:
         """Lay out an empty plan of every slot."""
@@ -47,10 +48,29 @@ class Heft(Scheduler):
         """See :class:`Scheduler`."""
         for job in context.arrived:
             self._plan(context, job)
-        for task in context.lost:
-            seconds = context.seconds(task)
-            device = min(range(len(seconds)), key=lambda d: (context.available(d) + seconds[d], d))
-            context.place(task, device)
+        if context.lost:
+            self._repair(context)
+
+    def _repair(self, context: SchedulingContext) -> None:
+        """Place lost tasks anew, each on the device on which it would be done first, at its planned
+        rank; what is queued of their jobs enters its queue again, so that all stand in the order of
+        the plan.
+        """
+        lost = set(context.lost)
+        for job in sorted({context.job_of(task) for task in lost}):
+            for task, rank in self._plans[job]:
+                device = context.device_of(task)
+                if task in lost:
+                    seconds = context.seconds(task)
+                    free = [context.available(d) for d in range(len(seconds))]
+                    device = min(range(len(seconds)), key=lambda d: (free[d] + seconds[d], d))
+                    if free[device] == math.inf:  # all that can run it are down
+                        device = int(min(range(len(seconds)), key=lambda d: (seconds[d], d)))
+                elif context.is_queued(task):
+                    context.withdraw(task)
+                else:
+                    continue
+                context.place(task, device, rank)
 
     def _plan(self, context: SchedulingContext, number: int) -> None:
         job = context.jobs[number]
@@ -68,7 +88,11 @@ class Heft(Scheduler):
         place = [-1] * len(graph)
         first = context.tasks_of(number)[0]
         origin = -1 if job.origin is None else context.cluster.space_index[job.origin]
+        self._plans[number] = []
+        up = [context.is_up(device) for device in range(len(space_of))]
         for i in order:
+            # Devices that are down are for what nothing else can run.
+            avoid = any(up[d] and s < math.inf for d, s in enumerate(rows[i]))
             # Where each input is and since when; what all devices have is there at arrival.
             held = []
             for tensor in graph.activations_read[i]:
@@ -79,7 +103,7 @@ class Heft(Scheduler):
                     held.append((context.now, origin, size[tensor]))
             choices = []
             for device, duration in enumerate(rows[i]):
-                if duration == math.inf:
+                if duration == math.inf or (avoid and not up[device]):
                     continue
                 space = space_of[device]
                 ready = context.now
@@ -95,6 +119,7 @@ class Heft(Scheduler):
             end, device, slot, start = min(choices)
             self._timelines[device][slot].book(start, rows[i][device])
             finish[i], place[i] = end, device
+            self._plans[number].append((first + i, start))
             context.place(first + i, device, rank=start)
             if context.explain:
                 name = context.cluster.devices[device].name

@@ -35,7 +35,7 @@ class Priority(Scheduler):
     def decide(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
         waiting: list[tuple[int, int, int]] = []
-        for task in (*context.lost, *context.ready):
+        for task in context.placeable:
             self._seen += 1
             urgency = context.jobs[context.job_of(task)].priority
             heappush(waiting, (-urgency, self._seen, task))

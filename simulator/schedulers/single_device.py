@@ -22,6 +22,7 @@ class SingleDevice(Scheduler):
 
     def __init__(self, device: str | None = None) -> None:
         self.device = device
+        self._device_of: dict[int, int] = {}
 
     def begin(self, context: SchedulingContext) -> None:
         """Refuse a device that the cluster lacks."""
@@ -48,7 +49,8 @@ class SingleDevice(Scheduler):
             if context.explain:
                 name = context.cluster.devices[device].name
                 context.explain(f"job {job} -> {name}: {totals[device]:.6g} s of operators")
+            self._device_of[job] = device
             for task in context.tasks_of(job):
                 context.place(task, device)
-        for task in context.lost:
-            context.place(task, context.device_of(task))
+        for task in context.lost:  # until its device is back
+            context.place(task, self._device_of[context.job_of(task)])

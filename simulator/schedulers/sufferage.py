@@ -34,7 +34,7 @@ class Sufferage(Scheduler):
 
     def decide(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
-        unmapped = [*context.lost, *context.ready]
+        unmapped = list(context.placeable)
         if self.remap:
             self._queued = {task for task in self._queued if context.is_queued(task)}
             for task in sorted(self._queued):
@@ -64,7 +64,9 @@ class Sufferage(Scheduler):
                 (max(free[d], time) + seconds[d], d) for d, time in zip(able, ready, strict=True)
             )
             best, device = completions[0]
-            loss = rounded(completions[1][0] - best) if len(completions) > 1 else 0.0
+            loss = 0.0  # also where every device is down
+            if len(completions) > 1 and best < math.inf:
+                loss = rounded(completions[1][0] - best)
             if context.explain:
                 name = context.cluster.devices[device].name
                 context.explain(

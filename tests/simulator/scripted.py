@@ -112,8 +112,14 @@ class Erratic(Scheduler):
                 self.rank[task] = offset + context.operator_of(task)
                 if not self.only_ready:
                     self.free.append(task)
+        if context.lost or context.failed:
+            self.free = [t for t in self.free if context.job_of(t) not in context.failed]
+            if self.only_ready:
+                self.free = [t for t in self.free if context.is_ready(t)]
+            else:
+                self.free += context.lost
         if self.only_ready:
-            self.free += context.ready
+            self.free += context.placeable
         queued = [t for t in sorted(self.rank) if context.is_queued(t)]
         if queued and pick.random() < 0.3:
             for task in pick.sample(queued, pick.randint(1, min(3, len(queued)))):
