@@ -468,7 +468,9 @@ class DataflowGraph:
             found = (
                 document.get("format") if isinstance(document, dict) else type(document).__name__
             )
-            raise InvalidInput(f"Not a graph of format '{FORMAT}' (found {found!r})")
+            text = repr(found)
+            shown = text if len(text) <= 80 else text[:77] + "..."
+            raise InvalidInput(f"Not a graph of format '{FORMAT}' (found {shown})")
         for key in ("name", "tensors", "operators"):
             if key not in document:
                 raise InvalidInput(f"The graph document lacks the key '{key}'")
