@@ -15,7 +15,6 @@ from simulator.context import EVERYWHERE
 from simulator.errors import InvalidInput
 from simulator.faults import Fault, FaultInjector
 from simulator.flows import Flow
-from simulator.scheduler import Scheduler
 from simulator.simulation import LOST, Simulation
 from simulator.trace import Table
 
@@ -86,6 +85,21 @@ class FaultySimulation(Simulation):
     def _finish(self, task: int) -> None:
         self._last_news = self.now
         super()._finish(task)
+
+    def _run_to_horizon(self) -> None:
+        self._injector.idle_events = int(self._setting.horizon < math.inf)
+        super()._run_to_horizon()
+        self._injector.idle_events = 0
+
+    def _settle(self) -> None:
+        super()._settle()
+        if self._is_at_rest():
+            # At once, not when the next of the faults to come has put the clock forward.
+            self._memory.relax()
+
+    def _is_at_rest(self) -> bool:
+        """See :class:`Simulation`; faults to come are no reason to go on."""
+        return not self._clock._queue or self._injector.is_all_that_waits
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -362,7 +376,10 @@ class FaultySimulation(Simulation):
         if all(self._is_beyond(job) for job in range(len(self.jobs))):
             return True
         pending = self._due or self._delivered or self._woken or self._requests
-        return not pending and self._injector.is_all_that_waits
+        return not pending and self._is_at_rest()
+
+    def _unfinished_jobs(self) -> set[int]:
+        return {job for job in range(len(self.jobs)) if not self._is_beyond(job)}
 
     def _fail_job(self, job: int, reason: str) -> None:
         """A job runs no more: what is queued of it is withdrawn; what runs, runs to its end."""
@@ -375,24 +392,30 @@ class FaultySimulation(Simulation):
                 self._pending[task] += NEVER
         self.ready = [task for task in self.ready if self._job[task] != job]
 
-    def _check_finished(self, scheduler: Scheduler) -> None:
+    def _check_rest(self) -> None:
         # What was to happen after the last news was overtaken by faults.
         self.now = self._last_news
-        open_jobs = [job for job in range(len(self.jobs)) if not self._is_beyond(job)]
-        if self._injector.active:
-            for job in open_jobs:
-                self._fail_job(job, self._reason(job))
+        if self._broken():
+            for job in range(len(self.jobs)):
+                if not self._is_beyond(job):
+                    self._fail_job(job, self._reason(job))
+        else:
+            self._memory.check()
         for job in self._failed_jobs:  # nothing is expected of these
             self._left[job] = 0
             for task in self.tasks_of(job):
                 self._device[task] = max(0, self._device[task])
-        super()._check_finished(scheduler)
+        self._check_finished(self._scheduler)
+
+    def _broken(self) -> list[Fault]:
+        """The faults in force that let nothing go on."""
+        return [fault for fault in self._injector.active if not fault.left]
 
     def _reason(self, job: int) -> str:
         """Why a job that is not done can never be."""
         broken = ", ".join(
             f"{'device' if fault.what.startswith('device') else 'link'} '{fault.where}'"
-            for fault in self._injector.active
+            for fault in self._broken()
         )
         left = [t for t in self.tasks_of(job) if t not in self._done]
         ready = [t for t in left if self.is_ready(t)]
@@ -410,7 +433,8 @@ class FaultySimulation(Simulation):
         return super()._transfer_table()
 
     def _report(self) -> dict[str, Any]:
-        end = max(self.now, *self._done_at)
+        horizon = self._setting.horizon
+        end = max(self.now, *self._done_at) if horizon == math.inf else horizon
         down = [
             (device, self._down_since[device], max(end, self._down_since[device]))
             for device, count in enumerate(self._down)

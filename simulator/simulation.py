@@ -149,12 +149,20 @@ class Simulation(SchedulingContext):
         self._scheduler.begin(self)
         self._schedule_arrival()
         self._run_to_horizon()
-        while not self._clock._queue and self._memory.relax():
+        while self._is_at_rest() and self._memory.relax():
             self._run_to_horizon()
-        if not self._clock._queue:
-            self._memory.check()
-            self._check_finished(self._scheduler)
+        if self._is_at_rest():
+            self._check_rest()
         return self._trace()
+
+    def _is_at_rest(self) -> bool:
+        """Whether nothing is left to happen."""
+        return not self._clock._queue
+
+    def _check_rest(self) -> None:
+        """Nothing is left to happen: refuse that anything is left to do."""
+        self._memory.check()
+        self._check_finished(self._scheduler)
 
     def _run_to_horizon(self) -> None:
         """Run until the horizon, or until nothing is left to happen."""

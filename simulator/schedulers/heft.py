@@ -62,10 +62,11 @@ class Heft(Scheduler):
                 device = context.device_of(task)
                 if task in lost:
                     seconds = context.seconds(task)
-                    free = [context.available(d) for d in range(len(seconds))]
-                    device = min(range(len(seconds)), key=lambda d: (free[d] + seconds[d], d))
-                    if free[device] == math.inf:  # all that can run it are down
-                        device = int(min(range(len(seconds)), key=lambda d: (seconds[d], d)))
+                    able = context.able(task)
+                    ends = [(context.available(d) + seconds[d], d) for d in able]
+                    end, device = min(ends)
+                    if end == math.inf:  # all that can run it are down
+                        _, device = min((seconds[d], d) for d in able)
                 elif context.is_queued(task):
                     context.withdraw(task)
                 else:

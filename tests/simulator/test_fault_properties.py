@@ -2,32 +2,73 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
+import re
 from collections import defaultdict
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.engine import simulate
-from simulator.faults import Fault, Faults, RandomFaults
+from simulator.errors import InvalidInput, SchedulingError
+from simulator.faults import WHATS, Fault, Faults, RandomFaults
 from simulator.metrics import metrics
 from simulator.scheduler import Scheduler
+from simulator.schedulers import create
 from simulator.trace import COLUMNS, Trace
+from simulator.workload import Workload
 from tests.simulator.strategies import SCHEDULERS, Case, cases
+from tests.simulator.test_memory_properties import OUT_OF_MEMORY, TOO_LARGE, tight_cases, tighten
 from tests.simulator.test_properties import quick
 
 TIMES = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.3, 5.0, 7.0, 11.0, 30.0])
 FACTORS = st.sampled_from([0.1, 0.5, 0.75])
 
 
+STEERED = SCHEDULERS | {
+    "priority": lambda seed: create("priority"),
+    "fcfs-by-priority": lambda seed: create("fcfs", by_priority=True),
+}
+
+
 @st.composite
-def broken_cases(draw: st.DrawFn) -> tuple[Case, Faults]:
+def rich_cases(draw: st.DrawFn) -> Case:
+    """A run with priorities, any contention, latencies, and devices that share."""
+    case = draw(cases(contentions=("none", "fifo", "fair")))
+    devices = [
+        dataclasses.replace(
+            device,
+            completion_latency=draw(st.sampled_from([0.0, 0.0, 0.7])),
+            issue_depth=draw(st.integers(1, 3)),
+            sharing=draw(st.sampled_from(["slots", "slots", "processor"])),
+        )
+        for device in case.cluster.devices
+    ]
+    spaces = [
+        dataclasses.replace(space, corun_slowdown=draw(st.sampled_from([0.0, 0.0, 0.1])))
+        for space in case.cluster.spaces
+    ]
+    case.cluster = dataclasses.replace(case.cluster, devices=devices, spaces=spaces)
+    case.workload = Workload(
+        dataclasses.replace(job, priority=draw(st.integers(0, 1))) for job in case.workload
+    )
+    case.scheduler_name = name = draw(st.sampled_from(sorted(STEERED)))
+    case.scheduler = lambda: STEERED[name](case.seed)
+    return case
+
+
+@st.composite
+def broken_cases(draw: st.DrawFn, fails: bool = True) -> tuple[Case, Faults]:
     """A run and what breaks in it."""
-    case = draw(cases(schedulers=tuple(SCHEDULERS)))
+    case = draw(rich_cases())
     cluster = case.cluster
-    whats = ["device_failure", "device_failure", "device_slowdown"]
+    whats = (
+        ["device_failure", "device_failure", "device_slowdown"] if fails else ["device_slowdown"]
+    )
     if cluster.links:
         whats += ["link_outage", "link_degradation"]
     events: list[Fault] = []
@@ -51,7 +92,13 @@ def broken_cases(draw: st.DrawFn) -> tuple[Case, Faults]:
     return case, Faults(tuple(events), tuple(random), limit)
 
 
-def run(case: Case, faults: Faults | None, scheduler: Scheduler | None = None) -> Trace:
+def run(
+    case: Case,
+    faults: Faults | None,
+    scheduler: Scheduler | None = None,
+    horizon: float | None = None,
+    memory: str = "unlimited",
+) -> Trace:
     return simulate(
         case.workload,
         case.cluster,
@@ -62,6 +109,9 @@ def run(case: Case, faults: Faults | None, scheduler: Scheduler | None = None) -
         contention=case.contention,
         seed=case.seed,
         faults=faults,
+        horizon=horizon,
+        memory=memory,
+        general=True,
     )
 
 
@@ -112,6 +162,7 @@ def test_invariants(broken: tuple[Case, Faults]) -> None:
             assert last["task"][mine].tolist() == list(tasks)
             assert {*last["status"][mine].tolist()} == {"finished"}
     _check_precedence(case, trace)
+    _check_bytes(case, trace)
     figures = metrics(trace)
     assert 0 <= figures["utilisation"] <= 1
 
@@ -144,6 +195,107 @@ def _check_precedence(case: Case, trace: Trace) -> None:
                 assert any(time <= start and s == space[d] for time, s in there), (j, o, t)
 
 
+def _check_bytes(case: Case, trace: Trace) -> None:
+    """A transfer carries its tensor whole over each link of its way, or less if a failure ended it."""
+    failures = {row["from"] for row in trace.meta.get("faults", ()) if row["what"] == WHATS[0]}
+    moves = trace.transfers
+    keys = ("job", "tensor", "source", "destination", "requested", "start", "finish")
+    sent: dict[tuple[float, ...], set[float]] = defaultdict(set)
+    for *key, size in zip(*(moves[k].tolist() for k in (*keys, "bytes")), strict=True):
+        sent[tuple(key)].add(size)
+    arrived: set[tuple[float, ...]] = set()
+    for (j, t, source, to, requested, start, finish), sizes in sent.items():
+        (size,) = sizes
+        whole = case.workload.jobs[int(j)].graph.tensors[int(t)].bytes
+        assert 0 <= size <= whole
+        assert requested <= start <= finish
+        route = case.cluster.route(int(source), int(to))
+        if size < whole:
+            assert finish in failures
+            # No more than the narrowest link carries in the time, latency aside.
+            spent = max(0.0, finish - start - route.latency)
+            assert size <= spent * route.bandwidth * (1 + 1e-9)
+        else:
+            arrived.add((j, t, to))
+    space = case.cluster.space_of
+    rows = trace.executions
+    written: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for j, o, d, state in zip(
+        *(rows[k].tolist() for k in ("job", "operator", "device", "status")), strict=True
+    ):
+        if state == "finished":
+            for t in case.workload.jobs[j].graph.writes[o]:
+                written[j, t].add(space[d])
+    for j, state in enumerate(trace.jobs["status"].tolist()):
+        job = case.workload.jobs[j]
+        if state == "finished" and job.destination is not None:
+            to = case.cluster.space_index[job.destination]
+            for t in job.graph.outputs:
+                if job.graph.producer[t] >= 0:
+                    assert to in written[j, t] or (j, t, to) in arrived
+
+
+@settings(quick, max_examples=200)
+@given(broken_cases(), st.floats(0.01, 30.0))
+def test_a_horizon_cuts_the_run_to_the_end(broken: tuple[Case, Faults], horizon: float) -> None:
+    """Up to the horizon the two runs are one, and every submitted job is counted once."""
+    case, faults = broken
+    horizon += case.workload.jobs[0].arrival
+    whole, cut = run(case, faults), run(case, faults, horizon=horizon)
+    admitted = sum(job.arrival <= horizon for job in case.workload)
+    assert len(cut.jobs["job"]) == admitted
+    over = whole.jobs["finish"][:admitted] <= horizon
+    expected = np.where(over, whole.jobs["status"][:admitted], "queued")
+    assert cut.jobs["status"].tolist() == expected.tolist()
+    assert np.array_equal(cut.jobs["finish"][over], whole.jobs["finish"][:admitted][over])
+    key = ("task", "attempt", "device", "slot", "start")
+    rows = {
+        tuple(row[:5]): (row[5], row[6]) if row[5] <= horizon else (horizon, "running")
+        for row in zip(
+            *(whole.executions[k].tolist() for k in (*key, "finish", "status")), strict=True
+        )
+        if row[4] <= horizon
+    }
+    found = {
+        tuple(row[:5]): (row[5], row[6])
+        for row in zip(
+            *(cut.executions[k].tolist() for k in (*key, "finish", "status")), strict=True
+        )
+    }
+    # An end that the host had not learnt of at the horizon may be lost after it.
+    late = {k for k, row in found.items() if row[1] == "finished" and rows[k] == (row[0], "lost")}
+    assert not any(case.cluster.devices[k[2]].completion_latency == 0 for k in late)
+    assert {k: row for k, row in found.items() if k not in late} == {
+        k: row for k, row in rows.items() if k not in late
+    }
+    figures = metrics(cut)
+    counted = figures["jobs_finished"] + figures["jobs_failed"] + figures["jobs_queued"]
+    assert counted == figures["jobs"] == admitted
+    for _, begin, end in cut.meta.get("outages", ()):
+        assert begin <= end <= horizon
+
+
+@settings(quick, max_examples=150)
+@given(broken_cases(fails=False), st.data())
+def test_memory_that_is_short(broken: tuple[Case, Faults], data: st.DataObject) -> None:
+    """Slow devices and links do not make anything lie where it has no room."""
+    case, faults = broken
+    tighten(data.draw, case)
+    refusal = ""
+    try:
+        trace = run(case, faults, memory="limited")
+    except (InvalidInput, SchedulingError) as error:
+        refusal = str(error)
+    if refusal:
+        assert OUT_OF_MEMORY.match(refusal) or TOO_LARGE.match(refusal), refusal
+        return
+    assert {*trace.jobs["status"].tolist()} <= {"finished", "failed"}
+    for peak, space in zip(trace.meta["peak_bytes"], case.cluster.spaces, strict=True):
+        assert space.capacity is None or peak <= space.capacity
+    if not any(fault.what == "link_outage" and fault.end == math.inf for fault in faults.events):
+        assert "failed" not in trace.jobs["status"].tolist()
+
+
 @settings(quick, max_examples=60)
 @given(broken_cases())
 def test_same_seed_same_trace(broken: tuple[Case, Faults]) -> None:
@@ -155,21 +307,31 @@ def test_same_seed_same_trace(broken: tuple[Case, Faults]) -> None:
 
 
 @settings(quick, max_examples=100)
-@given(cases(schedulers=tuple(SCHEDULERS)))
-def test_faults_after_the_end_change_nothing(case: Case) -> None:
-    plain = simulate(
-        case.workload,
-        case.cluster,
-        case.costs,
-        case.scheduler(),
-        actual=case.actual,
-        movement=case.movement,
-        contention=case.contention,
-        seed=case.seed,
-        general=True,
-    )
+@given(rich_cases(), st.sampled_from([None, 5.0, 20.0]))
+def test_faults_after_the_end_change_nothing(case: Case, horizon: float | None) -> None:
+    if horizon is not None:
+        horizon += case.workload.jobs[0].arrival
+    plain = run(case, None, horizon=horizon)
     device = case.cluster.devices[0].name
-    late = run(case, Faults([Fault("device_failure", device, 1e6, memory_lost=True)]))
+    late = Faults([Fault("device_failure", device, 1e6, memory_lost=True)])
+    check_same(run(case, late, horizon=horizon), plain)
+
+
+@settings(quick, max_examples=150)
+@given(tight_cases())
+def test_what_waits_for_room_does_not_wait_for_a_fault(case: Case) -> None:
+    """What goes because nothing else is left to happen goes at once."""
+    late = Faults([Fault("device_slowdown", case.cluster.devices[0].name, 1e6, factor=0.5)])
+    try:
+        plain = run(case, None, memory="limited")
+    except (InvalidInput, SchedulingError) as error:
+        with pytest.raises(type(error), match=f"^{re.escape(str(error))}$"):
+            run(case, late, memory="limited")
+        return
+    check_same(run(case, late, memory="limited"), plain)
+
+
+def check_same(late: Trace, plain: Trace) -> None:
     for table, columns in COLUMNS.items():
         for column in columns:
             found, expected = getattr(late, table)[column], getattr(plain, table)[column]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from simulator.errors import InvalidInput, SchedulingError
 from simulator.faults import Fault, FaultInjector, Faults, RandomFaults
 from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
 from simulator.metrics import metrics
-from simulator.schedulers import create
+from simulator.schedulers import available, create
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
 from tests.simulator.scripted import Script
@@ -266,6 +268,26 @@ def test_a_link_that_never_comes_back() -> None:
     assert outcome(trace) == ("failed", "'y' waits for link 'ab', never mended", 3.0)
 
 
+# -- every scheduler ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name, kind in available().items() if not kind.needs])
+def test_every_shipped_scheduler_survives(name: str) -> None:
+    """Three diamonds, the last one urgent, on devices that break in turn, once both at a time."""
+    graph = from_edges("diamond", 4, [(0, 1, 1.0), (0, 2, 1.0), (1, 3, 1.0), (2, 3, 1.0)])
+    breaks = [("A", 1.0, 4.0), ("B", 3.0, 6.0), ("A", 8.0, 9.0), ("B", 9.5, 11.0)]
+    trace = simulate(
+        Workload([Job(graph), Job(graph, 2.0), Job(graph, 5.0, priority=1)]),
+        pair(),
+        CostTable.of(graph, np.array([[2.0, 3.0], [1.0, 2.0], [2.0, 1.0], [1.0, 1.0]])),
+        create(name),
+        faults=Faults([Fault("device_failure", *row) for row in breaks], max_attempts=None),
+    )
+    assert trace.jobs["status"].tolist() == ["finished"] * 3
+    assert {*trace.tasks["status"].tolist()} == {"finished"}
+    assert "lost" in trace.executions["status"].tolist()
+
+
 # -- a job fails, others go on --------------------------------------------------------------------
 
 
@@ -295,6 +317,78 @@ def test_a_scheduler_that_gives_up_is_refused_with_faults_as_without() -> None:
             Script(lambda context, call: None),
             faults=Faults(random=[RandomFaults("device_failure", 5.0, 1.0)]),
         )
+
+
+# -- a horizon ------------------------------------------------------------------------------------
+
+
+def cut(
+    horizon: float, *events: Fault, random: Sequence[RandomFaults] = (), **options: Any
+) -> Trace:
+    """x, 4 s, on A only, and then z, 1 s, which arrives at 3 and needs A, too."""
+    later = from_edges("later", 1, [], names=["z"])
+    costs = CostTable({**CostTable.of(ONE, np.array([[4.0, INF]]))})
+    costs = CostTable({**costs, **CostTable.of(later, np.array([[1.0, INF]]))})
+    return simulate(
+        Workload([Job(ONE), Job(later, 3.0)]),
+        pair(**options),
+        costs,
+        create("fcfs"),
+        faults=Faults(events, random),
+        horizon=horizon,
+    )
+
+
+def test_what_a_device_that_is_down_at_the_horizon_has_lost_is_queued() -> None:
+    trace = cut(5.0, Fault("device_failure", "A", 1.0, 6.0))
+    assert rows(trace) == [(0, 0, 0, "lost", 0.0, 1.0)]
+    assert trace.jobs["status"].tolist() == ["queued", "queued"]
+    assert trace.meta["outages"] == [[0, 1.0, 5.0]]
+    figures = metrics(trace)
+    assert (figures["jobs_queued"], figures["tasks_lost"]) == (2, 1)
+    assert figures["devices"]["A"]["idle_s"]["down"] == 4.0
+
+
+def test_a_second_attempt_is_cut_off_as_such() -> None:
+    trace = cut(5.0, Fault("device_failure", "A", 1.0, 2.0))
+    assert rows(trace) == [(0, 0, 0, "lost", 0.0, 1.0), (0, 1, 0, "running", 2.0, 5.0)]
+
+
+@pytest.mark.parametrize(
+    "random", [(), [RandomFaults("link_degradation", 1.0, 1.0, factor=0.5)]], ids=["one", "more"]
+)
+def test_what_can_never_run_has_failed_at_the_horizon(random: list[RandomFaults]) -> None:
+    """Unless there may be more to come: at 2 the second job has yet to arrive."""
+    broken = Fault("device_failure", "A", 1.0)
+    trace = cut(2.0, broken, random=random)
+    assert (trace.jobs["status"].tolist(), trace.jobs["job"].tolist()) == (["queued"], [0])
+    if not random:
+        trace = cut(5.0, broken, random=random)
+        assert trace.jobs["status"].tolist() == ["failed", "failed"]
+        assert trace.jobs["finish"].tolist() == [3.0, 3.0]
+        assert trace.jobs["reason"][1] == "'z#1' waits for device 'A', never mended"
+
+
+def test_a_result_that_waits_for_a_memory_to_come_back_is_not_there() -> None:
+    """o ends at 2 and its 3 bytes are to go to b, which is lost from 2.5 to 6."""
+    graph = DataflowGraph(
+        "delivers",
+        [Operator("o", "task")],
+        [Tensor("out", "activation", 3.0)],
+        [[]],
+        [[0]],
+        [{"tensor": "out", "views": []}],
+    )
+    for horizon, status in ((5.0, "queued"), (8.9, "queued"), (9.0, "finished")):
+        trace = simulate(
+            Workload([Job(graph, destination="b")]),
+            pair(),
+            CostTable.of(graph, np.array([[2.0, INF]])),
+            create("fcfs"),
+            faults=Faults([Fault("device_failure", "B", 2.5, 6.0)]),
+            horizon=horizon,
+        )
+        assert trace.jobs["status"].tolist() == [status]
 
 
 # -- random faults --------------------------------------------------------------------------------

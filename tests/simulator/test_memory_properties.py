@@ -106,6 +106,12 @@ def without_waiting(case: Case) -> bool:
 def tight_cases(draw: st.DrawFn) -> Case:
     """A run in spaces of little capacity."""
     case = draw(cases(weights=3))
+    tighten(draw, case)
+    return case
+
+
+def tighten(draw: st.DrawFn, case: Case) -> None:
+    """Give the spaces of a case little capacity."""
     need = max(
         sum(math.ceil(graph.tensors[t].bytes) for t in (*graph.reads[o], *graph.writes[o]))
         for graph in case.workload.graphs
@@ -117,7 +123,6 @@ def tight_cases(draw: st.DrawFn) -> Case:
         for space in case.cluster.spaces
     ]
     case.cluster = dataclasses.replace(case.cluster, spaces=spaces)
-    return case
 
 
 def give_host(case: Case) -> None:
