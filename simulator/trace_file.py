@@ -101,6 +101,8 @@ def check_rows(tables: Mapping[str, Mapping[str, np.ndarray]], folder: Path) -> 
         values = tables["jobs"][column]
         _refuse(folder, "jobs", column, values, ~((values <= MOST_SECONDS) | (values == np.inf)))
         _refuse(folder, "jobs", column, values, values < tables["jobs"]["arrival"])
+    finish, status = tables["jobs"]["finish"], tables["jobs"]["status"]
+    _refuse(folder, "jobs", "finish", finish, (status != "queued") & (finish == np.inf))
     for name in ("executions", "transfers"):
         start, finish = tables[name]["start"], tables[name]["finish"]
         _refuse(folder, name, "finish", finish, finish < start)
