@@ -109,11 +109,13 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     if figures["makespan_low_s"] is not None:
         low, high = show(figures["makespan_low_s"]), show(figures["makespan_high_s"])
         interval = f"  [dim][95%: {low} to {high}, {len(outcome.draws)} draws][/dim]"
-    console.print(
-        f"[bold]{world.graph.name} on {world.cluster.name} with {outcome.label}: "
-        f"makespan {show(makespan)}[/bold]{interval}"
-    )
     failed = [reason for reason in outcome.trace.jobs["reason"].tolist() if reason]
+    answer = f"makespan {show(makespan)}"
+    if len(failed) == figures["jobs"]:
+        answer, interval = "all jobs failed", ""
+    console.print(
+        f"[bold]{world.graph.name} on {world.cluster.name} with {outcome.label}: {answer}[/bold]{interval}"
+    )
     notes = []
     if simulation.horizon_s is not None:
         notes.append(
@@ -157,6 +159,14 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     ]
     if memory and not bare:
         console.print(f"most memory in use: {', '.join(memory)}")
+    faults = outcome.trace.meta.get("faults", [])
+    if faults:
+        lost = figures["tasks_lost"]
+        console.print(
+            f"{len(faults)} {'fault' if len(faults) == 1 else 'faults'}; "
+            f"{lost} {'execution' if lost == 1 else 'executions'} lost, "
+            f"{show(figures['lost_s'])} of work"
+        )
     if failed:
         jobs = len(outcome.trace.jobs["reason"])
         console.print(f"{len(failed)} of {jobs} jobs failed, the first: {failed[0]}", markup=False)

@@ -62,6 +62,7 @@ _DEFAULTS: dict[str, Any] = {
     "extrapolated_share": np.nan,
     "profiles": "",
     "interval_without": "",
+    "jobs_failed": 0,
     "wall_s": np.nan,
     "draws": None,
 }
@@ -259,7 +260,7 @@ class Standings:
 
 
 def standings(results: pd.DataFrame) -> Standings:
-    """Group a sweep's rows into contests.
+    """Group a sweep's rows into contests. Runs of which jobs failed count among the failures.
 
     Args:
         results: one row a cell, columns as in ``results.parquet``.
@@ -277,6 +278,12 @@ def standings(results: pd.DataFrame) -> Standings:
     for name, value in _DEFAULTS.items():
         if name not in results.columns:
             results[name] = value
+    # What failed to do its work is not the faster for it.
+    lost = (results["status"] == "done") & (results["jobs_failed"] > 0)
+    for row in results.index[lost]:
+        count = int(results.loc[row, "jobs_failed"])
+        reason = f"{count} of its jobs failed" if count > 1 else "one of its jobs failed"
+        results.loc[row, ["status", "error"]] = ["failed", reason]
     done = results[results["status"] == "done"]
     bad = done[~(done["makespan_s"] > 0)]
     if len(bad):

@@ -110,24 +110,25 @@ class Trace:
 
     @property
     def makespan(self) -> float:
-        """Seconds from time 0 to the last job's finish, its outputs delivered.
+        """Seconds from time 0 to the last finish of a job that finished, its outputs delivered.
 
-        Where no job has left, to the last finish of an execution; 0 where there is none.
+        Where no job has finished, to the last finish of an execution; 0 where there is none.
         """
-        left = self.jobs["finish"][np.isfinite(self.jobs["finish"])]
-        if len(left):
-            return float(left.max())
+        finished = self.jobs["finish"][self.jobs["status"] == "finished"]
+        if len(finished):
+            return float(finished.max())
         return float(self.executions["finish"].max(initial=0.0))
 
     @property
     def end(self) -> float:
-        """When the run was over, seconds: its horizon if it had one, or else the later of the makespan
-        and the last execution's finish (of a job that had failed by then).
+        """When the run was over, seconds: its horizon if it had one, or else when the last job left,
+        finished or failed, or the last execution ended (of a job that had failed by then).
         """
         horizon = self.meta.get("horizon_s")
         if horizon is not None:
             return float(horizon)
-        return max(self.makespan, float(self.executions["finish"].max(initial=0.0)))
+        left = self.jobs["finish"][np.isfinite(self.jobs["finish"])]
+        return float(max(left.max(initial=0.0), self.executions["finish"].max(initial=0.0)))
 
     @property
     def tasks(self) -> Table:

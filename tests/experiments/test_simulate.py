@@ -294,3 +294,40 @@ def test_limited_memory(no_plots, folder, capsys):
     assert "load weights on demand (weights=on_demand)" in capsys.readouterr().err
     assert simulate.main([*words, "cluster.spaces.ram.capacity=1 B"]) == 2
     assert "The inputs of job 0 ('branches') take 32 bytes" in capsys.readouterr().err
+
+
+def test_faults(no_plots, folder, capsys):
+    """t0 runs on P3 from 0 to 9; the third device breaks in between."""
+    words = ["instance=topcuoglu", "scheduler=donf"]
+    once = "simulation.faults=[{what:device_failure,where:P3,start:5s,end:40s}]"
+    assert simulate.main([*words, once]) == 0
+    out = capsys.readouterr().out
+    assert "1 fault; 1 execution lost, 5 of work" in out
+    assert "failed" not in out
+    trace = Trace.load(latest())
+    assert trace.meta["faults"][0]["from"] == 5.0
+    assert trace.executions["status"].tolist().count("lost") == 1
+    (row,) = load_results(latest()).to_dict("records")
+    assert (row["jobs_finished"], row["jobs_failed"]) == (1, 0)
+    assert simulate.main([*words, once, "simulation.max_attempts=1"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "topcuoglu with donf: all jobs failed" in out
+    assert "1 of 1 jobs failed, the first: 't0' was executed once and would have to run" in out
+    assert (
+        simulate.main([*words, "simulation.faults=[{what:device_failure,where:P9,start:5s}]"]) == 2
+    )
+    assert "'P9'; cluster 'topcuoglu' has the devices P1, P2, P3" in capsys.readouterr().err
+
+
+def test_random_faults_and_a_horizon(no_plots, folder, capsys):
+    words = ["--config-dir", str(folder), "model=branches", "cluster=box", "simulation.draws=0"]
+    words += ["workload=poisson", "workload.jobs=50", "workload.rate=1e5/s"]
+    words += ["simulation.faults=[{what:device_failure,mtbf:20us,mttr:5us}]"]
+    words += ["simulation.horizon=300us", "simulation.max_attempts=2"]
+    for _ in range(2):
+        assert simulate.main(words) == 0
+    figures = [json.loads((run / "result.json").read_text())["metrics"] for run in runs()]
+    assert figures[0] == figures[1]
+    counts = [figures[0][f"jobs_{what}"] for what in ("finished", "failed", "queued")]
+    assert sum(counts) == figures[0]["jobs"]
+    assert figures[0]["tasks_lost"] > 0

@@ -169,3 +169,11 @@ def test_refusals():
         standings(pd.DataFrame([row("a", 1.0)]).drop(columns="makespan_s"))
     with pytest.raises(InvalidInput, match="damaged"):
         of(row("a", np.nan))
+
+
+def test_a_run_of_which_jobs_failed_wins_nothing():
+    result = of(row("a", 1.0, jobs_failed=2.0), row("b", 3.0, jobs_failed=0.0), row("c", 4.0))
+    (contest,) = result.contests
+    assert [s.scheduler for s in contest.standings] == ["b", "c"]
+    (failure,) = result.failures
+    assert failure.error == "2 of its jobs failed"

@@ -187,14 +187,24 @@ def test_descriptions_that_contradict_themselves_are_refused(
 
 
 def test_a_run_that_was_ended_early_has_no_infinite_makespan(trace: Trace) -> None:
-    finish = trace.jobs["finish"].copy()
-    early = dataclasses.replace(trace, jobs={**trace.jobs, "finish": finish})
-    finish[1] = np.inf
+    finish, status = trace.jobs["finish"].copy(), trace.jobs["status"].astype("U8")
+    early = dataclasses.replace(trace, jobs={**trace.jobs, "finish": finish, "status": status})
+    finish[1], status[1] = np.inf, "queued"
     assert early.makespan == finish[0]
     assert early.end == trace.executions["finish"].max()
-    finish[0] = np.inf
+    finish[0], status[0] = 1e3, "failed"
+    assert early.makespan == trace.executions["finish"].max()
+    assert early.end == 1e3
+    finish[0], status[0] = np.inf, "queued"
     assert early.makespan == trace.executions["finish"].max()
     assert dataclasses.replace(early, meta={**trace.meta, "horizon_s": 3}).end == 3.0
+
+
+def test_a_finished_job_has_a_finish(trace: Trace, tmp_path: Path) -> None:
+    jobs = {**trace.jobs, "finish": np.full_like(trace.jobs["finish"], np.inf)}
+    dataclasses.replace(trace, jobs=jobs).save(tmp_path)
+    with pytest.raises(InvalidInput, match=r"jobs\.parquet: finish inf in row 0 cannot be"):
+        Trace.load(tmp_path)
 
 
 def test_a_failed_save_leaves_the_old_files(
