@@ -217,6 +217,7 @@ class SchedulingContext:
         self._available: MutableSequence[float] = [0.0] * devices
         self._stale = [False] * devices  # whether _available must be worked out again
         self._placements = 0
+        self._returned = False  # whether a task ever left a device unfinished, or runs again
         self._channel_free: MutableSequence[float] = [0.0] * len(cluster.channels)
         # By source and destination: first channel, latency, bandwidth and all channels of the route.
         self._wires: list[list[Wire | None]] = [
@@ -423,6 +424,7 @@ class SchedulingContext:
             raise SchedulingError(f"Task '{self.label(task)}' is not placed, so not to withdraw")
         if self._has_started(task):
             raise SchedulingError(f"Task '{self.label(task)}' has started; only queued tasks move")
+        self._returned = True
         self._release(task, device)
         queue = self._queues[device]
         queue.remove((self._rank[task], self._sequence[task], task))
@@ -433,6 +435,7 @@ class SchedulingContext:
 
     def _empty_queue(self, device: int) -> list[int]:
         """Withdraw all that is queued on a device; returns the tasks in the queue's order."""
+        self._returned = True
         tasks = [task for _, _, task in sorted(self._queues[device])]
         for task in tasks:
             self._release(task, device)
@@ -444,6 +447,7 @@ class SchedulingContext:
 
     def _drop(self, task: int) -> None:
         """Take a started task from its device; its execution is lost."""
+        self._returned = True
         device = self._device[task]
         self._running[device].remove(task)
         self._started[task] = False
@@ -455,6 +459,7 @@ class SchedulingContext:
         """A finished task must run again; returns the tasks that were ready and wait for it now."""
         job = self._job[task]
         first = self._first_task[job]
+        self._returned = True
         self._left[job] += 1
         self._started[task] = False
         self._device[task] = -1

@@ -55,13 +55,15 @@ def _parcels(
     index = context._job_index[job]
     first = context._first_tensor[job]
     home_of = context._home
+    returned = context._returned
     sizes: dict[int, float] = {}
     each: list[Parcel] = []
     for tensor in index.reads[task - context._first_task[job]]:
         home = home_of[first + tensor]
         if home == EVERYWHERE:
             continue
-        if index.shared[tensor]:
+        # What had one reader may have a copy where that was placed before.
+        if returned or index.shared[tensor]:
             inputs = [item for item in context.inputs(task) if item.space != EVERYWHERE]
             return [], inputs
         size = index.bytes[tensor]
@@ -134,8 +136,9 @@ def best_device(context: SchedulingContext, task: int, devices: Sequence[int], p
     Devices that could not win if the data were there already are not priced.
     """
     seconds = context.seconds(task)
-    if context._best_device is not None and len(devices) == len(context.able(task)):
-        return context._best_device(task, pricing)
+    compiled = context._best_device
+    if compiled and not context._returned and len(devices) == len(context.able(task)):
+        return compiled(task, pricing)
     space_of = context.cluster.space_of
     parcels, shared = _parcels(context, task, pricing)
     best, chosen = math.inf, devices[0]

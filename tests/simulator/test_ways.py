@@ -7,12 +7,15 @@ import pytest
 from hypothesis import assume, given, settings
 
 from simulator.cluster import fully_connected
+from simulator.context import SchedulingContext
 from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import from_edges
+from simulator.pricing import best_device
 from simulator.schedulers import create
 from simulator.trace import COLUMNS, Trace
+from tests.simulator.scripted import Script
 from tests.simulator.strategies import STATIC, Case, cases
 from tests.simulator.test_properties import quick
 
@@ -73,6 +76,26 @@ def test_the_planned_way_is_the_general_one(case: Case) -> None:
     assert planned is not None
     assert general is not None
     assert_same(planned, general)
+
+
+@pytest.mark.parametrize("way", ["compiled", "direct", "general"])
+def test_what_came_for_a_withdrawn_task_is_priced_as_there(way: str) -> None:
+    """x's 4 bytes are on their way to B, there at 6, when y is withdrawn at 5: it would be done at 7 on
+    B, at 8 on A. As if they had to be sent again, on B at 10.
+    """
+
+    def act(context: SchedulingContext, call: int) -> None:
+        for task in context.ready:
+            context.place(task, task)
+            context.wake_at(5.0)
+        if context.now == 5.0:
+            context.withdraw(1)
+            context.place(1, best_device(context, 1, [0, 1], "per_link"))
+
+    graph = from_edges("chain", 2, [(0, 1, 4.0)])
+    costs = CostTable.of(graph, np.array([[2.0, 9.0], [3.0, 1.0]]))
+    trace = simulate(graph, fully_connected("two", 2, 1.0), costs, Script(act), way=way)
+    assert trace.makespan == 7.0
 
 
 def test_an_impossible_way_is_refused() -> None:
