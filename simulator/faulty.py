@@ -50,6 +50,7 @@ class FaultySimulation(Simulation):
         self._cancelled: list[Flow] = []
         self._over: set[int] = set()  # jobs that no fault can reach
         self._last_news = 0.0  # when anything has happened last
+        self._rests = False  # whether nothing but faults was to come after the last instant
         self._handlers = {
             "device_failure": self._on_failure,
             "device_slowdown": self._on_slowdown,
@@ -93,9 +94,8 @@ class FaultySimulation(Simulation):
 
     def _settle(self) -> None:
         super()._settle()
-        if self._is_at_rest():
-            # At once, not when the next of the faults to come has put the clock forward.
-            self._memory.relax()
+        # What may go at rest goes at once, not when the next fault has put the clock forward.
+        self._rests = self._is_at_rest() and not self._memory.relax()
 
     def _is_at_rest(self) -> bool:
         """See :class:`Simulation`; faults to come are no reason to go on."""
@@ -376,7 +376,7 @@ class FaultySimulation(Simulation):
         if all(self._is_beyond(job) for job in range(len(self.jobs))):
             return True
         pending = self._due or self._delivered or self._woken or self._requests
-        return not pending and self._is_at_rest()
+        return not pending and self._rests
 
     def _unfinished_jobs(self) -> set[int]:
         return {job for job in range(len(self.jobs)) if not self._is_beyond(job)}

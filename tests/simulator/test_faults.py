@@ -23,6 +23,7 @@ from simulator.errors import InvalidInput, SchedulingError
 from simulator.faults import Fault, FaultInjector, Faults, RandomFaults
 from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
 from simulator.metrics import metrics
+from simulator.pricing import best_device, estimated_finishes
 from simulator.schedulers import available, create
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
@@ -99,6 +100,17 @@ def test_what_can_never_run_fails_its_job(scheduler: str) -> None:
     assert rows(trace) == [(0, 0, 0, "lost", 0.0, 1.0)]
     assert outcome(trace) == ("failed", "'x' waits for device 'A', never mended", 1.0)
     assert metrics(trace)["jobs_finished"] == 0
+
+
+def test_faults_that_come_together_do_not_hide_that_nothing_else_happens() -> None:
+    """x is stuck from 1 on; what happens to link and B at 5 does not matter."""
+    late = [
+        Fault("link_outage", "ab", 5.0, 6.0),
+        Fault("device_slowdown", "B", 5.0, 6.0, factor=0.5),
+    ]
+    trace = run(ONE, [[4.0, INF]], Fault("device_failure", "A", 1.0), *late)
+    assert outcome(trace)[2] == 1.0
+    assert len(trace.meta["faults"]) == 1
 
 
 def test_too_many_attempts() -> None:
@@ -266,6 +278,31 @@ def test_links_stop_and_slow_down() -> None:
 def test_a_link_that_never_comes_back() -> None:
     trace = run(CHAIN, SENT, Fault("link_outage", "ab", 3.0))
     assert outcome(trace) == ("failed", "'y' waits for link 'ab', never mended", 3.0)
+
+
+def test_what_came_for_a_lost_task_is_priced_as_there() -> None:
+    """x's 4 bytes are on their way to B, there at 6, when y is lost at 5 with its queue; B, which
+    keeps its memory, is back at 5.5. y would be done at 7 on B, at 8.5 on A.
+    """
+    finishes: list[tuple[float, int]] = []
+
+    def act(context: SchedulingContext, call: int) -> None:
+        if context.now < 5.5:
+            for task in context.ready:
+                context.place(task, context.operator_of(task))
+        elif context.device_of(1) < 0:
+            finishes[:] = estimated_finishes(context, 1, [0, 1], "per_link")
+            context.place(1, best_device(context, 1, [0, 1], "per_link"))
+
+    trace = simulate(
+        CHAIN,
+        pair(),
+        CostTable.of(CHAIN, np.array([[2.0, INF], [3.0, 1.0]])),
+        Script(act),
+        faults=Faults([Fault("device_failure", "B", 5.0, 5.5, memory_lost=False)]),
+    )
+    assert finishes == [(8.5, 0), (7.0, 1)]
+    assert outcome(trace)[2] == 7.0
 
 
 # -- every scheduler ------------------------------------------------------------------------------
