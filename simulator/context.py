@@ -74,7 +74,8 @@ class GraphIndex:
     @cached_property
     def pending(self) -> list[int]:
         """For each operator the number of its predecessors."""
-        return [len(parents) for parents in self.graph.predecessors]
+        counts: list[int] = self.graph.predecessors_csr.lengths.tolist()
+        return counts
 
     @cached_property
     def reads(self) -> Sequence[Sequence[int]]:

@@ -116,6 +116,8 @@ class CSR:
         return tuple(table.tolist())
 
 
-def python_integers(count: int) -> np.ndarray:
-    """object[count]: 0, 1, ... as Python objects; tuples made of these share them."""
-    return np.fromiter(range(count), dtype=object, count=count)
+def python_integers(count: int, first: int = 0) -> np.ndarray:
+    """object[count]: ``first``, ``first`` + 1, ... as Python objects; what is made of these shares
+    them.
+    """
+    return np.fromiter(range(first, first + count), dtype=object, count=count)
