@@ -140,9 +140,6 @@ class CompiledSimulation(DirectSimulation):
         believed = self._believed[graph].seconds
         if self._overhead.any():
             believed = self._overhead + believed
-        readers = np.bincount(graph.reads_csr.values, minlength=len(graph.tensors))
-        shared = readers > 1
-        shared[list(graph.outputs)] = True
         rows = [
             (graph.activations_csr, kernels.READS, kernels.READS_AT),
             (graph.writes_csr, kernels.WRITES, kernels.WRITES_AT),
@@ -151,7 +148,6 @@ class CompiledSimulation(DirectSimulation):
         return [
             *((True, name, csr.values) for csr, name, _ in rows),
             *((True, name, csr.offsets) for csr, _, name in rows),
-            (True, kernels.SHARED, shared),
             (False, kernels.BYTES, graph.tensor_bytes),
             (False, kernels.SECONDS, believed.ravel()),
         ]

@@ -54,11 +54,10 @@ from numba import njit
     WRITES_AT,
     SUCCESSORS,
     SUCCESSORS_AT,
-    SHARED,  # whole, by tensor: whether it may have copies for others than one reader
     BYTES,  # real, by tensor
     SECONDS,  # real, by operator and device: believed
     GRAPH_HEADER,
-) = range(10)
+) = range(9)
 """Positions in the header of a graph."""
 
 PER_EDGE, PER_LINK, AWARE = 0, 1, 2
@@ -249,11 +248,6 @@ def best_device(whole, real, task, now, pricing):  # type: ignore[no-untyped-def
     values = whole[graph + READS]
     begin = values + whole[at]
     end = values + whole[at + 1]
-    shared = False
-    for entry in range(begin, end):
-        tensor = whole[entry]
-        if whole[home + tensor] >= 0 and whole[whole[graph + SHARED] + tensor]:
-            shared = True
     best = np.inf
     chosen = -1
     for device in range(devices):
@@ -270,12 +264,11 @@ def best_device(whole, real, task, now, pricing):  # type: ignore[no-untyped-def
             source = whole[home + tensor]
             if source < 0 or source == space:
                 continue
-            if shared:
-                there = real[whole[ARRIVAL] + (first_tensor + tensor) * spaces + space]
-                if there != 0.0:
-                    if there > ready:
-                        ready = there
-                    continue
+            there = real[whole[ARRIVAL] + (first_tensor + tensor) * spaces + space]
+            if there != 0.0:
+                if there > ready:
+                    ready = there
+                continue
             size = real[sizes + tensor]
             wire = source * spaces + space
             channel = whole[whole[CHANNEL] + wire]

@@ -137,7 +137,7 @@ def best_device(context: SchedulingContext, task: int, devices: Sequence[int], p
     """
     seconds = context.seconds(task)
     compiled = context._best_device
-    if compiled and not context._returned and len(devices) == len(context.able(task)):
+    if compiled and len(devices) == len(context.able(task)):
         return compiled(task, pricing)
     space_of = context.cluster.space_of
     parcels, shared = _parcels(context, task, pricing)
