@@ -36,7 +36,6 @@ def simulate(
     weights: str = "resident",
     horizon: float | None = None,
     faults: Faults | None = None,
-    general: bool = False,
     way: str | None = None,
     explain: Callable[[str], None] | None = None,
 ) -> Trace:
@@ -59,7 +58,6 @@ def simulate(
         horizon: the run ends then, seconds: what is on a device is cut off, jobs that are not done
             stay ``queued``, later ones are not admitted; None: it ends when all is done.
         faults: what goes wrong (:mod:`simulator.faults`); None: nothing.
-        general: the same as ``way="general"``.
         way: ``general``, ``direct``, ``compiled`` or ``planned``: how to simulate where several ways
             give the same trace; None takes the fastest.
         explain: called with one line for each decision of a scheduler that explains itself.
@@ -91,7 +89,7 @@ def simulate(
         end,
         faults or Faults(),
     )
-    simulation = _way(setting, "general" if general else way)(setting)
+    simulation = _way(setting, way)(setting)
     simulation.explain = explain
     return simulation.run()
 

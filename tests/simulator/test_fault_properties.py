@@ -111,7 +111,7 @@ def run(
         faults=faults,
         horizon=horizon,
         memory=memory,
-        general=True,
+        way="general",
     )
 
 

@@ -298,7 +298,7 @@ def simulate_generally(case: Case) -> Trace:
         movement=case.movement,
         contention=case.contention,
         seed=case.seed,
-        general=True,
+        way="general",
     )
 
 

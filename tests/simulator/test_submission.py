@@ -224,10 +224,10 @@ def test_without_latency_the_depth_changes_nothing(case: Case) -> None:
 @quick
 @given(submitted(st.just(0.0), schedulers=ONLINE))
 def test_submitting_ahead_without_latency_changes_nothing_for_who_only_appends(case: Case) -> None:
-    plain = traced(case, general=True)
+    plain = traced(case, way="general")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(simulation, "feeder", Asynchronous)
-        same_trace(traced(case, general=True), plain)
+        same_trace(traced(case, way="general"), plain)
 
 
 def traced(case: Case, general: bool = False) -> Trace:
