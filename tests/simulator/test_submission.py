@@ -230,7 +230,7 @@ def test_submitting_ahead_without_latency_changes_nothing_for_who_only_appends(c
         same_trace(traced(case, way="general"), plain)
 
 
-def traced(case: Case, general: bool = False) -> Trace:
+def traced(case: Case, way: str | None = None) -> Trace:
     return simulate(
         case.workload,
         case.cluster,
@@ -240,7 +240,7 @@ def traced(case: Case, general: bool = False) -> Trace:
         movement=case.movement,
         contention=case.contention,
         seed=case.seed,
-        way="general" if general else None,
+        way=way,
     )
 
 
