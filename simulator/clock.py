@@ -8,6 +8,10 @@ from typing import Any
 
 import simpy
 
+TASK_ENDS = 2
+"""Priority in the clock's queue of an entry that names its task and shares its event with all others of
+its kind; SimPy's own priorities are 0 and 1."""
+
 
 class Clock(simpy.Environment):
     """A SimPy environment that also schedules at an absolute time and knows where instants end.

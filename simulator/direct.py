@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.clock import Occurrence
+from simulator.clock import TASK_ENDS, Occurrence
 from simulator.cluster import Route
 from simulator.context import EVERYWHERE, GraphIndex
 from simulator.simulation import Setting, Simulation
@@ -69,10 +69,7 @@ class DirectSimulation(Simulation):
         self._idle = list(range(len(cluster.devices)))
         self._tracking = False  # whether somebody asks when devices are available
         self._exact = self._actual_source is None
-        self._events = [
-            [Occurrence(self._clock, None, -1) for _ in range(slots)] for slots in self._slots
-        ]
-        self._marks: list[object] = [None]  # what a task's end in the clock's queue is known by
+        self._end_of_task = Occurrence(self._clock, None, None)  # the queue says whose end it is
         self.place = self._make_place(self._make_fetch())  # type: ignore[method-assign,assignment]
         self._finish_due = self._make_finish_due(self._make_complete())
         self._send = self._make_send()  # type: ignore[method-assign]
@@ -87,16 +84,13 @@ class DirectSimulation(Simulation):
     def _run_events(self) -> None:
         """All events; a task's end is dealt with in the loop itself."""
         clock = self._clock
-        queue, marks, due = clock._queue, self._marks, self._due
+        queue, due, end_of_task = clock._queue, self._due, self._end_of_task
         start_time, finish_time = self._start_time, self._finish_time
         static, decide, send = self._scheduler.static, self._decide, self._send
         never = math.inf
         while queue:
-            now, _, _, event = heappop(queue)
-            callbacks = event.callbacks
-            event.callbacks = None
-            if callbacks is marks:
-                task = event._value
+            now, what, task, event = heappop(queue)
+            if what == TASK_ENDS:
                 # Not if it was taken back, nor twice if it was then begun anew to the same end.
                 if finish_time[task] == now:
                     if start_time[task] == now != self._settled:
@@ -106,6 +100,7 @@ class DirectSimulation(Simulation):
                         due.append(task)
             else:
                 clock._now = now
+                callbacks, event.callbacks = event.callbacks, None
                 for callback in callbacks:
                     callback(event)
             if queue and queue[0][0] == now:
@@ -113,7 +108,7 @@ class DirectSimulation(Simulation):
             clock._now = self.now = now
             # Nothing happens if finishes were foreseen here that have moved since.
             if due or self._admit_now or self._woken:
-                news = self._woken or self._admit_now or not static
+                news = not static or self._woken or self._admit_now
                 self._woken = False
                 if due:
                     self._finish_due()
@@ -135,8 +130,7 @@ class DirectSimulation(Simulation):
             self._settled = now
             if self._momentary:
                 for task in self._momentary:
-                    event = Occurrence(clock, marks, task)
-                    heappush(queue, (now, 1, next(clock._eid), event))
+                    heappush(queue, (now, TASK_ENDS, task, end_of_task))
                 self._momentary.clear()
 
     # -- tasks ----------------------------------------------------------------------------------
@@ -174,6 +168,7 @@ class DirectSimulation(Simulation):
         ready_at, ready, finished = self._ready_at, self.ready, self.finished
         expected, load, touched, stale = self._expected, self._load, self._touched, self._stale
         waiting, started, running = self._waiting, self._started, self._running
+        start_time = self._start_time
         free_slots, slot_of, slots = self._free_slots, self._slot, self._slots
         space_of, idle, push, delivers = self._space_of, self._idle, self._push, self._delivers
         tasks_left, done_at, ended, ends = self._left, self._done_at, self._ended, self._ends
@@ -185,8 +180,12 @@ class DirectSimulation(Simulation):
                 due.sort()
             for task in due:
                 device = device_of[task]
-                if waiting[device]:
-                    self._mark_started(device)
+                line = waiting[device]
+                if line:
+                    if start_time[line[-1]] < now:  # they start one after the other
+                        line.clear()
+                    else:
+                        self._mark_started(device)
                 started[task] = True
                 heappush(free_slots[device], slot_of[task])
                 touched.add(device)
@@ -256,9 +255,8 @@ class DirectSimulation(Simulation):
             self._first_task,
             self._overheads,
         )
-        slot_of, finish_time, events = self._slot, self._finish_time, self._events
-        clock, marks, count = self._clock, self._marks, self._clock._eid
-        occurrences = clock._queue
+        slot_of, finish_time, end_of_task = self._slot, self._finish_time, self._end_of_task
+        occurrences = self._clock._queue
 
         def begin_tasks(device: int) -> None:
             """Take ready heads of the queue into free slots.
@@ -285,17 +283,12 @@ class DirectSimulation(Simulation):
                 job = job_of[task]
                 seconds = actual[job][task - first_task[job]][device]
                 finish = start + (overheads[device] + seconds)
-                slot = slot_of[task] = heappop(slots)
+                slot_of[task] = heappop(slots)
                 start_time[task] = start
                 finish_time[task] = finish
                 if start > now:
                     waiting.append(task)
-                event = events[device][slot]
-                if event.callbacks is not None:  # it waits for a task that was taken back
-                    event = events[device][slot] = Occurrence(clock, None, -1)
-                event.callbacks = marks
-                event._value = task
-                heappush(occurrences, (finish, 1, next(count), event))
+                heappush(occurrences, (finish, TASK_ENDS, task, end_of_task))
 
         return begin_tasks
 
@@ -363,6 +356,7 @@ class DirectSimulation(Simulation):
         first_task = self._first_task
         sequence_of, rank_of, placed_at = self._sequence, self._rank, self._placed_at
         touched, waiting_on, pending = self._touched, self._waiting, self._pending
+        start_time = self._start_time
         data_at, space_of, placed_now = self._data_at, self._space_of, self._placed_now
         queues, tail_rank, stale, slots = self._queues, self._tail_rank, self._stale, self._slots
         known, expected, idle, push = self._available, self._expected, self._idle, self._push
@@ -374,17 +368,12 @@ class DirectSimulation(Simulation):
             now = self.now
             if rank is None:
                 rank = now
-            if not (
-                0 <= task < len(device_of)
-                and 0 <= device < devices
-                and device_of[task] < 0
-                and rank == rank  # no NaN
-            ):
-                self._check_placement(task, device, rank)
-            job = job_of[task]
-            operator = task - first_task[job]
-            seconds = job_index[job].seconds[operator][device]
-            if seconds == never:
+            seconds = never
+            if 0 <= task < len(device_of) and 0 <= device < devices:
+                job = job_of[task]
+                operator = task - first_task[job]
+                seconds = job_index[job].seconds[operator][device]
+            if seconds == never or device_of[task] >= 0 or rank != rank:  # NaN
                 self._check_placement(task, device, rank)
             sequence = self._placements = self._placements + 1
             device_of[task] = device
@@ -392,11 +381,14 @@ class DirectSimulation(Simulation):
             rank_of[task] = rank
             placed_at[task] = now
             touched.add(device)
-            if waiting_on[device]:
-                self._mark_started(device)
-                waiting = waiting_on[device]
-                if waiting and rank < rank_of[waiting[-1]]:
-                    self._return_waiting(device)
+            waiting = waiting_on[device]
+            if waiting:
+                if start_time[waiting[-1]] < now:
+                    waiting.clear()
+                else:
+                    self._mark_started(device)
+                    if waiting and rank < rank_of[waiting[-1]]:
+                        self._return_waiting(device)
             if pending[task]:
                 self._early += 1
                 data_at[task] = data = -1.0

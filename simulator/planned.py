@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from simulator.clock import Occurrence
+from simulator.clock import TASK_ENDS, Occurrence
 from simulator.context import EVERYWHERE, InputTensor
 from simulator.csr import python_integers
 from simulator.direct import rows_of_moves
@@ -25,9 +25,6 @@ from simulator.graph import DataflowGraph
 from simulator.simulation import Simulation
 from simulator.trace import Table, Trace, execution_table
 from simulator.workload import Job
-
-TASK_ENDS = 2
-"""Priority in the clock's queue; SimPy's own are 0 and 1."""
 
 
 class PlannedSimulation(Simulation):

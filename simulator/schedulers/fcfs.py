@@ -50,13 +50,14 @@ class Fcfs(Scheduler):
 
     def _serve(self, queue: deque[int], context: SchedulingContext) -> None:
         skipped = []
+        devices = len(context.cluster.devices)
         while queue:
             idle = context.idle
             if not idle:
                 break
             task = queue.popleft()
             able = context.able(task)
-            if len(able) < len(context.cluster.devices):
+            if len(able) < devices:
                 idle = [device for device in idle if device in able]
                 if not idle:
                     skipped.append(task)
