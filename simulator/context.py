@@ -559,7 +559,9 @@ class SchedulingContext:
         wrong = (place < 0) | (place >= matrix.shape[1]) | np.isnan(rank)
         if not wrong.any():
             wrong = ~np.isfinite(matrix[np.arange(count), place])
-        wrong |= np.array(self._device[first : first + count]) >= 0
+        taken = self._device[first : first + count]
+        if taken.count(-1) < count:
+            wrong |= np.array(taken) >= 0
         if wrong.any():  # say which and why
             task = int(np.argmax(wrong))
             self._check_placement(first + task, int(place[task]), float(rank[task]))

@@ -27,6 +27,16 @@ from simulator.trace import Table, Trace, execution_table
 from simulator.workload import Job
 
 
+def argsort_of_numbers(numbers: np.ndarray) -> np.ndarray:
+    """Stable argsort of integers from 0 on: by 16 bits at a time, in a tenth of the usual time."""
+    order: np.ndarray = np.argsort(numbers.astype(np.uint16), kind="stable")
+    rest = numbers >> 16
+    while rest.any():
+        order = order[np.argsort(rest.astype(np.uint16)[order], kind="stable")]
+        rest >>= 16
+    return order
+
+
 class PlannedSimulation(Simulation):
     """See the module docstring."""
 
@@ -49,6 +59,7 @@ class PlannedSimulation(Simulation):
         self._free: list[int] = list(self._slots)
         self._last_start: list[float] = [0.0] * devices
         self._planned_jobs = 0
+        self._placed: list[np.ndarray] = []  # by job: the devices of its tasks
         self._seconds: list[np.ndarray] = []  # by job: actual [operators, devices]
 
     def _note_actual(self, job: Job) -> None:
@@ -185,16 +196,15 @@ class PlannedSimulation(Simulation):
 
     def _compile(self) -> None:
         """Make the plans of the jobs that have arrived ready to run."""
-        first = self._first_task[self._planned_jobs]
-        for job in range(self._planned_jobs, len(self.jobs)):
+        fresh = self._planned_jobs
+        first = self._first_task[fresh]
+        for job in range(fresh, len(self.jobs)):
             self._compile_job(job)
         self._planned_jobs = len(self.jobs)
         rank, sequence = self._rank, self._sequence
-        placed = np.array(self._device[first:])
+        placed = np.concatenate(self._placed[fresh:])
         by_rank = np.lexsort((np.array(sequence[first:]), np.array(rank[first:])))
-        # Small integers are sorted by their digits, in a fraction of the time.
-        small = placed.astype(np.int16) if len(self._order) <= 2**15 else placed
-        by_rank = by_rank[np.argsort(small[by_rank], kind="stable")]
+        by_rank = by_rank[argsort_of_numbers(placed[by_rank])]
         ends = np.cumsum(np.bincount(placed, minlength=len(self._order)))
         for device, (new, order) in enumerate(
             zip(np.split(by_rank + first, ends[:-1]), self._order, strict=True)
@@ -219,6 +229,7 @@ class PlannedSimulation(Simulation):
                 "static = False"
             )
         self._placed_at[first : first + count] = [self.now] * count
+        self._placed.append(placed)
         duration = self._overhead[placed] + self._seconds[number][np.arange(count), placed]
         space = self._space_array[placed]
         source, target = graph.edge_source, graph.edge_target
@@ -335,7 +346,7 @@ class PlannedSimulation(Simulation):
     # -- the end --------------------------------------------------------------------------------
 
     def _check_finished(self, scheduler: object) -> None:
-        left = sum(finish == math.inf for finish in self._finish_time)
+        left = self._finish_time.count(math.inf)
         if left:
             self._left = [left]
             for device, order in enumerate(self._order):
@@ -346,14 +357,29 @@ class PlannedSimulation(Simulation):
         # What only the loop needs goes before the tables come: half of the memory.
         for done in (self._since, self._duration, self._offset, self._source, self._delay):
             done.clear()
-        self._finish_array = np.array(self._finish_time)
-        self._device_array = np.array(self._device)
+        self._finish_array = finish = np.array(self._finish_time)
+        self._device_array = np.concatenate([np.zeros(0, dtype=np.int64), *self._placed])
+        # Instants are numbered: 0, 2, ... are those at which a task finished, between them others.
+        self._by_finish = np.argsort(finish, kind="stable")
+        ascending = finish[self._by_finish]
+        later = np.ones(len(finish), dtype=bool)
+        later[1:] = ascending[1:] != ascending[:-1]
+        self._instants = ascending[later]
+        self._instant_of = np.empty(len(finish), dtype=np.int64)
+        self._instant_of[self._by_finish] = 2 * np.cumsum(later) - 2
         return super()._trace()
 
+    def _number_of(self, moment: float) -> int:
+        """The number of an instant."""
+        after = int(np.searchsorted(self._instants, moment))
+        exact = after < len(self._instants) and self._instants[after] == moment
+        return 2 * after if exact else 2 * after - 1
+
     def _execution_table(self) -> Table:
-        finish = self._finish_array
-        task = np.argsort(finish, kind="stable")
-        job = np.array(self._job, dtype=np.int64)
+        finish, task = self._finish_array, self._by_finish
+        counts = [len(index.graph) for index in self._job_index]
+        arrivals = [job.arrival for job in self.jobs]
+        job = np.repeat(np.arange(len(counts)), counts)
         ready = np.empty(len(finish))
         for number, index in enumerate(self._job_index):
             first = self._first_task[number]
@@ -366,11 +392,11 @@ class PlannedSimulation(Simulation):
         return execution_table(
             task,
             job[task],
-            task - np.array(self._first_task)[job[task]],
+            task - np.array(self._first_task, dtype=np.int64)[job[task]],
             self._device_array[task],
             self._slots_taken(start, finish)[task],
             ready[task],
-            np.array(self._placed_at)[task],
+            np.repeat(arrivals, counts)[task],
             start[task],
             finish[task],
         )
@@ -404,8 +430,8 @@ class PlannedSimulation(Simulation):
         if len(parts) > 1:
             columns = tuple(map(np.concatenate, zip(*parts, strict=True)))
         # Jobs' tensors ascend, and within a job they are sorted: what remains is the time.
-        order = np.argsort(columns[3], kind="stable")
-        tensor, home, space, requested, end = (column[order] for column in columns)
+        order = argsort_of_numbers(columns[-1] + 1)
+        tensor, home, space, requested, end = (column[order] for column in columns[:-1])
         return rows_of_moves(
             (tensor, home, space, requested, requested, end),
             self._routes,
@@ -416,7 +442,9 @@ class PlannedSimulation(Simulation):
     def _moves_of(
         self, number: int, graph: DataflowGraph, finish: np.ndarray, space_of_task: np.ndarray
     ) -> tuple[np.ndarray, ...]:
-        """Tensor, source, destination, requested and end of a job's crossings, by tensor."""
+        """Tensor, source, destination, requested, end and the number of the instant of the request, of
+        a job's crossings, by tensor.
+        """
         first, first_tensor = self._first_task[number], self._first_tensor[number]
         job = self.jobs[number]
         space = space_of_task[first : first + len(graph)]
@@ -424,21 +452,25 @@ class PlannedSimulation(Simulation):
         a, b = space[graph.edge_source], space[graph.edge_target]
         edges = graph.edges_by_tensor
         edges = edges[a[edges] != b[edges]]
-        since = ends[graph.edge_source[edges]]
+        instant = self._instant_of[first : first + len(graph)]
+        source = graph.edge_source[edges]
+        since = ends[source]
         end = since + self._edge_delays[number][edges]
-        parts = [(graph.edge_tensor[edges], a[edges], b[edges], since, end)]
+        parts = [(graph.edge_tensor[edges], a[edges], b[edges], since, end, instant[source])]
         if job.origin is not None and graph.inputs:
             read, reader = self._input_reads(graph)
             home = np.full(len(read), self.cluster.space_index[job.origin])
             delay = self._delays(graph, read, home, space[reader])
             since = np.full(len(read), job.arrival)
-            parts.append((read, home, space[reader], since, since + delay))
+            at = np.full(len(read), self._number_of(job.arrival))
+            parts.append((read, home, space[reader], since, since + delay, at))
         if job.destination is not None:
             written = np.array([t for t in graph.outputs if graph.producer[t] >= 0], dtype=np.int64)
             writer = np.array([graph.producer[t] for t in written.tolist()], dtype=np.int64)
             away = np.full(len(written), self.cluster.space_index[job.destination])
             delay = self._delays(graph, written, space[writer], away)
-            parts.append((written, space[writer], away, ends[writer], ends[writer] + delay))
+            since, at = ends[writer], instant[writer]
+            parts.append((written, space[writer], away, since, since + delay, at))
         columns: tuple[np.ndarray, ...] = parts[0]
         if len(parts) > 1:
             columns = tuple(map(np.concatenate, zip(*parts, strict=True)))
@@ -448,10 +480,10 @@ class PlannedSimulation(Simulation):
         if (key[1:] <= key[:-1]).any():  # several readers of a tensor in a space, inputs, outputs
             rows = np.unique(key, return_index=True)[1]
             columns = tuple(column[rows] for column in columns)
-        tensors, homes, aways, requested, end = columns
+        tensors, homes, aways, requested, end, at = columns
         if job.destination is not None:
             to = self.cluster.space_index[job.destination]
             result = np.isin(tensors, written) & (aways == to)
             if result.any():
                 self._done_at[number] = max(self._done_at[number], float(end[result].max()))
-        return tensors + first_tensor, homes, aways, requested, end
+        return tensors + first_tensor, homes, aways, requested, end, at
