@@ -14,7 +14,7 @@ import numpy as np
 
 from simulator import kernels
 from simulator.context import EVERYWHERE, GraphIndex
-from simulator.direct import DirectSimulation, rows_of_moves
+from simulator.direct import DirectSimulation, in_turn, rows_of_moves
 from simulator.graph import DataflowGraph
 from simulator.pricing import PRICINGS
 from simulator.trace import Table
@@ -323,7 +323,7 @@ class CompiledSimulation(DirectSimulation):
         home = self._array(kernels.HOME, self._tensors)[tensor]
         end = self._real[int(self._whole[kernels.ARRIVAL]) + copy]
         end[end == kernels.AT_ZERO] = 0.0
-        order = np.lexsort((copy, turn))
+        order = in_turn(turn, copy)
         found = (tensor, home, space, requested, start, end)
         return rows_of_moves(
             [column[order] for column in found], self._routes, self._job_index, self._first_tensor

@@ -632,13 +632,14 @@ class DirectSimulation(Simulation):
 
     def _execution_table(self) -> Table:
         task = np.array(self._ended, dtype=np.int64)
-        job = np.array(self._job, dtype=np.int64)[task]
+        counts = [len(index.graph) for index in self._job_index]
+        job = np.repeat(np.arange(len(counts)), counts)[task]
         return execution_table(
             task,
             job,
             task - np.array(self._first_task)[job],
             np.array(self._device)[task],
-            np.array(self._slot)[task],
+            np.array(self._slot)[task] if max(self._slots) > 1 else np.zeros(len(task)),
             np.array(self._ready_at)[task],
             np.array(self._placed_at)[task],
             np.array(self._start_time)[task],
@@ -655,7 +656,7 @@ class DirectSimulation(Simulation):
         turn = np.repeat(np.arange(len(sent_by)), np.diff(sent_by, prepend=0))
         requested = np.array(self._sent_at)[turn]
         start = np.array(self._starts) if self.contention == "fifo" else requested
-        order = np.lexsort((copy, turn))
+        order = in_turn(turn, copy)
         columns = (tensor, home, space, requested, start, end)
         return rows_of_moves(
             [column[order] for column in columns],
@@ -663,6 +664,13 @@ class DirectSimulation(Simulation):
             self._job_index,
             self._first_tensor,
         )
+
+
+def in_turn(turn: np.ndarray, copy: np.ndarray) -> np.ndarray | slice:
+    """The order of moves by ``turn``, in which they stand already, and then by ``copy``."""
+    if ((copy[1:] < copy[:-1]) & (turn[1:] == turn[:-1])).any():
+        return np.lexsort((copy, turn))
+    return slice(None)
 
 
 def rows_of_moves(
