@@ -6,13 +6,14 @@ traceback as well. Anything else that fails is a defect and shows its traceback,
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -139,6 +140,50 @@ def report_errors(run: Callable[[], None], config_dirs: Sequence[Path] = ()) -> 
 def register(schema: type[Any], name: str = "schema") -> None:
     """Make a dataclass the schema that ``conf/*.yaml`` calls ``name``; the last one given counts."""
     ConfigStore.instance().store(name, schema)
+
+
+def sweeping_main(
+    module: str,
+    description: str,
+    examples: str,
+    act: Callable[[Invocation], int],
+    arguments: Sequence[str] | None,
+    flags: Mapping[str, Mapping[str, Any]] | None = None,
+) -> int:
+    """The ``main`` of a command that runs many combinations itself, without Hydra's jobs.
+
+    Args:
+        module: ``experiments.sweep``.
+        description: one sentence for ``--help``.
+        examples: what ``--help`` ends with.
+        act: the command; returns its exit code.
+        arguments: words of the command line; None for the process's own.
+        flags: further options that are taken, as ``argparse`` has them, by their names; none of them
+            reaches ``act``.
+
+    Returns:
+        The exit code.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=description,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config-dir", "-cd", metavar="FOLDER", help="your own configs")
+    for names, options in (flags or {}).items():
+        parser.add_argument(*names.split(), **options)
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    overrides = tuple(parser.parse_intermixed_args(words).overrides)
+    config_dirs = tuple(user_folders(words))
+    code = 0
+
+    def run() -> None:
+        nonlocal code
+        code = act(Invocation(module, overrides, config_dirs))
+
+    return report_errors(run, config_dirs) or code
 
 
 def user_folders(words: Sequence[str]) -> list[Path]:

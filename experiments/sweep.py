@@ -6,7 +6,6 @@ processes, goes on where an earlier call ended, and prints the comparison.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import os
@@ -34,7 +33,7 @@ from experiments.cell_folder import (
     trace_graph,
     write_failure,
 )
-from experiments.command import Invocation, report_errors, user_folders
+from experiments.command import Invocation, sweeping_main
 from experiments.grid import Grid, compose_grid
 from experiments.pool import WorkerDiedError, work_through
 from experiments.provenance import code_digest, digest, revision, versions
@@ -368,26 +367,14 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.sweep",
-        description="Simulate every combination of several values and compare them.",
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    return sweeping_main(
+        "experiments.sweep",
+        "Simulate every combination of several values and compare them.",
+        HELP,
+        sweep_command,
+        arguments,
+        {"--multirun -m": {"action": "store_true", "help": "has no effect: it always is"}},
     )
-    parser.add_argument("--config-dir", "-cd", metavar="FOLDER", help="your own configs")
-    parser.add_argument("--multirun", "-m", action="store_true", help="has no effect: it always is")
-    parser.add_argument("overrides", nargs="*", metavar="key=value")
-    parsed = parser.parse_intermixed_args(words)
-    config_dirs = tuple(user_folders(words))
-    invocation = Invocation("experiments.sweep", tuple(parsed.overrides), config_dirs)
-    code = 0
-
-    def run() -> None:
-        nonlocal code
-        code = sweep_command(invocation)
-
-    return report_errors(run, config_dirs) or code
 
 
 if __name__ == "__main__":

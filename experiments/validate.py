@@ -7,7 +7,6 @@ for real, by the same scheduler on this machine's devices. Leaves ``outputs/vali
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -31,7 +30,7 @@ from rich.progress import (
 
 from experiments import atomic, catalog
 from experiments.cell import label_of, make_scheduler
-from experiments.command import Invocation, report_errors, user_folders
+from experiments.command import Invocation, sweeping_main
 from experiments.configs import Scenario
 from experiments.grid import compose_grid
 from experiments.pricing import Pricer, load_profiles
@@ -533,25 +532,13 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.validate",
-        description="Run models under schedulers on this machine and hold the simulation against it.",
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    return sweeping_main(
+        "experiments.validate",
+        "Run models under schedulers on this machine and hold the simulation against it.",
+        HELP,
+        validate_command,
+        arguments,
     )
-    parser.add_argument("--config-dir", "-cd", metavar="FOLDER", help="your own configs")
-    parser.add_argument("overrides", nargs="*", metavar="key=value")
-    parsed = parser.parse_intermixed_args(words)
-    config_dirs = tuple(user_folders(words))
-    invocation = Invocation("experiments.validate", tuple(parsed.overrides), config_dirs)
-    code = 0
-
-    def run() -> None:
-        nonlocal code
-        code = validate_command(invocation)
-
-    return report_errors(run, config_dirs) or code
 
 
 if __name__ == "__main__":

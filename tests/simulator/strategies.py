@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.costs import CostTable, GraphCosts, LogNormalNoise, NoiseModel
+from simulator.engine import simulate
 from simulator.graph import DataflowGraph, Operator, Tensor
 from simulator.scheduler import Scheduler
 from simulator.schedulers import create
+from simulator.trace import Trace
 from simulator.workload import Job, Workload
 from tests.simulator.scripted import Erratic, RandomPlan
 
@@ -108,6 +111,22 @@ class Case:
     contention: str
     seed: int
     scheduler_name: str
+
+    def run(self, scheduler: Scheduler | None = None, **settings: Any) -> Trace:
+        """Simulate it, with other ``settings`` than its own where they are given."""
+        own = {
+            "actual": self.actual,
+            "movement": self.movement,
+            "contention": self.contention,
+            "seed": self.seed,
+        }
+        return simulate(
+            self.workload,
+            self.cluster,
+            self.costs,
+            scheduler or self.scheduler(),
+            **(own | settings),
+        )
 
     def __repr__(self) -> str:
         jobs = [

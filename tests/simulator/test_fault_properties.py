@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.engine import simulate
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.faults import WHATS, Fault, Faults, RandomFaults
 from simulator.metrics import metrics
@@ -99,20 +98,7 @@ def run(
     horizon: float | None = None,
     memory: str = "unlimited",
 ) -> Trace:
-    return simulate(
-        case.workload,
-        case.cluster,
-        case.costs,
-        scheduler or case.scheduler(),
-        actual=case.actual,
-        movement=case.movement,
-        contention=case.contention,
-        seed=case.seed,
-        faults=faults,
-        horizon=horizon,
-        memory=memory,
-        way="general",
-    )
+    return case.run(scheduler, faults=faults, horizon=horizon, memory=memory, way="general")
 
 
 @settings(quick, max_examples=300)

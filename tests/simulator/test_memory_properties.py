@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.context import SchedulingContext
-from simulator.engine import simulate
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.memory import LimitedMemory, within_capacity
 from simulator.scheduler import Scheduler
@@ -135,16 +134,7 @@ def give_host(case: Case) -> None:
 @settings(quick, max_examples=100)
 @given(cases())
 def test_enough_memory_changes_nothing(case: Case) -> None:
-    one = simulate(
-        case.workload,
-        case.cluster,
-        case.costs,
-        case.scheduler(),
-        actual=case.actual,
-        movement=case.movement,
-        contention=case.contention,
-        seed=case.seed,
-    )
+    one = case.run()
     simulation = simulation_of(case, "limited", "resident")
     two = simulation.run()
     for table, columns in COLUMNS.items():

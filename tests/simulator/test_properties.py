@@ -34,16 +34,7 @@ quick = settings(
 
 
 def run(case: Case, scheduler: object = None) -> Trace:
-    return simulate(
-        case.workload,
-        case.cluster,
-        case.costs,
-        scheduler or case.scheduler(),  # type: ignore[arg-type]
-        actual=case.actual,
-        movement=case.movement,
-        contention=case.contention,
-        seed=case.seed,
-    )
+    return case.run(scheduler)
 
 
 @settings(quick, max_examples=300)

@@ -210,26 +210,13 @@ def sharing_cases(draw: st.DrawFn) -> Case:
     return case
 
 
-def run(case: Case) -> Trace:
-    return simulate(
-        case.workload,
-        case.cluster,
-        case.costs,
-        case.scheduler(),
-        actual=case.actual,
-        movement=case.movement,
-        contention=case.contention,
-        seed=case.seed,
-    )
-
-
 @settings(quick, max_examples=150)
 @given(sharing_cases())
 def test_rates_add_up_to_the_work(case: Case) -> None:
     """From the trace and the definition of the rates alone: the integral of a task's rate from its
     start on, overhead first, is its seconds at full rate.
     """
-    trace = run(case)
+    trace = case.run()
     rows = trace.executions
     devices, spaces = case.cluster.devices, case.cluster.spaces
     actual = case.actual_seconds()
@@ -289,17 +276,7 @@ def test_rates_add_up_to_the_work(case: Case) -> None:
 
 def simulate_generally(case: Case) -> Trace:
     """At constant rates."""
-    return simulate(
-        case.workload,
-        case.cluster,
-        case.costs,
-        case.scheduler(),
-        actual=case.actual,
-        movement=case.movement,
-        contention=case.contention,
-        seed=case.seed,
-        way="general",
-    )
+    return case.run(way="general")
 
 
 class Paced(Simulation):

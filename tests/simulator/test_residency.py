@@ -218,16 +218,7 @@ def plain(case: Case, trace: Trace) -> list[float]:
 )
 @given(cases(contentions=("none", "fifo", "fair")))
 def test_peaks_are_those_of_a_plain_loop(case: Case) -> None:
-    trace = simulate(
-        case.workload,
-        case.cluster,
-        case.costs,
-        case.scheduler(),
-        actual=case.actual,
-        movement=case.movement,
-        contention=case.contention,
-        seed=case.seed,
-    )
+    trace = case.run()
     found = [o.peak for o in occupancy(trace)]
     assert found == pytest.approx(plain(case, trace), abs=1e-9)
     for o in occupancy(trace):

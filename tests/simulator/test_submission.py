@@ -218,30 +218,16 @@ def test_replay_derives_the_same_run(case: Case) -> None:
 def test_without_latency_the_depth_changes_nothing(case: Case) -> None:
     shallow = [dataclasses.replace(d, issue_depth=1) for d in case.cluster.devices]
     plain = dataclasses.replace(case, cluster=dataclasses.replace(case.cluster, devices=shallow))
-    same_trace(traced(case), traced(plain))
+    same_trace(case.run(), plain.run())
 
 
 @quick
 @given(submitted(st.just(0.0), schedulers=ONLINE))
 def test_submitting_ahead_without_latency_changes_nothing_for_who_only_appends(case: Case) -> None:
-    plain = traced(case, way="general")
+    plain = case.run(way="general")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(simulation, "feeder", Asynchronous)
-        same_trace(traced(case, way="general"), plain)
-
-
-def traced(case: Case, way: str | None = None) -> Trace:
-    return simulate(
-        case.workload,
-        case.cluster,
-        case.costs,
-        case.scheduler(),
-        actual=case.actual,
-        movement=case.movement,
-        contention=case.contention,
-        seed=case.seed,
-        way=way,
-    )
+        same_trace(case.run(way="general"), plain)
 
 
 def same_trace(found: Trace, expected: Trace) -> None:

@@ -23,17 +23,7 @@ from tests.simulator.test_properties import quick
 def run(case: Case, way: str) -> Trace | None:
     """None where this way cannot run the case."""
     try:
-        return simulate(
-            case.workload,
-            case.cluster,
-            case.costs,
-            case.scheduler(),
-            actual=case.actual,
-            movement=case.movement,
-            contention=case.contention,
-            seed=case.seed,
-            way=way,
-        )
+        return case.run(way=way)
     except InvalidInput:
         assert way in ("planned", "compiled")
         return None
