@@ -11,6 +11,8 @@ import simpy
 TASK_ENDS = 2
 """Priority in the clock's queue of an entry that names its task and shares its event with all others of
 its kind; SimPy's own priorities are 0 and 1."""
+TRANSFERS_END = 3
+"""The same of an entry that names nothing: some transfers may end."""
 
 
 class Clock(simpy.Environment):

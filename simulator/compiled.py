@@ -6,30 +6,17 @@ not. The trace is that of :class:`simulator.direct.DirectSimulation`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from simulator import kernels
-from simulator.context import EVERYWHERE, GraphIndex
+from simulator.arrays import ArrayedSimulation
 from simulator.direct import DirectSimulation, in_turn, rows_of_moves
 from simulator.graph import DataflowGraph
 from simulator.pricing import PRICINGS
 from simulator.trace import Table
-
-
-class _Layout:
-    """Parts of an array, one behind the other."""
-
-    def __init__(self, begin: int) -> None:
-        self.end = begin
-
-    def add(self, count: int) -> int:
-        """Where a new part of so many numbers begins."""
-        begin, self.end = self.end, self.end + count
-        return begin
 
 
 class _Arrivals:
@@ -57,122 +44,47 @@ class _Arrivals:
         return arrival if arrival or copy in self else None
 
 
-class CompiledSimulation(DirectSimulation):
+class CompiledSimulation(ArrayedSimulation, DirectSimulation):
     """See the module docstring. For routes of one channel, or links without contention."""
+
+    _names: ClassVar[Any] = kernels
 
     def _prepare(self) -> None:
         self._lay_out()
         super()._prepare()
         self._best_device = self._make_best_device()
 
-    def _lay_out(self) -> None:
-        """Lay out the two arrays of :mod:`simulator.kernels`."""
-        cluster, workload = self.cluster, self._workload
-        spaces, devices = len(cluster.spaces), len(cluster.devices)
-        graphs = workload.graphs
-        jobs = [job.graph for job in workload]
-        tasks, tensors = sum(map(len, jobs)), sum(len(graph.tensors) for graph in jobs)
-        # The copies that somebody wants at one instant: no task is placed twice.
-        self._room = sum(len(g.activations_csr.values) + len(g.outputs) for g in jobs)
-        whole = _Layout(kernels.HEADER)
-        real = _Layout(0)
-        places = [
-            (whole, kernels.JOB, tasks),
-            (whole, kernels.GRAPH, len(jobs)),
-            (whole, kernels.FIRST_TASK, len(jobs)),
-            (whole, kernels.FIRST_TENSOR, len(jobs)),
-            (whole, kernels.HOME, tensors),
-            (whole, kernels.PENDING, tasks),
-            (whole, kernels.CHANNEL, spaces * spaces),
-            (whole, kernels.SPACE_OF, devices),
-            (whole, kernels.RELEASED, max(map(len, jobs))),
-            (whole, kernels.COPY, self._room),
-            (whole, kernels.ROUND, self._room),
-            (real, kernels.ARRIVAL, tensors * spaces),
-            (real, kernels.WRITTEN, tensors),
-            (real, kernels.FREE, len(cluster.channels)),
-            (real, kernels.LATENCY, spaces * spaces),
-            (real, kernels.BANDWIDTH, spaces * spaces),
-            (real, kernels.AVAILABLE, devices),
-            (real, kernels.REQUESTED, self._room),
-            (real, kernels.START, self._room),
-            (real, kernels.SIZE, self._room),
-            (real, kernels.PARCELS, spaces),
-        ]
-        header = {name: layout.add(count) for layout, name, count in places}
-        self._graph_at: dict[DataflowGraph, int] = {}
-        contents: list[tuple[bool, int, np.ndarray]] = []
-        for graph in graphs:
-            at = self._graph_at[graph] = whole.add(kernels.GRAPH_HEADER)
-            for is_whole, name, array in self._arrays_of(graph):
-                header[at + name] = (whole if is_whole else real).add(len(array))
-                contents.append((is_whole, header[at + name], array))
-        self._whole = np.zeros(whole.end, dtype=np.int64)
-        self._real = np.zeros(real.end)
-        for is_whole, begin, array in contents:
-            target = self._whole if is_whole else self._real
-            target[begin : begin + len(array)] = array
-        for position, value in header.items():
-            self._whole[position] = value
-        self._whole[kernels.SPACES] = spaces
-        self._whole[kernels.DEVICES] = devices
-        self._whole[kernels.ROOM] = self._room
-        self._whole[kernels.QUEUED] = self.contention == "fifo"
-        self._array(kernels.HOME, tensors)[:] = EVERYWHERE
-        self._array(kernels.WRITTEN, tensors)[:] = math.inf
-        self._array(kernels.CHANNEL, spaces * spaces)[:] = -1
-        self._array(kernels.SPACE_OF, devices)[:] = self._space_of
-        self._home = self._view(kernels.HOME, tensors)
-        self._written = self._view(kernels.WRITTEN, tensors)
-        self._pending = self._view(kernels.PENDING, tasks)
-        self._channel_free = self._view(kernels.FREE, len(cluster.channels))
-        self._available = self._view(kernels.AVAILABLE, devices)
-        self._released = self._view(kernels.RELEASED, max(map(len, jobs)))
-        self._channels = self._view(kernels.CHANNEL, spaces * spaces)
-        self._latencies = self._view(kernels.LATENCY, spaces * spaces)
-        self._bandwidths = self._view(kernels.BANDWIDTH, spaces * spaces)
-        self._header: Any = memoryview(self._whole)  # type: ignore[arg-type]
-        self._arrival = self._view(kernels.ARRIVAL, tensors * spaces)
-        self._flushed: list[list[np.ndarray]] = []  # moves that were taken out to make room
+    def _parts(self, jobs: int, tasks: int, tensors: int) -> dict[int, int]:
+        spaces, devices = len(self.cluster.spaces), len(self.cluster.devices)
+        return {
+            **super()._parts(jobs, tasks, tensors),
+            kernels.CHANNEL: spaces * spaces,
+            kernels.ARRIVAL: tensors * spaces,
+            kernels.FREE: len(self.cluster.channels),
+            kernels.AVAILABLE: devices,
+            kernels.START: self._room,
+            kernels.PARCELS: spaces,
+        }
 
     def _arrays_of(self, graph: DataflowGraph) -> list[tuple[bool, int, np.ndarray]]:
-        """What is kept of a graph: whether it is whole numbers, its name, and the numbers."""
         believed = self._believed[graph].seconds
         if self._overhead.any():
             believed = self._overhead + believed
-        rows = [
-            (graph.activations_csr, kernels.READS, kernels.READS_AT),
-            (graph.writes_csr, kernels.WRITES, kernels.WRITES_AT),
-            (graph.successors_csr, kernels.SUCCESSORS, kernels.SUCCESSORS_AT),
-        ]
-        return [
-            *((True, name, csr.values) for csr, name, _ in rows),
-            *((True, name, csr.offsets) for csr, _, name in rows),
-            (False, kernels.BYTES, graph.tensor_bytes),
-            (False, kernels.SECONDS, believed.ravel()),
-        ]
+        return [*super()._arrays_of(graph), (False, kernels.SECONDS, believed.ravel())]
 
-    def _array(self, name: int, count: int) -> np.ndarray:
-        """A part of the arrays."""
-        begin = int(self._whole[name])
-        array = self._real if kernels.ARRIVAL <= name <= kernels.PARCELS else self._whole
-        return array[begin : begin + count]
-
-    def _view(self, name: int, count: int) -> Any:
-        """A part of the arrays, of which Python reads and writes single numbers fast."""
-        return memoryview(self._array(name, count))  # type: ignore[arg-type]
-
-    def _add_to_data(self, index: GraphIndex) -> None:
-        tasks, job = len(index.graph), len(self.jobs) - 1
-        first = self._first_task[job]
-        self._array(kernels.JOB, first + tasks)[first:] = job
-        self._array(kernels.PENDING, first + tasks)[first:] = index.pending
-        for name, value in (
-            (kernels.GRAPH, self._graph_at[index.graph]),
-            (kernels.FIRST_TASK, first),
-            (kernels.FIRST_TENSOR, self._first_tensor[job]),
-        ):
-            self._array(name, job + 1)[job] = value
+    def _lay_out(self) -> None:
+        super()._lay_out()
+        spaces, devices = len(self.cluster.spaces), len(self.cluster.devices)
+        self._whole[kernels.DEVICES] = devices
+        self._whole[kernels.ROOM] = self._room
+        self._whole[kernels.QUEUED] = self.contention == "fifo"
+        self._array(kernels.CHANNEL, spaces * spaces)[:] = -1
+        self._channels = self._view(kernels.CHANNEL, spaces * spaces)
+        self._channel_free = self._view(kernels.FREE, len(self.cluster.channels))
+        self._available = self._view(kernels.AVAILABLE, devices)
+        copies = sum(len(job.graph.tensors) for job in self._workload) * spaces
+        self._arrival = self._view(kernels.ARRIVAL, copies)
+        self._flushed: list[list[np.ndarray]] = []  # moves that were taken out to make room
 
     def _make_arrivals(self) -> Any:
         return _Arrivals(self._header, self._arrival)

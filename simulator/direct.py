@@ -631,20 +631,7 @@ class DirectSimulation(Simulation):
     # -- the end --------------------------------------------------------------------------------
 
     def _execution_table(self) -> Table:
-        task = np.array(self._ended, dtype=np.int64)
-        counts = [len(index.graph) for index in self._job_index]
-        job = np.repeat(np.arange(len(counts)), counts)[task]
-        return execution_table(
-            task,
-            job,
-            task - np.array(self._first_task)[job],
-            np.array(self._device)[task],
-            np.array(self._slot)[task] if max(self._slots) > 1 else np.zeros(len(task)),
-            np.array(self._ready_at)[task],
-            np.array(self._placed_at)[task],
-            np.array(self._start_time)[task],
-            self._ends,
-        )
+        return table_of_ends(self, self._ended, self._ends)
 
     def _transfer_table(self) -> Table:
         moves = len(self._arrivals_of)
@@ -664,6 +651,24 @@ class DirectSimulation(Simulation):
             self._job_index,
             self._first_tensor,
         )
+
+
+def table_of_ends(run: Simulation, ended: Sequence[int], ends: Sequence[float]) -> Table:
+    """The executions of a run, of which these tasks ended then, in this order."""
+    task = np.array(ended, dtype=np.int64)
+    counts = [len(index.graph) for index in run._job_index]
+    job = np.repeat(np.arange(len(counts)), counts)[task]
+    return execution_table(
+        task,
+        job,
+        task - np.array(run._first_task)[job],
+        np.array(run._device)[task],
+        np.array(run._slot)[task] if max(run._slots) > 1 else np.zeros(len(task)),
+        np.array(run._ready_at)[task],
+        np.array(run._placed_at)[task],
+        np.array(run._start_time)[task],
+        ends,
+    )
 
 
 def in_turn(turn: np.ndarray, copy: np.ndarray) -> np.ndarray | slice:

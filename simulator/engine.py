@@ -98,10 +98,12 @@ def _way(setting: Setting, asked: str | None) -> type[Simulation]:
     """The fastest way that this setting allows, or the one asked for."""
     general = FaultySimulation if setting.faults else Simulation
     possible: dict[str, type[Simulation]] = {"general": general}
-    if _is_direct(setting):
-        possible = {"direct": DirectSimulation} | possible
+    if _is_constant(setting):
+        fair = setting.contention == "fair"
+        if not fair:
+            possible = {"direct": DirectSimulation} | possible
         if asked == "compiled" or (asked is None and _pays_to_compile(setting)):
-            possible = _compiled(setting) | possible
+            possible = (_compiled_fair if fair else _compiled)(setting) | possible
         if _is_planned(setting):
             possible = {"planned": PlannedSimulation} | possible
     if asked is None:
@@ -117,8 +119,12 @@ _simulated_directly = 0
 """Tasks of this process so far that might have run in the compiled way."""
 MOST_COPIES = 2**27
 """Pairs of a tensor and a memory space of which the compiled way keeps track in one table."""
+MOST_SHARED_COPIES, MOST_SPACES = 2**25, 100
+"""The same where links are shared, and memory spaces of which all routes are noted beforehand."""
 PAYS_TO_COMPILE = 200_000
 """Tasks whose simulation takes some times longer than loading numba and what was compiled."""
+FAIR_TAKES = 5
+"""Times longer of a task whose transfers share links."""
 
 
 def _pays_to_compile(setting: Setting) -> bool:
@@ -128,8 +134,13 @@ def _pays_to_compile(setting: Setting) -> bool:
     their skis until they have paid the price of a pair). The trace does not depend on it.
     """
     global _simulated_directly
-    _simulated_directly += sum(len(job.graph) for job in setting.workload)
-    return _simulated_directly >= PAYS_TO_COMPILE or "simulator.kernels" in sys.modules
+    tasks = sum(len(job.graph) for job in setting.workload)
+    kernels = "simulator.kernels"
+    if setting.contention == "fair":
+        tasks *= FAIR_TAKES
+        kernels = "simulator.flow_kernels"
+    _simulated_directly += tasks
+    return _simulated_directly >= PAYS_TO_COMPILE or kernels in sys.modules
 
 
 def _compiled(setting: Setting) -> dict[str, type[Simulation]]:
@@ -143,12 +154,22 @@ def _compiled(setting: Setting) -> dict[str, type[Simulation]]:
     return {"compiled": CompiledSimulation}
 
 
-def _is_direct(setting: Setting) -> bool:
-    """Whether the end of everything is known as soon as it begins."""
+def _compiled_fair(setting: Setting) -> dict[str, type[Simulation]]:
+    """The compiled way with shared links, if it is possible."""
+    cluster = setting.cluster
+    tensors = sum(len(job.graph.tensors) for job in setting.workload)
+    if tensors * len(cluster.spaces) > MOST_SHARED_COPIES or len(cluster.spaces) > MOST_SPACES:
+        return {}
+    from simulator.fair import FairSimulation
+
+    return {"compiled": FairSimulation}
+
+
+def _is_constant(setting: Setting) -> bool:
+    """Whether nothing slows what has begun, but for shared links."""
     cluster = setting.cluster
     return not (
         setting.faults
-        or setting.contention == "fair"
         or setting.horizon < math.inf
         or counts_memory(setting.memory, setting.weights)
         or shares_rates(cluster)

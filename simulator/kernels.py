@@ -8,10 +8,9 @@ divisions are done in the order of :mod:`simulator.direct`, so that results are 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
+
+from simulator.compiling import compiled
 
 (
     JOB,  # whole, by task
@@ -47,6 +46,9 @@ from numba import njit
 ) = range(30)
 """Positions in the header: where something begins, or a number itself."""
 
+REALS = frozenset(range(ARRIVAL, PARCELS + 1))
+"""Positions of what lies in ``real``."""
+
 (
     READS,
     READS_AT,
@@ -67,11 +69,6 @@ FULL = -3
 
 AT_ZERO = -1.0
 """Stands for an arrival at time 0: memory that was never written costs nothing, and it reads 0."""
-
-
-def compiled(signature: str) -> Any:
-    """Compile for these types, now; or read what an earlier process compiled."""
-    return njit(signature, cache=True, error_model="numpy")
 
 
 @compiled("i8(i8[::1], f8[::1], i8, i8, f8)")

@@ -30,6 +30,7 @@ ROWS = {
     "donf": "donf, fifo",
     "donf-python": "same, not compiled",
     "fair": "fixed plan, fair",
+    "fair-python": "same, not compiled",
     "evaluator-none": "evaluator",
     "evaluator-fifo": "evaluator, fifo",
     "cell": "sweep cell",
@@ -40,6 +41,7 @@ SIZES = {
     "donf": (10_000,),
     "donf-python": (10_000,),
     "fair": (10_000, 100_000),
+    "fair-python": (10_000,),
     "evaluator-none": (10_000, 100_000),
     "evaluator-fifo": (10_000, 100_000),
 }

@@ -133,7 +133,8 @@ def engine_row(
 
     compile_s = 0.0
     if way == "compiled":
-        compile_s, _ = timed(lambda: importlib.import_module("simulator.kernels"))
+        kernels = "flow_kernels" if contention == "fair" else "kernels"
+        compile_s, _ = timed(lambda: importlib.import_module(f"simulator.{kernels}"))
     first_s, makespan = timed(engine)
     peak = peak_mib()
     acts, jit_s = references(case.dependencies(), everything=planned)
@@ -230,14 +231,15 @@ def measure(name: str, case: Layered, repeats: int) -> Row:
     if name.removesuffix("-python") in schedulers:
         make = schedulers[name.removesuffix("-python")]
         return engine_row(case, make, repeats, "fifo", way="direct")
-    if name == "fair":
+    if name in ("fair", "fair-python"):
         none = np.zeros(0, np.int32)
         few = Layered(case.work[:1], none, none, none)
         few.plan = (np.zeros(1, np.int32), np.zeros(1, np.int64))
         refused = accepts(few, "fair")
         if refused:
             return {"skipped": refused}
-        return engine_row(case, fixed_plan(case), repeats, "fair", star=True)
+        way = "compiled" if name == "fair" else "general"
+        return engine_row(case, fixed_plan(case), repeats, "fair", star=True, way=way)
     return evaluator_row(case, name.removeprefix("evaluator-"), repeats)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from simulator.cluster import fully_connected
 from simulator.context import SchedulingContext
@@ -86,6 +89,18 @@ def test_what_came_for_a_withdrawn_task_is_priced_as_there(way: str) -> None:
     costs = CostTable.of(graph, np.array([[2.0, 9.0], [3.0, 1.0]]))
     trace = simulate(graph, fully_connected("two", 2, 1.0), costs, Script(act), way=way)
     assert trace.makespan == 7.0
+
+
+@settings(quick, max_examples=300)
+@given(cases(contentions=("fair",)), st.booleans())
+def test_the_compiled_way_of_shared_links_is_the_general_one(case: Case, even: bool) -> None:
+    if even:  # ends that coincide, and levels that are equal
+        links = [replace(link, bandwidth=1.0) for link in case.cluster.links]
+        case = replace(case, cluster=replace(case.cluster, links=links))
+    compiled, general = run(case, "compiled"), run(case, "general")
+    assert compiled is not None
+    assert general is not None
+    assert_same(compiled, general)
 
 
 def test_an_impossible_way_is_refused() -> None:
