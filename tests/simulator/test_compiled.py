@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from simulator import engine
 from simulator.cluster import Cluster, Device, Link, MemorySpace, fully_connected
 from simulator.context import SchedulingContext
 from simulator.costs import CostTable
@@ -33,14 +34,14 @@ def wander(context: SchedulingContext, call: int) -> None:
         context.wake_at(context.now + 1.0)
 
 
-@pytest.mark.parametrize("contention", ["none", "fifo"])
+@pytest.mark.parametrize("contention", ["none", "fifo", "fair"])
 def test_more_copies_than_tasks_read_find_room(contention: str) -> None:
     graph = from_edges("wanderer", 5, [(0, 1, 2.0)])
     costs = CostTable.of(graph, np.array([[1.0], [1.0], [9.0], [9.0], [9.0]]) * np.ones(4))
     cluster = fully_connected("four", 4, 1.0)
     compiled, direct = (
         simulate(graph, cluster, costs, Script(wander), contention=contention, way=way)
-        for way in ("compiled", "direct")
+        for way in ("compiled", "general" if contention == "fair" else "direct")
     )
     assert compiled.transfers["start"].tolist() == [1.0, 2.0, 3.0]
     assert compiled.transfers["finish"].tolist() == [3.0, 4.0, 5.0]
@@ -74,9 +75,24 @@ def test_routes_of_several_links_are_left_to_the_direct_way() -> None:
     assert simulate(graph, star, costs, create("fcfs"), way="compiled").makespan == 2.0
 
 
-def test_numba_is_loaded_once_it_pays() -> None:
-    """In a process of its own: a small run loads nothing, many do."""
-    program = """
+def test_shared_links_of_too_many_copies_are_left_to_the_general_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = from_edges("two", 2, [(0, 1, 1.0)])
+    costs = CostTable.of(graph, np.ones((2, 2)))
+    cluster = fully_connected("two", 2, 1.0)
+    simulate(graph, cluster, costs, create("fcfs"), contention="fair", way="compiled")
+    monkeypatch.setattr(engine, "MOST_SHARED_COPIES", 1)
+    with pytest.raises(InvalidInput, match="in the way 'compiled'; possible: general"):
+        simulate(graph, cluster, costs, create("fcfs"), contention="fair", way="compiled")
+
+
+@pytest.mark.parametrize(
+    ("contention", "kernels", "first"), [("fifo", "kernels", 9), ("fair", "flow_kernels", 1)]
+)
+def test_numba_is_loaded_once_it_pays(contention: str, kernels: str, first: int) -> None:
+    """In a process of its own: a small run loads nothing, many do; fewer where links are shared."""
+    program = f"""
 import sys, numpy as np
 from simulator import engine
 from simulator.cluster import fully_connected
@@ -86,8 +102,10 @@ from simulator.schedulers import create
 graph = from_edges("chain", 100, [(i, i + 1, 1.0) for i in range(99)])
 costs = CostTable.of(graph, np.ones((100, 2)))
 for number in range(12):
-    engine.simulate(graph, fully_connected("two", 2, 1.0), costs, create("fcfs"))
-    assert ("numba" in sys.modules) == (number >= 9), number
+    cluster = fully_connected("two", 2, 1.0)
+    engine.simulate(graph, cluster, costs, create("fcfs"), contention="{contention}")
+    assert ("numba" in sys.modules) == (number >= {first}), number
+    assert ("simulator.{kernels}" in sys.modules) == (number >= {first}), number
     engine.PAYS_TO_COMPILE = 1000
 """
     subprocess.run([sys.executable, "-c", program], check=True)
