@@ -6,7 +6,7 @@ not. The trace is that of :class:`simulator.direct.DirectSimulation`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,7 +50,6 @@ class CompiledSimulation(ArrayedSimulation, DirectSimulation):
     _names: ClassVar[Any] = kernels
 
     def _prepare(self) -> None:
-        self._lay_out()
         super()._prepare()
         self._best_device = self._make_best_device()
 
@@ -91,31 +90,19 @@ class CompiledSimulation(ArrayedSimulation, DirectSimulation):
 
     # -- what happens to every task -------------------------------------------------------------
 
-    def _make_complete(self) -> Callable[[int, int, int, int], Sequence[int]]:
-        run, whole, real, released = kernels.complete, self._whole, self._real, self._released
-
-        def complete(task: int, job: int, operator: int, space: int) -> Sequence[int]:
-            count = run(whole, real, task, space, self.now)
-            if count == 1:
-                return (released[0],)
-            return released[:count].tolist() if count else ()
-
+    def _make_complete(self) -> Callable[[Any, Any, int, int, float], int]:
+        complete: Callable[[Any, Any, int, int, float], int] = kernels.complete
         return complete
 
-    def _make_fetch(self) -> Callable[[int, int, int, int], float]:
-        run, whole, real = kernels.fetch, self._whole, self._real
-
-        def fetch(task: int, job: int, operator: int, space: int) -> float:
-            end: float = run(whole, real, task, space, self.now)
-            while end < 0.0:
-                if end == kernels.FULL:
-                    self._make_room()
-                else:
-                    self._lay_routes(task)
-                end = run(whole, real, task, space, self.now)
-            return end
-
+    def _make_fetch(self) -> Callable[[Any, Any, int, int, float], float]:
+        fetch: Callable[[Any, Any, int, int, float], float] = kernels.fetch
         return fetch
+
+    def _mend(self, task: int, refusal: float) -> None:
+        if refusal == kernels.FULL:
+            self._make_room()
+        else:
+            self._lay_routes(task)
 
     def _make_best_device(self) -> Callable[[int, str], int]:
         run, whole, real = kernels.best_device, self._whole, self._real

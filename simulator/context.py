@@ -107,6 +107,8 @@ class GraphIndex:
         """For each operator the devices that can run it."""
         possible = np.isfinite(self.matrix)
         every = range(possible.shape[1])
+        if possible.all():
+            return [every] * len(possible)
         return [
             every if whole else np.flatnonzero(row).tolist()
             for whole, row in zip(possible.all(axis=1).tolist(), possible, strict=True)

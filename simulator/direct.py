@@ -22,6 +22,7 @@ import numpy as np
 from simulator.clock import TASK_ENDS, Occurrence
 from simulator.cluster import Route
 from simulator.context import EVERYWHERE, GraphIndex
+from simulator.scheduler import Scheduler
 from simulator.simulation import Setting, Simulation
 from simulator.trace import Table, execution_table, transfer_table
 
@@ -40,6 +41,7 @@ class DirectSimulation(Simulation):
     """See the module docstring."""
 
     def _prepare(self) -> None:
+        self._lay_out()
         cluster = self.cluster
         self._overheads = [device.launch_overhead for device in cluster.devices]
         self._delivers = any(job.destination is not None for job in self._workload)
@@ -49,9 +51,7 @@ class DirectSimulation(Simulation):
         self._arrivals_of: Any = self._make_arrivals()
         self._starts: list[float] = []
         self._routed = is_routed(self._setting)
-        # What happened, for the trace: tasks and their finishes in order.
-        self._ended: list[int] = []
-        self._ends: list[float] = []
+        self._ended: list[int] = []  # tasks in the order in which they ended, for the trace
         self._final = 0  # how many transfers are final
         self._sent_by: list[int] = []  # how many they were after each round of an instant
         self._sent_at: list[float] = []  # when that was
@@ -60,10 +60,12 @@ class DirectSimulation(Simulation):
         self._before: list[list[float]] = []  # when a route's channels were free, for each move
         self._placed_now: list[int] = []
         self._called_for: list[int] = []  # devices for whose early tasks data was asked for now
-        self._momentary: list[int] = []  # that start and finish at this instant, not started yet
         # Taken from their queue while their data is on its way, in the order of their starts.
         self._waiting: list[list[int]] = [[] for _ in cluster.devices]
         self._settled = -1.0  # the instant whose starts have happened
+        # By task: seconds on every device.
+        self._believed_rows: list[list[float]] = []
+        self._actual_rows: list[list[float]] = []
         self._data_at: list[float] = []  # by task: when its data is in its device's space; or -1
         self._early = 0  # tasks that are placed and not ready
         self._idle = list(range(len(cluster.devices)))
@@ -76,6 +78,14 @@ class DirectSimulation(Simulation):
         self._decide = self._make_decide()  # type: ignore[method-assign]
         self._begin_tasks = self._make_begin_tasks()  # type: ignore[method-assign,assignment]
 
+    def _lay_out(self) -> None:
+        """Make what the compiled way passes to its functions, and where they leave the tasks that a
+        finish released.
+        """
+        self._whole: Any = None
+        self._real: Any = None
+        self._released: Any = []
+
     def _make_arrivals(self) -> Any:
         return {}
 
@@ -85,20 +95,29 @@ class DirectSimulation(Simulation):
         """All events; a task's end is dealt with in the loop itself."""
         clock = self._clock
         queue, due, end_of_task = clock._queue, self._due, self._end_of_task
-        start_time, finish_time = self._start_time, self._finish_time
-        static, decide, send = self._scheduler.static, self._decide, self._send
-        never = math.inf
+        start_time, finish_time, started = self._start_time, self._finish_time, self._started
+        decide, send, finish_due, begin_tasks = (
+            self._decide,
+            self._send,
+            self._finish_due,
+            self._begin_tasks,
+        )
+        touched, placed_now, called_for = self._touched, self._placed_now, self._called_for
+        asked_at_finishes = not self._scheduler.static
+        other = False  # whether something else than the end of a task happened
+        momentary: list[int] = []  # tasks that start and end at this instant, not started yet
         while queue:
             now, what, task, event = heappop(queue)
             if what == TASK_ENDS:
                 # Not if it was taken back, nor twice if it was then begun anew to the same end.
-                if finish_time[task] == now:
+                if finish_time[task] == now and not started[task]:
                     if start_time[task] == now != self._settled:
-                        self._momentary.append(task)
+                        momentary.append(task)
                     else:
-                        finish_time[task] = never
+                        started[task] = True
                         due.append(task)
             else:
+                other = True
                 clock._now = now
                 callbacks, event.callbacks = event.callbacks, None
                 for callback in callbacks:
@@ -107,71 +126,75 @@ class DirectSimulation(Simulation):
                 continue
             clock._now = self.now = now
             # Nothing happens if finishes were foreseen here that have moved since.
-            if due or self._admit_now or self._woken:
-                news = not static or self._woken or self._admit_now
-                self._woken = False
+            if due or other:
                 if due:
-                    self._finish_due()
-                while self._admit_now:
-                    self._admit_now -= 1
-                    self._arrive()
-                if news:
+                    finish_due()
+                if other:
+                    self._woken = False
+                    while self._admit_now:
+                        self._admit_now -= 1
+                        self._arrive()
+                if other or asked_at_finishes:
+                    other = False
                     decide()
                 send()
-                if self._placed_now:
-                    self._placed_now.clear()
-                if self._called_for:
-                    self._called_for.clear()
-                touched = self._touched
+                if placed_now:
+                    placed_now.clear()
+                if called_for:
+                    called_for.clear()
                 if touched:
                     for device in sorted(touched) if len(touched) > 1 else touched:
-                        self._begin_tasks(device)
+                        begin_tasks(device)
                     touched.clear()
             self._settled = now
-            if self._momentary:
-                for task in self._momentary:
+            if momentary:
+                for task in momentary:
                     heappush(queue, (now, TASK_ENDS, task, end_of_task))
-                self._momentary.clear()
+                momentary.clear()
 
     # -- tasks ----------------------------------------------------------------------------------
     #
     # What happens to every task is done by functions that are made once a run around its lists:
     # looking these up in the object each time would take a third of the time.
 
-    def _make_complete(self) -> Callable[[int, int, int, int], Sequence[int]]:
-        home, written, pending = self._home, self._written, self._pending
+    def _make_complete(self) -> Callable[[Any, Any, int, int, float], int]:
+        home, written, pending, job_of = self._home, self._written, self._pending, self._job
         job_index, first_task, first_tensor = self._job_index, self._first_task, self._first_tensor
+        released = self._released
 
-        def complete(task: int, job: int, operator: int, space: int) -> Sequence[int]:
-            """An operator of a job has written what it writes to a space. Returns the tasks that
-            waited for nothing else.
+        def complete(whole: Any, real: Any, task: int, space: int, now: float) -> int:
+            """A task has written what it writes to a space. Returns how many tasks waited for nothing
+            else; they are the first of ``_released``.
             """
-            index, first, base, now = job_index[job], first_task[job], first_tensor[job], self.now
-            for tensor in index.writes[operator]:
+            job = job_of[task]
+            index, first, base = job_index[job], first_task[job], first_tensor[job]
+            for tensor in index.writes[task - first]:
                 home[base + tensor] = space
                 written[base + tensor] = now
-            released = []
-            for successor in index.successors[operator]:
+            count = 0
+            for successor in index.successors[task - first]:
                 successor += first
                 left = pending[successor] - 1
                 pending[successor] = left
                 if not left:
-                    released.append(successor)
-            return released
+                    if count == len(released):
+                        released.append(successor)
+                    released[count] = successor
+                    count += 1
+            return count
 
         return complete
 
     def _make_finish_due(
-        self, complete: Callable[[int, int, int, int], Sequence[int]]
+        self, complete: Callable[[Any, Any, int, int, float], int]
     ) -> Callable[[], None]:
-        due, device_of, job_of, first_task = self._due, self._device, self._job, self._first_task
+        due, device_of, released = self._due, self._device, self._released
         ready_at, ready, finished = self._ready_at, self.ready, self.finished
         expected, load, touched, stale = self._expected, self._load, self._touched, self._stale
-        waiting, started, running = self._waiting, self._started, self._running
-        start_time = self._start_time
+        waiting, running, start_time = self._waiting, self._running, self._start_time
         free_slots, slot_of, slots = self._free_slots, self._slot, self._slots
         space_of, idle, push, delivers = self._space_of, self._idle, self._push, self._delivers
-        tasks_left, done_at, ended, ends = self._left, self._done_at, self._ended, self._ends
+        ended, whole, real = self._ended, self._whole, self._real
 
         def finish_due() -> None:
             """Apply the finishes of this instant."""
@@ -186,7 +209,6 @@ class DirectSimulation(Simulation):
                         line.clear()
                     else:
                         self._mark_started(device)
-                started[task] = True
                 heappush(free_slots[device], slot_of[task])
                 touched.add(device)
                 count = load[device]
@@ -196,28 +218,26 @@ class DirectSimulation(Simulation):
                 running[device].remove(task)
                 if expected[task] != now:
                     stale[device] = True
-                job = job_of[task]
-                tasks_left[job] -= 1
-                if done_at[job] < now:
-                    done_at[job] = now
                 early = self._early
-                for successor in complete(task, job, task - first_task[job], space_of[device]):
-                    ready_at[successor] = now
-                    ready.append(successor)
-                    if early and device_of[successor] >= 0:
-                        # When its data arrives is known from now on.
-                        place = device_of[successor]
-                        self._early -= 1
-                        stale[place] = True
-                        touched.add(place)
-                        self._called_for.append(place)
-                        if not push:
-                            self._request_inputs(successor, place)
+                count = complete(whole, real, task, space_of[device], now)
+                if count:
+                    for number in range(count):
+                        successor = released[number]
+                        ready_at[successor] = now
+                        ready.append(successor)
+                        if early and device_of[successor] >= 0:
+                            # When its data arrives is known from now on.
+                            place = device_of[successor]
+                            self._early -= 1
+                            stale[place] = True
+                            touched.add(place)
+                            self._called_for.append(place)
+                            if not push:
+                                self._request_inputs(successor, place)
                 if early or delivers:
                     self._request_outputs(task, device)
-                ended.append(task)
-                ends.append(now)
             finished.extend(due)
+            ended.extend(due)
             due.clear()
 
         return finish_due
@@ -249,12 +269,7 @@ class DirectSimulation(Simulation):
             self._running,
         )
         data_at, waiting_on, start_time = self._data_at, self._waiting, self._start_time
-        job_of, actual, first_task, overheads = (
-            self._job,
-            self._actual,
-            self._first_task,
-            self._overheads,
-        )
+        actual, overheads = self._actual_rows, self._overheads
         slot_of, finish_time, end_of_task = self._slot, self._finish_time, self._end_of_task
         occurrences = self._clock._queue
 
@@ -280,9 +295,7 @@ class DirectSimulation(Simulation):
                 waiting = waiting_on[device]
                 if waiting and start_time[waiting[-1]] > start:
                     start = start_time[waiting[-1]]
-                job = job_of[task]
-                seconds = actual[job][task - first_task[job]][device]
-                finish = start + (overheads[device] + seconds)
+                finish = start + (overheads[device] + actual[task][device])
                 slot_of[task] = heappop(slots)
                 start_time[task] = start
                 finish_time[task] = finish
@@ -295,6 +308,8 @@ class DirectSimulation(Simulation):
     def _arrive(self) -> None:
         super()._arrive()
         self._data_at += [-1.0] * (len(self._job) - len(self._data_at))
+        self._believed_rows += self._job_index[-1].seconds
+        self._actual_rows += self._actual[-1]
 
     def _mark_started(self, device: int) -> None:
         """Tasks that waited for their data and have started wait no more."""
@@ -350,10 +365,10 @@ class DirectSimulation(Simulation):
         return [available(d) if stale[d] else known[d] if known[d] > now else now for d in devices]
 
     def _make_place(
-        self, fetch: Callable[[int, int, int, int], float]
+        self, fetch: Callable[[Any, Any, int, int, float], float]
     ) -> Callable[[int, int, float | None], None]:
-        device_of, load, job_of, job_index = self._device, self._load, self._job, self._job_index
-        first_task = self._first_task
+        device_of, load, rows = self._device, self._load, self._believed_rows
+        whole, real = self._whole, self._real
         sequence_of, rank_of, placed_at = self._sequence, self._rank, self._placed_at
         touched, waiting_on, pending = self._touched, self._waiting, self._pending
         start_time = self._start_time
@@ -370,9 +385,7 @@ class DirectSimulation(Simulation):
                 rank = now
             seconds = never
             if 0 <= task < len(device_of) and 0 <= device < devices:
-                job = job_of[task]
-                operator = task - first_task[job]
-                seconds = job_index[job].seconds[operator][device]
+                seconds = rows[task][device]
             if seconds == never or device_of[task] >= 0 or rank != rank:  # NaN
                 self._check_placement(task, device, rank)
             sequence = self._placements = self._placements + 1
@@ -389,15 +402,18 @@ class DirectSimulation(Simulation):
                     self._mark_started(device)
                     if waiting and rank < rank_of[waiting[-1]]:
                         self._return_waiting(device)
-            if pending[task]:
+            waits = pending[task]
+            if push or not waits:
+                data = fetch(whole, real, task, space_of[device], now)
+                while data < 0.0:
+                    self._mend(task, data)
+                    data = fetch(whole, real, task, space_of[device], now)
+            if waits:
                 self._early += 1
-                data_at[task] = data = -1.0
-                if push:
-                    fetch(task, job, operator, space_of[device])
+                data = -1.0
             else:
-                data = fetch(task, job, operator, space_of[device])
-                data_at[task] = data
                 placed_now.append(task)
+            data_at[task] = data
             queue = queues[device]
             count = load[device]
             tail = not queue or rank >= tail_rank[device]
@@ -422,6 +438,10 @@ class DirectSimulation(Simulation):
                 idle.remove(device)
 
         return place
+
+    def _mend(self, task: int, refusal: float) -> None:
+        """See to what the compiled :meth:`_make_fetch` lacked."""
+        raise NotImplementedError
 
     def withdraw(self, task: int) -> None:
         """See :class:`simulator.context.SchedulingContext`."""
@@ -448,20 +468,22 @@ class DirectSimulation(Simulation):
             return self._written[tensor]
         return self._arrivals_of.get(tensor * self._spaces + space)
 
-    def _make_fetch(self) -> Callable[[int, int, int, int], float]:
+    def _make_fetch(self) -> Callable[[Any, Any, int, int, float], float]:
         home_of, arrivals, wires = self._home, self._arrivals_of, self._wires
         free, spaces, asking = self._channel_free, self._spaces, self._asking
         job_index, first_tensor = self._job_index, self._first_tensor
+        job_of, first_task = self._job, self._first_task
         begins = self._starts.append
 
-        def fetch(task: int, job: int, operator: int, space: int) -> float:
-            """Bring the inputs of an operator that exist to a space, from now on; a tensor crosses to
+        def fetch(whole: Any, real: Any, task: int, space: int, now: float) -> float:
+            """Bring the inputs of a task that exist to a space, from now on; a tensor crosses to
             a space once. Returns when they will all be there, at least now.
             """
-            now = latest = self.now
+            latest = now
+            job = job_of[task]
             index, first = job_index[job], first_tensor[job]
             sizes = index.bytes
-            for tensor in index.reads[operator]:
+            for tensor in index.reads[task - first_task[job]]:
                 number = first + tensor
                 home = home_of[number]
                 if home == space or home < 0:
@@ -483,12 +505,13 @@ class DirectSimulation(Simulation):
                     latest = end
             return latest
 
-        def fetch_free(task: int, job: int, operator: int, space: int) -> float:
+        def fetch_free(whole: Any, real: Any, task: int, space: int, now: float) -> float:
             """The same where nothing waits for a link."""
-            now = latest = self.now
+            latest = now
+            job = job_of[task]
             index, first = job_index[job], first_tensor[job]
             sizes = index.bytes
-            for tensor in index.reads[operator]:
+            for tensor in index.reads[task - first_task[job]]:
                 number = first + tensor
                 home = home_of[number]
                 if home == space or home < 0:
@@ -502,11 +525,12 @@ class DirectSimulation(Simulation):
                     latest = end
             return latest
 
-        def fetch_routed(task: int, job: int, operator: int, space: int) -> float:
+        def fetch_routed(whole: Any, real: Any, task: int, space: int, now: float) -> float:
             """The same where routes have several links."""
-            latest = self.now
+            latest = now
+            job = job_of[task]
             index, first = job_index[job], first_tensor[job]
-            for tensor in index.reads[operator]:
+            for tensor in index.reads[task - first_task[job]]:
                 number = first + tensor
                 home = home_of[number]
                 if home == space or home < 0:
@@ -630,8 +654,19 @@ class DirectSimulation(Simulation):
 
     # -- the end --------------------------------------------------------------------------------
 
+    def _check_finished(self, scheduler: Scheduler) -> None:
+        counts = [len(index.graph) for index in self._job_index]
+        task = np.array(self._ended, dtype=np.int64)
+        job = np.repeat(np.arange(len(counts)), counts)[task]
+        self._finish_array = finish = np.array(self._finish_time)[task]
+        done = np.array(self._done_at)
+        np.maximum.at(done, job, finish)
+        self._done_at = done.tolist()
+        self._left = (counts - np.bincount(job, minlength=len(counts))).tolist()
+        super()._check_finished(scheduler)
+
     def _execution_table(self) -> Table:
-        return table_of_ends(self, self._ended, self._ends)
+        return table_of_ends(self, self._ended, self._finish_array)
 
     def _transfer_table(self) -> Table:
         moves = len(self._arrivals_of)
@@ -653,7 +688,9 @@ class DirectSimulation(Simulation):
         )
 
 
-def table_of_ends(run: Simulation, ended: Sequence[int], ends: Sequence[float]) -> Table:
+def table_of_ends(
+    run: Simulation, ended: Sequence[int], ends: np.ndarray | Sequence[float]
+) -> Table:
     """The executions of a run, of which these tasks ended then, in this order."""
     task = np.array(ended, dtype=np.int64)
     counts = [len(index.graph) for index in run._job_index]
@@ -661,7 +698,7 @@ def table_of_ends(run: Simulation, ended: Sequence[int], ends: Sequence[float]) 
     return execution_table(
         task,
         job,
-        task - np.array(run._first_task)[job],
+        task - np.array(run._first_task, dtype=np.int64)[job],
         np.array(run._device)[task],
         np.array(run._slot)[task] if max(run._slots) > 1 else np.zeros(len(task)),
         np.array(run._ready_at)[task],
