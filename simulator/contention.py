@@ -30,7 +30,7 @@ class UncontendedFlows(PacedFlows):
         """See :class:`FlowModel`."""
         self._flows[flow] = None
         self._launch(flow, self._clock._now)
-        self._arm(flow)
+        self._begin(flow)
 
     def _leave(self, flow: Flow) -> None:
         del self._flows[flow]
@@ -77,7 +77,7 @@ class FifoFlows(PacedFlows):
         """See :class:`FlowModel`."""
         self._flows[flow] = None
         self._book(flow, self._free)
-        self._arm(flow)
+        self._begin(flow)
 
     def _book(self, flow: Flow, free: list[float]) -> None:
         start = self._clock._now

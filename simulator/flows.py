@@ -174,6 +174,15 @@ class PacedFlows:
         flow.rate = rate
         flow.end = _end(flow)
 
+    def _begin(self, flow: Flow) -> None:
+        """A flow whose end was worked out is on its way, or there if that takes no time: who waits for
+        it can start at this very instant, before anything else happens.
+        """
+        if flow.end == self._clock._now:
+            self._deliver(flow)
+        else:
+            self._arm(flow)
+
     def _arm(self, flow: Flow) -> None:
         """Make sure that an event comes at a flow's end or before."""
         if flow.end < flow.alarm:

@@ -108,3 +108,25 @@ def test_an_impossible_way_is_refused() -> None:
     costs = CostTable.of(graph, np.ones((2, 2)))
     with pytest.raises(InvalidInput, match="cannot be simulated in the way 'planned'; possible: d"):
         simulate(graph, fully_connected("p", 2), costs, create("donf"), way="planned")
+
+
+@pytest.mark.parametrize("way", ["direct", "general"])
+@pytest.mark.parametrize("contention", ["none", "fifo"])
+def test_who_waits_for_data_that_takes_no_time_has_started_by_the_next_round(
+    way: str, contention: str
+) -> None:
+    """A round of the same instant finds it running."""
+    graph = from_edges("two", 2, [(0, 1, 0.0)])
+    seen = []
+
+    def act(context: SchedulingContext, call: int) -> None:
+        for task in context.ready:
+            context.place(task, task)
+            context.wake_at(context.now)
+        seen.append([context.is_queued(task) for task in (0, 1)])
+
+    costs = CostTable.of(graph, np.ones((2, 2)))
+    cluster = fully_connected("p", 2)
+    simulate(graph, cluster, costs, Script(act), way=way, contention=contention)
+    # At 0 and again; at 1, when the second is placed, and again; at 2.
+    assert seen == [[True, False], [False, False], [False, True], [False, False], [False, False]]
