@@ -2,10 +2,10 @@
 
 A process for each device with a track for each slot, one process for the links with a track for each
 channel (one direction of a link), and one for the jobs where there are several. Slices of one track
-never overlap, which these viewers require: what does overlap (transfers without contention) is spread
-over several tracks of the same name. Arrows lead from the execution that wrote a tensor to its transfer
-and from there to the executions that read it. Counters show each device's queue (tasks placed and not
-started) and the bytes in each memory space.
+never overlap, which these viewers require: what does overlap (transfers without contention, the tensors
+of a packed message) is spread over several tracks of the same name. Arrows lead from the execution that
+wrote a tensor to its transfer and from there to the executions that read it. Counters show each device's
+queue (tasks placed and not started) and the bytes in each memory space.
 """
 
 from __future__ import annotations

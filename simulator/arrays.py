@@ -29,6 +29,8 @@ class _Layout:
 class ArrayedSimulation(Simulation):
     """See the module docstring; two arrays, ``whole`` and ``real``, hold everything."""
 
+    _packs = False
+
     _names: ClassVar[Any]
     """The module whose functions work on the arrays: it names the positions in the headers."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -44,6 +44,17 @@ class InputTensor(NamedTuple):
     """Memory space where it was written; ``EVERYWHERE`` needs no transfer."""
     time: float
     """When it was written, seconds; ``inf`` if its producer has not finished."""
+
+
+class RequestedTransfer(NamedTuple):
+    """One tensor that was asked for at this instant, not under way yet."""
+
+    tensor: int
+    bytes: float
+    source: int
+    """Memory space where it lies."""
+    destination: int
+    """Memory space where it is wanted."""
 
 
 Wire = tuple[int, float, float, tuple[int, ...]]
@@ -364,6 +375,18 @@ class SchedulingContext:
         """Bytes of a graph's weights that lie in a space or are on their way to it."""
         return graph.weight_bytes
 
+    def requests(self) -> list[RequestedTransfer]:
+        """What may be packed at this instant, by tensor and destination: the transfers that the
+        placements of this decision and the finishes before it asked for, those apart that are packed
+        already, and weights, which cross alone.
+
+        Needs the ability ``pack``.
+
+        Raises:
+            SchedulingError: the run does not offer packing, or the scheduler did not declare it.
+        """
+        raise SchedulingError(f"{self.world.capitalize()} runs do not offer pack")
+
     # -- what a scheduler may do ----------------------------------------------------------------
 
     def place(self, task: int, device: int, rank: float | None = None) -> None:
@@ -504,6 +527,26 @@ class SchedulingContext:
                 weights come from this very space; the run does not offer eviction.
         """
         raise SchedulingError(f"{self.world.capitalize()} runs do not offer evict")
+
+    def pack(self, transfers: Iterable[tuple[int, int]]) -> None:
+        """Ask now for one message that carries tensors from the one memory space where they lie to
+        one other space: the latency once, the sum of their bytes, all there at its end.
+
+        A tensor crosses to a space once. What placements and finishes of this instant asked for is
+        taken out of its own transfer and into the message; what is placed later finds the message. A
+        message goes even if the tasks that its tensors are for are withdrawn. It may bring what no
+        placed task wants there yet. Needs the ability ``pack``.
+
+        Args:
+            transfers: (tensor, memory space) pairs, tensors as numbered by :meth:`inputs`.
+
+        Raises:
+            SchedulingError: there are none, or one twice; they go to several spaces, or lie in several;
+                a tensor is not written yet, is there or on its way (packed or from an earlier
+                instant), is a weight, or nobody has yet to read it; the run does not offer packing, or
+                the scheduler did not declare it.
+        """
+        raise SchedulingError(f"{self.world.capitalize()} runs do not offer pack")
 
     # -- what the two worlds supply -------------------------------------------------------------
 

@@ -40,6 +40,8 @@ def is_routed(setting: Setting) -> bool:
 class DirectSimulation(Simulation):
     """See the module docstring."""
 
+    _packs = False
+
     def _prepare(self) -> None:
         self._lay_out()
         cluster = self.cluster

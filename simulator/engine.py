@@ -166,10 +166,11 @@ def _compiled_fair(setting: Setting) -> dict[str, type[Simulation]]:
 
 
 def _is_constant(setting: Setting) -> bool:
-    """Whether nothing slows what has begun, but for shared links."""
+    """Whether nothing slows what has begun, but for shared links, and every tensor crosses alone."""
     cluster = setting.cluster
     return not (
         setting.faults
+        or "pack" in setting.scheduler.needs
         or setting.horizon < math.inf
         or counts_memory(setting.memory, setting.weights)
         or shares_rates(cluster)

@@ -15,6 +15,7 @@ from simulator.context import EVERYWHERE
 from simulator.errors import InvalidInput
 from simulator.faults import Fault, FaultInjector
 from simulator.flows import Flow
+from simulator.packing import Message
 from simulator.simulation import LOST, Simulation
 from simulator.trace import Table
 
@@ -317,6 +318,15 @@ class FaultySimulation(Simulation):
             self._held.add((tensor, space))
         else:
             super()._request(tensor, space, size)
+
+    def _request_message(self, parcel: Message) -> None:
+        space = parcel.destination
+        if space in self._closed or self._home[parcel.tensors[0]] in self._closed:
+            for tensor in parcel.tensors:
+                del self._packed[tensor, space]
+                self._held.add((tensor, space))
+        else:
+            super()._request_message(parcel)
 
     def _request_outputs(self, task: int, device: int) -> None:
         job = self._job[task]

@@ -134,8 +134,14 @@ def _links_free(known: Dependencies) -> np.ndarray:
     before = np.full(rows, -np.inf)
     order = np.lexsort((moves["finish"], moves["start"], moves["link"]))
     if rows:
-        same = moves["link"][order[1:]] == moves["link"][order[:-1]]
-        before[order[1:]] = np.where(same, moves["finish"][order[:-1]], -np.inf)
+        link, start, finish = (moves[name][order] for name in ("link", "start", "finish"))
+        # What was packed into one message has one start and finish, and the same before it.
+        first = np.ones(rows, dtype=bool)
+        first[1:] = (np.diff(link) != 0) | (np.diff(start) != 0) | (np.diff(finish) != 0)
+        own = np.flatnonzero(first)
+        ends = np.full(len(own), -np.inf)
+        ends[1:] = np.where(link[own[1:]] == link[own[1:] - 1], finish[own[1:] - 1], -np.inf)
+        before[order] = ends[np.cumsum(first) - 1]
     result = np.full(len(known.crossings["row"]), -np.inf)
     np.maximum.at(result, known.crossing_of_row, before)
     return np.minimum(result, known.crossings["start"])

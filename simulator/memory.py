@@ -16,8 +16,10 @@
 What finds no room waits. Copies and weights wait in one line for each space, in the order in which the
 queues of its devices need them: by (rank, placement) of the first task that asked. They also leave room
 for the outputs of the tasks up to that one in these queues; only when nothing else is left to happen
-they do not. Jobs' inputs and results to be delivered are first in line. A task that finds no room for its
-outputs holds up its device, not the line. While there is room for everything, order does not matter.
+they do not. Jobs' inputs and results to be delivered are first in line, what no placed task wants there
+yet is last. A packed message takes the room of all its tensors at once; when nothing else is left to
+happen, one that still waits is taken apart. A task that finds no room for its outputs holds up its device,
+not the line. While there is room for everything, order does not matter.
 
 Data that nobody wants any more gives its room back, yet it can be used again without another transfer
 until its room is taken; what was unwanted first is dropped first.
@@ -244,10 +246,14 @@ class _Waiting:
     take: Callable[[], None]
     cancel: Callable[[], None]
     describe: Callable[[], str]
+    take_apart: Callable[[], None] | None = None
+    """Of a message of several tensors: let each of them wait alone."""
 
 
 _FIRST = (-math.inf, 0)
-"""Order of what no task asked for."""
+"""Order of what jobs ask for: their inputs, and results to be delivered."""
+_LAST = (math.inf, 0)
+"""Order of a message that brings what no placed task wants there yet."""
 
 
 class _Sizes:
@@ -416,6 +422,19 @@ class LimitedMemory:
                     line.remove(entry)
                     heapify(line)
                     waiting.take()
+                    self._ask_scheduler()
+                    return True
+        return self._take_apart()
+
+    def _take_apart(self) -> bool:
+        """Let the tensors of the first message that waits in a line go on one by one."""
+        for line in self._lines:
+            for entry in sorted(line, key=lambda entry: entry[:2]):
+                waiting = entry[2]
+                if waiting.take_apart is not None and waiting.wanted():
+                    line.remove(entry)
+                    heapify(line)
+                    waiting.take_apart()
                     self._ask_scheduler()
                     return True
         return False
@@ -721,9 +740,24 @@ class LimitedMemory:
                 lambda: self._start(flow, size),
                 lambda: self._cancel(flow),
                 lambda: self._describe(flow),
+                (lambda: self._send_singly(flow)) if len(flow.tensors) > 1 else None,
             ),
         )
         self._asking.append(waiting)
+
+    def _send_singly(self, flow: Flow) -> None:
+        """A message has no room as a whole: ask for each of its tensors alone."""
+        run = self._run
+        self._delayed.discard(flow)
+        space = flow.destination
+        for tensor in flow.tensors:
+            if not self._is_copy_wanted(tensor, space):
+                self._forget_copy(tensor, space)
+                continue
+            size = run._tensor_bytes(tensor)
+            single = type(flow)((tensor,), flow.source, space, flow.route, size, run.now)
+            run._under_way[tensor, space] = single
+            self.send(single)
 
     def _order_of(self, flow: Flow) -> tuple[float, int]:
         """That of the first task that is to read what a flow brings."""
@@ -731,7 +765,13 @@ class LimitedMemory:
         orders = [self._first_need.get((tensor, space), _FIRST) for tensor in flow.tensors]
         queued = self._queued[space]
         orders += [queued[r][0] for t in flow.tensors for r in self._readers(t) if r in queued]
-        return min([order for order in orders if order != _FIRST], default=_FIRST)
+        delivers = any(
+            held.result and held.target == space
+            for t in flow.tensors
+            if (held := self._held.get(t)) is not None
+        )
+        none = _FIRST if delivers else _LAST
+        return min([order for order in orders if order != _FIRST], default=none)
 
     def _bytes_of(self, tensor: int) -> int:
         job = self._job_of_tensor(tensor)
@@ -746,14 +786,35 @@ class LimitedMemory:
         return bool(held.unplaced or space in held.users or (held.result and held.target == space))
 
     def _start(self, flow: Flow, size: int) -> None:
+        """Let a transfer that has found room begin."""
+        self._delayed.discard(flow)
+        if len(flow.tensors) == 1:
+            held = self._held.get(flow.tensors[0])
+            self._depart(flow, flow.tensors, flow.source if held is None else held.home, size)
+            return
+        # Of a message that waited, what nobody may want there any more stays; and where the rest lies
+        # may have changed, so that it comes from several spaces.
+        waited = flow.requested != self._run.now
+        parts: dict[int, list[int]] = {}
+        for tensor in flow.tensors:
+            held = self._held.get(tensor)
+            if held is None or (waited and not self._is_copy_wanted(tensor, flow.destination)):
+                self._forget_copy(tensor, flow.destination)
+            else:
+                parts.setdefault(held.home, []).append(tensor)
+        for source, tensors in sorted(parts.items()):
+            self._depart(flow, tuple(tensors), source, sum(map(self._bytes_of, tensors)))
+
+    def _depart(self, flow: Flow, tensors: tuple[int, ...], source: int, size: int) -> None:
+        """Let these tensors of a flow cross from ``source``; there is room for them."""
         run, space = self._run, flow.destination
         self._take(space, size)
-        self._delayed.discard(flow)
-        homes = [held.home for t in flow.tensors if (held := self._held.get(t)) is not None]
-        source = homes[0] if homes else flow.source
-        if (source, run.now) != (flow.source, flow.requested):  # it waited
+        if (source, run.now, tensors) != (flow.source, flow.requested, flow.tensors):  # it waited
             route = run.cluster.route(source, space)
-            flow = type(flow)(flow.tensors, source, space, route, flow.size, run.now)
+            total = flow.size
+            if tensors != flow.tensors:
+                total = math.fsum(run._tensor_bytes(tensor) for tensor in tensors)
+            flow = type(flow)(tensors, source, space, route, total, run.now)
             run._under_way |= {(tensor, space): flow for tensor in flow.tensors}
         for tensor in flow.tensors:
             held = self._held.get(tensor)
@@ -936,6 +997,7 @@ class LimitedMemory:
         name = run.jobs[job].graph.tensors[tensor - self._first_tensor(job)].name
         readers = [
             run.label(task)
+            for tensor in flow.tensors
             for task in self._readers(tensor)
             if run.device_of(task) >= 0 and run.cluster.space_of[run.device_of(task)] == space
         ]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -25,14 +25,15 @@ import simpy
 from simulator.clock import Clock
 from simulator.cluster import Cluster, Route
 from simulator.contention import flow_model
-from simulator.context import EVERYWHERE, SchedulingContext, Wire
+from simulator.context import EVERYWHERE, RequestedTransfer, SchedulingContext, Wire
 from simulator.costs import CostTable, GraphCosts, NoiseModel
-from simulator.errors import InvalidInput
+from simulator.errors import InvalidInput, SchedulingError
 from simulator.faults import Faults
 from simulator.flows import Flow
 from simulator.graph import DataflowGraph
 from simulator.links import transfer_model
 from simulator.memory import Memory, UnlimitedMemory, abilities, make_memory
+from simulator.packing import Message, is_weight, message
 from simulator.rates import execution_models
 from simulator.scheduler import Scheduler
 from simulator.submission import Asynchronous, Feeder, feeder
@@ -61,7 +62,8 @@ class Setting:
 FINISHED, LOST = "finished", "lost"
 """What became of an execution."""
 Request = tuple[int, int, int, Route, float, float, float]
-"""Tensor, destination, source, route, bytes, believed start and end."""
+"""Tensor, destination, source, route, bytes, believed start and end; the latter two are those of its
+message if it is packed."""
 Execution = tuple[int, int, int, int, float, float, float, float]
 """Task, job, device, slot, ready, placed, start, finish."""
 
@@ -70,13 +72,15 @@ class Simulation(SchedulingContext):
     """One run. Use :func:`simulator.engine.simulate`."""
 
     world = "simulated"
+    _packs: ClassVar[bool] = True
+    """Whether this way of simulating offers packed transfers."""
     _ways_out: ClassVar[Mapping[str, str]] = {"evict": "load weights on demand (weights=on_demand)"}
 
     def __init__(self, setting: Setting) -> None:
         cluster, costs = setting.cluster, setting.costs
         self._setting = setting
         super().__init__(cluster, costs, setting.movement, setting.contention)
-        self.offers = abilities(setting.weights)
+        self.offers = abilities(setting.weights) | ({"pack"} if self._packs else set())
         self._check_run(setting.workload, setting.scheduler)
         if isinstance(setting.actual, CostTable):
             setting.actual.check_covers(cluster)
@@ -92,6 +96,7 @@ class Simulation(SchedulingContext):
         self._transfers = transfer_model(setting.contention)
         self._requests: list[Request] = []  # asked for at this instant
         self._in_order = True  # whether they stand in the order of (tensor, destination)
+        self._packed: dict[tuple[int, int], Message] = {}  # by tensor and destination, of these
         self._routes: list[list[Route | None]] = [
             [None] * len(cluster.spaces) for _ in cluster.spaces
         ]
@@ -410,7 +415,11 @@ class Simulation(SchedulingContext):
     def _take_back_requests(self, task: int) -> None:
         """Unmake the requests of this instant that nobody but ``task``, now withdrawn, needs."""
         requests = self._requests
-        kept = [request for request in requests if self._is_wanted(*request[:2], task)]
+        kept = [
+            request
+            for request in requests
+            if request[:2] in self._packed or self._is_wanted(*request[:2], task)
+        ]
         if len(kept) < len(requests):
             self._book_again(kept)
 
@@ -421,9 +430,57 @@ class Simulation(SchedulingContext):
         self._requests = []
         self._in_order = True
         for tensor, space, _, _, size, _, _ in requests:
-            self._request(tensor, space, size)
+            if (tensor, space) in self._packed:
+                self._request_message(self._packed[tensor, space])
+            else:
+                self._request(tensor, space, size)
         if any(self._copies.get(key) != end for key, end in before.items()):
             self._stale = [True] * len(self._stale)
+
+    def requests(self) -> list[RequestedTransfer]:
+        """See :class:`SchedulingContext`."""
+        self._check_packs()
+        return [
+            RequestedTransfer(tensor, size, home, space)
+            for tensor, space, home, _, size, _, _ in sorted(self._requests)
+            if (tensor, space) not in self._packed and not is_weight(self, tensor)
+        ]
+
+    def pack(self, transfers: Iterable[tuple[int, int]]) -> None:
+        """See :class:`SchedulingContext`."""
+        self._check_packs()
+        parcel = message(self, transfers)
+        keys = {(tensor, parcel.destination) for tensor in parcel.tensors}
+        others = [request for request in self._requests if request[:2] not in keys]
+        if not self._requests:
+            self._free_before = list(self._channel_free)
+        self._packed |= dict.fromkeys(keys, parcel)
+        self._book_again(others)
+        self._request_message(parcel)
+        self._stale = [True] * len(self._stale)
+
+    def _check_packs(self) -> None:
+        if "pack" not in self.offers & self._scheduler.needs:
+            raise SchedulingError(
+                f"Scheduler '{self._scheduler.name}' packs transfers without having declared it: "
+                'needs = {"pack"}'
+            )
+
+    def _request_message(self, parcel: Message) -> None:
+        """Ask for a message now unless that was done: a row for each tensor, booked as one."""
+        space = parcel.destination
+        if (parcel.tensors[0], space) in self._copies:
+            return
+        if not self._requests:
+            self._free_before = list(self._channel_free)
+        home = self._home[parcel.tensors[0]]
+        route = self._route(home, space)
+        start, end = self._transfers.book(route, parcel.bytes, self.now, self._channel_free)
+        self._in_order = False  # its rows stand together, at its first tensor
+        for tensor in parcel.tensors:
+            size = self._tensor_bytes(tensor)
+            self._requests.append((tensor, space, home, route, size, start, end))
+            self._copies[tensor, space] = end
 
     def _is_wanted(self, tensor: int, space: int, without: int) -> bool:
         """Whether a placed task other than ``without``, or its job, wants a tensor in a space."""
@@ -447,12 +504,23 @@ class Simulation(SchedulingContext):
         if self._requests:
             if not self._in_order:
                 self._book_again(sorted(self._requests))
+            packed = self._packed
             for tensor, space, home, route, size, _, _ in self._requests:
-                flow = Flow((tensor,), home, space, route, size, self.now)
-                self._under_way[tensor, space] = flow
+                parcel = packed.get((tensor, space)) if packed else None
+                if parcel is None:
+                    flow = Flow((tensor,), home, space, route, size, self.now)
+                    self._under_way[tensor, space] = flow
+                elif tensor == parcel.tensors[0]:
+                    flow = Flow(parcel.tensors, home, space, route, parcel.bytes, self.now)
+                    self._under_way |= {(t, space): flow for t in parcel.tensors}
+                else:
+                    continue
                 self._sent.append(flow)
                 self._memory.send(flow)
             self._requests.clear()
+            if packed:
+                packed.clear()
+                self._in_order = True
             self._memory.settle()
         while self._delivered:  # what takes no time
             self._deliver()
@@ -518,6 +586,16 @@ class Simulation(SchedulingContext):
                 if key in self._under_way or key not in self._copies:
                     return False
         return True
+
+    def _tensor_bytes(self, tensor: int) -> float:
+        job = self._job_of_tensor(tensor)
+        return self._job_index[job].bytes[tensor - self._first_tensor[job]]
+
+    def _readers_of(self, tensor: int) -> list[int]:
+        """The tasks that read a tensor."""
+        job = self._job_of_tensor(tensor)
+        first = self._first_task[job]
+        return [first + r for r in self._job_index[job].consumers[tensor - self._first_tensor[job]]]
 
     def _successors(self, task: int) -> list[int]:
         """The tasks that wait for a task."""

@@ -461,6 +461,8 @@ def test_a_scheduler_that_needs_more_is_refused(stage):
 
     with pytest.raises(SchedulingError, match="needs batch, which measured runs do not offer"):
         stage.run(Batching(1.0))
+    with pytest.raises(SchedulingError, match="'packed' needs pack, which measured runs do not"):
+        stage.run(create("packed"))
 
 
 def test_spinning_and_sleeping_workers_do_the_same():

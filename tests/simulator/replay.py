@@ -63,6 +63,10 @@ class _Shop:
         self.tasks = [
             (j, o) for j, doc in enumerate(self.docs) for o in range(len(doc["operators"]))
         ]
+        self.tensors = [
+            (j, t) for j, doc in enumerate(self.docs) for t in range(len(doc["tensors"]))
+        ]
+        self.messages: list[tuple[list[Key], int]] = []  # asked for at this moment: what, where to
         self.tensor_names = [[t["name"] for t in doc["tensors"]] for doc in self.docs]
         self.roles = [[t["role"] for t in doc["tensors"]] for doc in self.docs]
         self.sizes = [[t.bytes for t in job.graph.tensors] for job in workload]
@@ -181,6 +185,11 @@ class _Shop:
                 self.wakes.add(float(row[0]))  # type: ignore[arg-type]
                 self.moments.add(float(row[0]))  # type: ignore[arg-type]
                 continue
+            if verb == "pack":
+                pairs = [(self.tensors[t], space) for t, space in row[0]]  # type: ignore[attr-defined]
+                (space,) = {space for _, space in pairs}
+                self.messages.append((sorted(tensor for tensor, _ in pairs), space))
+                continue
             task = self.tasks[int(row[0])]  # type: ignore[call-overload]
             if verb == "withdraw":
                 assert task not in self.running, f"{task} was withdrawn while it ran"
@@ -194,7 +203,9 @@ class _Shop:
             self.placed[task] = (int(row[1]), float(rank), self.placements, decision.time)  # type: ignore[call-overload,arg-type]
 
     def request(self, now: float) -> None:
-        """Every transfer that the rules ask for and nobody has asked for yet, by tensor and space."""
+        """Messages, and every transfer that the rules ask for and nobody has asked for yet, by tensor
+        and space.
+        """
         asked: set[tuple[int, int, int]] = set()
         for task, (device, _, _, _) in self.placed.items():
             if self.movement == "pull" and self.ready_time(task) == math.inf:
@@ -205,20 +216,36 @@ class _Shop:
             if destination is not None:
                 space = self.space_names.index(destination)
                 asked |= {(j, t, space) for t in self.wanted[j] if (j, t) in self.writer}
-        for j, t, space in sorted(asked):
-            found = self.home(j, t)
-            if found is None or found[0] in (-1, space) or (j, t, space) in self.crossing:
+        together = {(j, t, space) for message, space in self.messages for j, t in message}
+        parcels = [
+            *self.messages,
+            *(([(j, t)], space) for j, t, space in asked if (j, t, space) not in together),
+        ]
+        self.messages = []
+        for tensors, space in sorted(parcels, key=lambda p: (p[0][0], p[1])):
+            wanted = [(*key, space) not in self.crossing for key in tensors]
+            homes = [self.home(j, t) for j, t in tensors]
+            if len(tensors) == 1 and (not wanted[0] or homes[0] is None):
                 continue
-            channels, bandwidth, latency = self.route(found[0], space)
+            (source,) = {home[0] for home in homes if home is not None}
+            if len(tensors) == 1 and source in (-1, space):
+                continue
+            # Of a message all must be there to be sent, and nowhere near where they go.
+            assert all(wanted)
+            assert None not in homes
+            assert source not in (-1, space)
+            channels, bandwidth, latency = self.route(source, space)
             start = now
             if self.fifo:
                 start = max([now, *(self.channel_free.get(c, 0.0) for c in channels)])
-            end = start + (latency + self.sizes[j][t] / bandwidth)
+            end = start + (latency + math.fsum(self.sizes[j][t] for j, t in tensors) / bandwidth)
             for c in channels:
                 self.channel_free[c] = end
-                row = (found[0], now, start, end, self.sizes[j][t])
-                self.result.transfers[j, t, space, c] = row
-            self.crossing[j, t, space] = end
+            for j, t in tensors:
+                for c in channels:
+                    row = (source, now, start, end, self.sizes[j][t])
+                    self.result.transfers[j, t, space, c] = row
+                self.crossing[j, t, space] = end
             self.moments.add(end)
 
     def start_tasks(self, now: float) -> None:

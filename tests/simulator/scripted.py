@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from simulator.context import SchedulingContext
+from simulator.context import EVERYWHERE, SchedulingContext
 from simulator.scheduler import Scheduler
 
 
@@ -146,6 +146,53 @@ class Erratic(Scheduler):
             context.wake_at(context.now + pick.choice([0.0, 0.5, 1.0, 7.25]))
 
 
+class RandomPacks(Scheduler):
+    """Another scheduler; after it some of what was asked for, and some of what nobody asked for yet,
+    is packed at random.
+
+    Args:
+        inner: the scheduler that places.
+        seed: of its conduct.
+        ahead: how often the inputs of a task in no queue are brought somewhere.
+    """
+
+    name: ClassVar[str] = "random_packs"
+    needs: ClassVar[frozenset[str]] = frozenset({"pack"})
+
+    def __init__(self, inner: Scheduler, seed: int, ahead: float = 0.3) -> None:
+        self.inner = inner
+        self.needs = self.needs | inner.needs  # type: ignore[misc]
+        self.random = random.Random(seed)
+        self.ahead = ahead
+
+    def begin(self, context: SchedulingContext) -> None:
+        self.inner.begin(context)
+
+    def decide(self, context: SchedulingContext) -> None:
+        self.inner.decide(context)
+        pick = self.random
+        parcels: dict[tuple[int, int], set[int]] = {}
+        for asked in context.requests():
+            if pick.random() < 0.7:
+                parcels.setdefault((asked.source, asked.destination), set()).add(asked.tensor)
+        space = pick.randrange(len(context.cluster.spaces))
+        for job in range(len(context.jobs)):
+            for task in context.tasks_of(job):
+                if context.device_of(task) >= 0 or pick.random() > self.ahead:
+                    continue
+                for tensor, _, source, written in context.inputs(task):
+                    lies = written < math.inf and source not in (EVERYWHERE, space)
+                    if lies and context.copy_time(tensor, space) is None:
+                        parcels.setdefault((source, space), set()).add(tensor)
+        for (_, destination), tensors in parcels.items():
+            rest = sorted(tensors)
+            pick.shuffle(rest)
+            while rest:
+                count = pick.randint(1, len(rest))
+                context.pack([(tensor, destination) for tensor in rest[:count]])
+                rest = rest[count:]
+
+
 @dataclass
 class Decision:
     """One call of ``decide``: when, and the verbs in order as (verb, arguments)."""
@@ -165,11 +212,12 @@ class Recorded(Scheduler):
         before: Callable[[SchedulingContext], None] = lambda context: None,
     ) -> None:
         self.inner = inner
+        self.needs = inner.needs  # type: ignore[misc]
         self.before = before
         self.decisions: list[Decision] = []
 
     def begin(self, context: SchedulingContext) -> None:
-        for verb in ("place", "withdraw", "wake_at"):
+        for verb in ("place", "withdraw", "wake_at", "pack"):
             self._tap(context, verb)
         self.inner.begin(context)
 

@@ -18,7 +18,7 @@ from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
-from tests.simulator.scripted import Erratic, RandomPlan
+from tests.simulator.scripted import Erratic, RandomPacks, RandomPlan
 
 # Whole numbers make events coincide, the others make sums round, zeros make rounds in one instant.
 SECONDS = st.sampled_from([0.0, 1.0, 1.0, 2.0, 3.0, 0.1, 0.7, 3.3, 1e-3])
@@ -176,6 +176,14 @@ STATIC: dict[str, Callable[[int], Scheduler]] = {
     "heft": lambda seed: create("heft"),
     "heft-append": lambda seed: create("heft", insertion=False),
 }
+PACKING: dict[str, Callable[[int], Scheduler]] = {
+    "packed-donf": lambda seed: create("packed", scheduler="donf"),
+    "packed-fcfs": lambda seed: create("packed", scheduler="fcfs"),
+    "packed-heft": lambda seed: create("packed", scheduler="heft"),
+    "packs-erratic": lambda seed: RandomPacks(Erratic(seed, only_ready=False), seed),
+    "packs-erratic-ready": lambda seed: RandomPacks(Erratic(seed, only_ready=True), seed),
+    "packs-plan": lambda seed: RandomPacks(RandomPlan(seed), seed),
+}
 ONLINE = ("fcfs", "donf", "adon", "sufferage")
 """Schedulers that only append ready tasks to queues."""
 
@@ -232,7 +240,7 @@ def cases(
         cluster,
         costs,
         actual,
-        lambda: (SCHEDULERS | STATIC)[name](seed),
+        lambda: (SCHEDULERS | STATIC | PACKING)[name](seed),
         draw(st.sampled_from(movements)),
         draw(st.sampled_from(contentions)),
         seed,

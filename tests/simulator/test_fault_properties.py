@@ -20,7 +20,7 @@ from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from simulator.trace import COLUMNS, Trace
 from simulator.workload import Workload
-from tests.simulator.strategies import SCHEDULERS, Case, cases
+from tests.simulator.strategies import PACKING, SCHEDULERS, Case, cases
 from tests.simulator.test_memory_properties import OUT_OF_MEMORY, TOO_LARGE, tight_cases, tighten
 from tests.simulator.test_properties import quick
 
@@ -28,7 +28,9 @@ TIMES = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.3, 5.0, 7.0, 11.0, 30.0])
 FACTORS = st.sampled_from([0.1, 0.5, 0.75])
 
 
-STEERED = SCHEDULERS | {
+LOSES = {"packs-plan"}
+"""Schedulers that do not know of what is lost."""
+STEERED = {name: make for name, make in (SCHEDULERS | PACKING).items() if name not in LOSES} | {
     "priority": lambda seed: create("priority"),
     "fcfs-by-priority": lambda seed: create("fcfs", by_priority=True),
 }
