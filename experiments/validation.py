@@ -255,6 +255,11 @@ class Pair:
         return max(self.measured, 1 / self.measured) > SEPARATE
 
     @property
+    def told_apart(self) -> bool:
+        """Whether the simulated makespans differ by more than 5%."""
+        return max(self.simulated, 1 / self.simulated) > SEPARATE
+
+    @property
     def agrees(self) -> bool:
         """Whether simulation names the same winner."""
         return (self.simulated > 1) == (self.measured > 1)

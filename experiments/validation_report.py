@@ -129,6 +129,7 @@ def summary(validation: Validation) -> dict[str, Any]:
     intervals = [case for case in cases if np.isfinite(case.low_s)]
     found = pairs(cases)
     separate = [pair for pair in found if pair.separate]
+    told_apart = [pair for pair in found if pair.told_apart]
     losses = list(regret(cases).values())
     return {
         "cases": len(cases),
@@ -142,6 +143,8 @@ def summary(validation: Validation) -> dict[str, Any]:
         "pairs": len(found),
         "separate_pairs": len(separate),
         "separate_pairs_in_the_same_order": sum(pair.agrees for pair in separate),
+        "pairs_told_apart": len(told_apart),
+        "pairs_told_apart_in_the_same_order": sum(pair.agrees for pair in told_apart),
         "kendall_tau": kendall_tau(found),
         "mean_regret": float(np.mean(losses)),
         "worst_regret": float(np.max(losses)),
@@ -249,6 +252,11 @@ def answers(validation: Validation) -> list[str]:
             f"{figures['separate_pairs']} pairs that differ by more than {SEPARATE - 1:.0%} (Kendall "
             f"tau over all {figures['pairs']}: {figures['kendall_tau']:.2f}); choosing by simulation "
             f"costs {figures['mean_regret']:.1%} on average, at worst {figures['worst_regret']:.1%}"
+        )
+    if figures["pairs_told_apart"]:
+        lines.append(
+            f"of {figures['pairs_told_apart']} pairs that simulation tells apart by more than "
+            f"{SEPARATE - 1:.0%}, {figures['pairs_told_apart_in_the_same_order']} came out in that order"
         )
     if figures["intervals"]:
         lines.append(

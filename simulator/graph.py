@@ -120,7 +120,9 @@ class TensorSpec:
             return self.elements * ITEM_BYTES[self.dtype]
         except KeyError:
             known = ", ".join(ITEM_BYTES)
-            raise InvalidInput(f"Unknown element type '{self.dtype}'. Known: {known}") from None
+            raise InvalidInput(
+                f"Unknown element type {_short(self.dtype)}. Known: {known}"
+            ) from None
 
     def to_json(self) -> dict[str, Any]:
         """The spec as a JSON object; contiguous strides are left out."""
@@ -141,7 +143,8 @@ class TensorSpec:
                     f"Shapes and strides are lists of integers from 0 to 2^63, got {_short(document)}"
                 )
         if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
-            raise InvalidInput(f"Unknown element type '{dtype}'. Known: {', '.join(ITEM_BYTES)}")
+            known = ", ".join(ITEM_BYTES)
+            raise InvalidInput(f"Unknown element type {_short(dtype)}. Known: {known}")
         if strides is None:
             return cls(tuple(shape), dtype)
         if len(strides) != len(shape):

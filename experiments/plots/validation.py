@@ -112,6 +112,7 @@ def draw_pairs(pairs: Sequence[Pair], stem: str | Path, caption: str) -> list[Pa
     """
     import pandas as pd
     from matplotlib.lines import Line2D
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
     # Each pair is turned so that simulation sees its second as the slower one.
     rows = []
@@ -142,6 +143,9 @@ def draw_pairs(pairs: Sequence[Pair], stem: str | Path, caption: str) -> list[Pa
             table.index[wrong], table["measured_ratio"][wrong], "X", color=COLOURS[5], markersize=5
         )
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3)))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
         axes.set_xlabel("pairs of schedulers, in the order of the simulated ratio")
         axes.set_ylabel("makespan ratio")
         handles = [

@@ -181,7 +181,7 @@ def test_operators_of_a_model_are_all_kept(tmp_path):
 
 def test_measure_and_fit_in_one_command(tmp_path):
     write_samples(tmp_path / "ops.json", operators()[:6])
-    words = [f"operators={tmp_path / 'ops.json'}", "budget=8s", f"output_dir={tmp_path}"]
+    words = [f"operators={tmp_path / 'ops.json'}", "budget=20s", f"output_dir={tmp_path}"]
     assert main(words) == 0
     (profile,) = tmp_path.glob("calibration/*/*/profile/profile.json")
     found = Profile.load(profile.parent)

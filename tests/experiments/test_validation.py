@@ -145,6 +145,9 @@ def test_pairs_rank_and_regret():
     ]
     assert [p.separate for p in found] == [False, True, True, True]
     assert [p.agrees for p in found] == [False, True, True, False]
+    assert all(p.told_apart for p in found)
+    assert not Pair("m", "a", "b", 1.04, 1.3).told_apart
+    assert Pair("m", "a", "b", 0.94, 1.3).told_apart
     assert kendall_tau(found) == 0.0
     assert regret(cases) == {"m": pytest.approx(0.03), "n": pytest.approx(1.0)}
     assert cases[2].error == pytest.approx(-1 / 3)

@@ -119,7 +119,7 @@ def test_index_arrays_cannot_be_written() -> None:
         (changed("tensors", 0, "shape", value=[2**62, 2**62]), "Tensor 'x' has bytes"),
         (
             changed("tensors", 0, "dtype", value="float31"),
-            "Unknown element type 'float31'. Known: ",
+            'Unknown element type "float31". Known: ',
         ),
         (changed("tensors", 0, "dtype", value=[]), "Unknown element type"),
         (changed("tensors", 2, "strides", value=[1]), "Strides and shape have different lengths"),
@@ -350,5 +350,5 @@ def test_strides_of_single_dimensions_mean_nothing() -> None:
     assert TensorSpec.of((4, 1, 3), "int8", (1, 99, 4)).strides == (1, 3, 4)
     assert TensorSpec((2, 0), "float64").bytes == 0
     assert TensorSpec((), "float64").bytes == 8
-    with pytest.raises(InvalidInput, match="Unknown element type 'quad'"):
+    with pytest.raises(InvalidInput, match='Unknown element type "quad"'):
         TensorSpec((1,), "quad").bytes
