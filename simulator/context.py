@@ -89,6 +89,12 @@ class GraphIndex:
         return counts
 
     @cached_property
+    def sources(self) -> list[int]:
+        """Operators without predecessors."""
+        found: list[int] = np.flatnonzero(self.graph.predecessors_csr.lengths == 0).tolist()
+        return found
+
+    @cached_property
     def reads(self) -> Sequence[Sequence[int]]:
         """For each operator the tensors it reads, weights left out."""
         return self.graph.activations_read
@@ -699,10 +705,9 @@ class SchedulingContext:
             self._home[first_tensor + tensor] = origin
             self._written[first_tensor + tensor] = self.now
         self.arrived.append(number)
-        for operator, count in enumerate(index.pending):
-            if not count:
-                self.ready.append(first_task + operator)
-                self._ready_at[first_task + operator] = self.now
+        for operator in index.sources:
+            self.ready.append(first_task + operator)
+            self._ready_at[first_task + operator] = self.now
         return number
 
     def _add_to_data(self, index: GraphIndex) -> None:

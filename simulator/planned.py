@@ -59,6 +59,8 @@ class PlannedSimulation(Simulation):
         self._free: list[int] = list(self._slots)
         self._last_start: list[float] = [0.0] * devices
         self._planned_jobs = 0
+        # Of jobs that were placed at once and are not compiled yet: devices and ranks of their tasks.
+        self._whole_plans: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._placed: list[np.ndarray] = []  # by job: the devices of its tasks
         self._seconds: list[np.ndarray] = []  # by job: actual [operators, devices]
 
@@ -78,8 +80,10 @@ class PlannedSimulation(Simulation):
     def place_job(self, job: int, devices: Sequence[int], ranks: Sequence[float]) -> None:
         """See :class:`simulator.context.SchedulingContext`."""
         first, count = self._check_job_placement(job, devices, ranks)
-        self._device[first : first + count] = np.asarray(devices).tolist()
-        self._rank[first : first + count] = np.asarray(ranks, dtype=np.float64).tolist()
+        place, rank = np.array(devices, dtype=np.int64), np.array(ranks, dtype=np.float64)
+        self._whole_plans[job] = place, rank
+        self._device[first : first + count] = place.tolist()
+        self._rank[first : first + count] = rank.tolist()
         self._sequence[first : first + count] = range(
             self._placements + 1, self._placements + count + 1
         )
@@ -202,8 +206,13 @@ class PlannedSimulation(Simulation):
             self._compile_job(job)
         self._planned_jobs = len(self.jobs)
         rank, sequence = self._rank, self._sequence
-        placed = np.concatenate(self._placed[fresh:])
-        by_rank = np.lexsort((np.array(sequence[first:]), np.array(rank[first:])))
+        if fresh in self._whole_plans and fresh + 1 == self._planned_jobs:
+            placed, ranks = self._whole_plans[fresh]  # placed in the order of the tasks
+            by_rank = np.argsort(ranks, kind="stable")
+        else:
+            placed = np.concatenate(self._placed[fresh:])
+            by_rank = np.lexsort((np.array(sequence[first:]), np.array(rank[first:])))
+        self._whole_plans.clear()
         by_rank = by_rank[argsort_of_numbers(placed[by_rank])]
         ends = np.cumsum(np.bincount(placed, minlength=len(self._order)))
         for device, (new, order) in enumerate(
@@ -220,7 +229,8 @@ class PlannedSimulation(Simulation):
     def _compile_job(self, number: int) -> None:
         graph = self._job_index[number].graph
         first, count = self._first_task[number], len(graph)
-        placed = np.array(self._device[first : first + count])
+        plan = self._whole_plans.get(number)
+        placed = np.array(self._device[first : first + count]) if plan is None else plan[0]
         if (placed < 0).any():
             unplaced = int(np.argmin(placed))
             raise SchedulingError(
