@@ -170,6 +170,16 @@ def draw_stacked(
             handles.append(Patch(facecolor=OTHER, label="other"))
         if (everything["what"] == "transfer").any():
             handles.append(Patch(facecolor=TRANSFER, alpha=0.6, label="transfer"))
+        if (everything["status"] != "finished").any():
+            handles.append(
+                Patch(
+                    facecolor="white",
+                    hatch="xxxx",
+                    edgecolor="black",
+                    lw=0,
+                    label="lost or cut off",
+                )
+            )
         handles.append(Line2D([], [], color="black", lw=1.8, label="critical path"))
         if any(len(trace.jobs["job"]) > 1 for trace in traces):
             handles.append(
