@@ -35,7 +35,7 @@ from omegaconf.errors import (
 
 from experiments import catalog
 from experiments.configs import GROUPS, SWEEP_ONLY
-from simulator.errors import HetsimError, InvalidInput
+from simulator.errors import HetsimError, InvalidInput, shortened
 
 T = TypeVar("T")
 
@@ -249,6 +249,10 @@ def refuse_lists(overrides: Sequence[str]) -> list[Override]:
 
 def readable(error: BaseException, config_dirs: Sequence[Path] = ()) -> str:
     """One sentence for an error of ours, of Hydra's or of OmegaConf's."""
+    return shortened(_sentence(error, config_dirs))
+
+
+def _sentence(error: BaseException, config_dirs: Sequence[Path]) -> str:
     if isinstance(error, HetsimError):
         return " ".join(str(error).split())  # a name may hold line breaks
     cause: BaseException = error

@@ -4,9 +4,28 @@ Every refusal is one of these, with one sentence that names the thing and the wa
 that escapes the program is a defect of the program.
 """
 
+from __future__ import annotations
+
+import re
+
+LONGEST_WORD = 200
+"""Characters of a word that a message shows whole."""
+
+
+def shortened(message: str) -> str:
+    """A message without words that no reader wants whole: a file read as a name, say."""
+    return re.sub(
+        rf"\S{{{LONGEST_WORD + 1},}}",
+        lambda word: f"{word[0][: LONGEST_WORD // 2]}... ({len(word[0])} characters)",
+        message,
+    )
+
 
 class HetsimError(Exception):
     """Base of every error that a user can cause; commands print it without a traceback."""
+
+    def __str__(self) -> str:
+        return shortened(super().__str__())
 
 
 class InvalidInput(HetsimError, ValueError):

@@ -101,3 +101,11 @@ def test_bytes_are_shown_in_decimal_units():
 @given(st.floats(1e-8, 1e6))
 def test_shown_seconds_parse_back_to_three_digits(seconds):
     assert parse_seconds(format_seconds(seconds)) == pytest.approx(seconds, rel=5.1e-3)
+
+
+def test_refusals_shorten_what_nobody_reads() -> None:
+    error = InvalidInput(f"Device 'cpu' is in memory space '{'x' * 3000}', it has ram")
+    shown = "'" + "x" * 99 + "... (3003 characters)"
+    assert str(error) == f"Device 'cpu' is in memory space {shown} it has ram"
+    path = "/".join(["folder"] * 20)
+    assert str(InvalidInput(f"No file {path}")) == f"No file {path}"
