@@ -8,7 +8,8 @@ form (``offsets`` then ``values``). Nothing here allocates: a planner calls thes
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from simulator.compiling import compiled
 
 NO_DEVICE = 1
 UNABLE = 2
@@ -18,7 +19,7 @@ STUCK = 5
 """What is wrong with a plan; 0 if nothing is."""
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def enqueue(device, order, seconds, queue_offsets, queue, seen):  # type: ignore[no-untyped-def]
     """Fill each device's queue in the order of the plan; returns (error, task or entry)."""
     tasks, devices = seconds.shape
@@ -50,7 +51,7 @@ def enqueue(device, order, seconds, queue_offsets, queue, seen):  # type: ignore
     return 0, 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def run_uncontended(  # type: ignore[no-untyped-def]
     device,
     begin,
@@ -146,7 +147,7 @@ def run_uncontended(  # type: ignore[no-untyped-def]
     return end_of_all, done
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def find_crossings(  # type: ignore[no-untyped-def]
     device,
     space_of,
@@ -208,7 +209,7 @@ def find_crossings(  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def run_events(  # type: ignore[no-untyped-def]
     device,
     begin,
