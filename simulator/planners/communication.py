@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import numpy as np
@@ -33,11 +34,23 @@ class Communication:
                     self.latency[a, b] = route.latency
                     self.per_byte[a, b] = 1.0 / route.bandwidth
 
-    def seconds(self, size: float, source: int, destination: int) -> float:
-        """Seconds for ``size`` bytes between two spaces; 0 within one."""
-        if source == destination:
-            return 0.0
-        return self.cluster.route(source, destination).seconds(size)
+    def wires(self, source: int) -> tuple[list[float], list[float]]:
+        """Latency and bandwidth from a space to every space, for loops that cannot pay for a call:
+        0 and ``inf`` within the space. Spaces of devices and of the host only.
+        """
+        found = self._wires.get(source)
+        if found is None:
+            spaces = range(len(self.cluster.spaces))
+            latency, bandwidth = [0.0 for _ in spaces], [math.inf for _ in spaces]
+            for space in {*self.cluster.space_of} - {source}:
+                route = self.cluster.route(source, space)
+                latency[space], bandwidth[space] = route.latency, route.bandwidth
+            found = self._wires[source] = latency, bandwidth
+        return found
+
+    @cached_property
+    def _wires(self) -> dict[int, tuple[list[float], list[float]]]:
+        return {}
 
     @cached_property
     def _means(self) -> tuple[float, float]:

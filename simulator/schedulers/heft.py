@@ -78,6 +78,7 @@ class Heft(Scheduler):
         graph = job.graph
         communication = self._communication
         space_of = context.cluster.space_of
+        spaces = sorted({*space_of})
         seconds = context.cost_matrix(number)
         edges = mean_edge_seconds(graph, communication)
         ranks = upward_rank(mean_seconds(seconds), edges)
@@ -94,28 +95,32 @@ class Heft(Scheduler):
         for i in order:
             # Devices that are down are for what nothing else can run.
             avoid = any(up[d] and s < math.inf for d, s in enumerate(rows[i]))
-            # Where each input is and since when; what all devices have is there at arrival.
-            held = []
+            # By space: when the inputs are there; what all devices have is there at arrival.
+            data_at = [context.now] * len(context.cluster.spaces)
             for tensor in graph.activations_read[i]:
                 j = producer[tensor]
                 if j >= 0:
-                    held.append((finish[j], space_of[place[j]], size[tensor]))
+                    since, home = finish[j], space_of[place[j]]
                 elif origin >= 0:
-                    held.append((context.now, origin, size[tensor]))
+                    since, home = context.now, origin
+                else:
+                    continue
+                latency, bandwidth = communication.wires(home)
+                amount = size[tensor]
+                for space in spaces:
+                    arrival = since + (latency[space] + amount / bandwidth[space])
+                    if arrival > data_at[space]:
+                        data_at[space] = arrival
             choices = []
             for device, duration in enumerate(rows[i]):
                 if duration == math.inf or (avoid and not up[device]):
                     continue
-                space = space_of[device]
-                ready = context.now
-                for time, home, amount in held:
-                    arrival = time + communication.seconds(amount, home, space)
-                    if arrival > ready:
-                        ready = arrival
-                start, slot = min(
-                    (line.earliest(ready, duration, self.insertion), index)
-                    for index, line in enumerate(self._timelines[device])
-                )
+                ready, lines = data_at[space_of[device]], self._timelines[device]
+                start, slot = lines[0].earliest(ready, duration, self.insertion), 0
+                for index in range(1, len(lines)):
+                    other = lines[index].earliest(ready, duration, self.insertion)
+                    if other < start:
+                        start, slot = other, index
                 choices.append((start + duration, device, slot, start))
             end, device, slot, start = min(choices)
             self._timelines[device][slot].book(start, rows[i][device])

@@ -23,8 +23,9 @@ def test_mean_over_ordered_pairs_of_devices() -> None:
         [Link("ab", ("a", "b"), 2.0, 0.5)],
     )
     communication = Communication(cluster)
-    assert communication.seconds(4.0, 0, 1) == 2.5
-    assert communication.seconds(4.0, 0, 0) == 0.0
+    latency, bandwidth = communication.wires(0)
+    assert latency[1] + 4.0 / bandwidth[1] == 2.5
+    assert latency[0] + 4.0 / bandwidth[0] == 0.0
     assert communication.mean_seconds(4.0) == pytest.approx(4 / 6 * 2.5)
     one = Cluster("one", [MemorySpace("a")], [Device("c0", "a")])
     assert Communication(one).mean_seconds(4.0) == 0.0
