@@ -126,11 +126,6 @@ class Boosted:
                 )
         return cls(roofline, groups)
 
-    def _group(self, kind: str) -> _Group | None:
-        if kind in self.groups:
-            return self.groups[kind]
-        return self.groups.get(SHARED)
-
     def predict(self, measurements: Measurements) -> np.ndarray:
         """float64[rows]: seconds of every row of a table (``seconds`` is not looked at)."""
         return self.predict_with_range(measurements)[0]

@@ -48,7 +48,7 @@ class Clock(simpy.Environment):
 class Occurrence(simpy.Event):
     """An event that is triggered from the start, as a Timeout is; made in one step.
 
-    It may be put into the queue again once it was processed, with its callbacks set anew.
+    One may stand in the queue in several entries, where these say by themselves what happens.
     """
 
     def __init__(self, clock: Clock, callbacks: list[Any] | None, value: Any) -> None:

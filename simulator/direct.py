@@ -475,7 +475,7 @@ class DirectSimulation(Simulation):
         free, spaces, asking = self._channel_free, self._spaces, self._asking
         job_index, first_tensor = self._job_index, self._first_tensor
         job_of, first_task = self._job, self._first_task
-        begins = self._starts.append
+        begins, queued = self._starts.append, self.contention == "fifo"
 
         def fetch(whole: Any, real: Any, task: int, space: int, now: float) -> float:
             """Bring the inputs of a task that exist to a space, from now on; a tensor crosses to
@@ -494,35 +494,16 @@ class DirectSimulation(Simulation):
                 end = arrivals.get(copy)
                 if end is None:
                     channel, latency, bandwidth, _ = wires[home][space] or self._lay(home, space)
-                    start = free[channel]
+                    start = free[channel] if queued else now
                     if start < now:
                         start = now
-                    end = start + (latency + sizes[tensor] / bandwidth)
-                    free[channel] = arrivals[copy] = end
-                    begins(start)
-                    if copy < asking[0]:
-                        asking[1] = True
-                    asking[0] = copy
-                if end > latest:
-                    latest = end
-            return latest
-
-        def fetch_free(whole: Any, real: Any, task: int, space: int, now: float) -> float:
-            """The same where nothing waits for a link."""
-            latest = now
-            job = job_of[task]
-            index, first = job_index[job], first_tensor[job]
-            sizes = index.bytes
-            for tensor in index.reads[task - first_task[job]]:
-                number = first + tensor
-                home = home_of[number]
-                if home == space or home < 0:
-                    continue
-                copy = number * spaces + space
-                end = arrivals.get(copy)
-                if end is None:
-                    _, latency, bandwidth, _ = wires[home][space] or self._lay(home, space)
-                    end = arrivals[copy] = now + (latency + sizes[tensor] / bandwidth)
+                    end = arrivals[copy] = start + (latency + sizes[tensor] / bandwidth)
+                    if queued:
+                        free[channel] = end
+                        begins(start)
+                        if copy < asking[0]:
+                            asking[1] = True
+                        asking[0] = copy
                 if end > latest:
                     latest = end
             return latest
@@ -543,9 +524,7 @@ class DirectSimulation(Simulation):
                 latest = max(latest, arrivals[copy])
             return latest
 
-        if self._routed:
-            return fetch_routed
-        return fetch if self.contention == "fifo" else fetch_free
+        return fetch_routed if self._routed else fetch
 
     def _book(self, copy: int, home: int, space: int, size: float) -> None:
         """Ask for one transfer now."""
