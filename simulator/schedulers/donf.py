@@ -8,16 +8,13 @@ those of the first author's simulator TripletRun.
 from __future__ import annotations
 
 import math
-from heapq import heappop, heappush
 from typing import ClassVar
 
 import numpy as np
 
 from simulator.context import SchedulingContext
 from simulator.graph import DataflowGraph
-from simulator.pricing import best_device, check_pricing, estimated_finishes
-from simulator.priorities import rounded_all
-from simulator.scheduler import Scheduler
+from simulator.ready_list import ReadyList
 
 
 def weighted_out_degree(graph: DataflowGraph) -> list[float]:
@@ -27,49 +24,20 @@ def weighted_out_degree(graph: DataflowGraph) -> list[float]:
     return np.bincount(successors.row_of, weights=share, minlength=len(graph)).tolist()
 
 
-class Donf(Scheduler):
+class Donf(ReadyList):
     """Ready tasks by decreasing weighted out-degree, each at once to the device of least estimated
     finish (ties: the task that became ready first, then the smaller id; the device of smaller id).
-
-    Args:
-        pricing: how the way of the data is priced, see :mod:`simulator.pricing`.
     """
 
     name: ClassVar[str] = "donf"
 
-    def __init__(self, pricing: str = "per_link") -> None:
-        self.pricing = check_pricing(pricing)
-        self._ready: list[tuple[float, float, int]] = []
-        self._priorities: dict[DataflowGraph, list[float]] = {}
+    def priorities(self, context: SchedulingContext, job: int) -> list[float]:
+        """See :class:`ReadyList`."""
+        return self.degrees(context.jobs[job].graph)
 
-    def priorities(self, graph: DataflowGraph) -> list[float]:
-        """Priority of every operator of a graph; larger first."""
+    def degrees(self, graph: DataflowGraph) -> list[float]:
+        """Priority of every operator of a graph."""
         return weighted_out_degree(graph)
-
-    def decide(self, context: SchedulingContext) -> None:
-        """See :class:`Scheduler`."""
-        now = context.now
-        for task in context.placeable:
-            graph = context.jobs[context.job_of(task)].graph
-            if graph not in self._priorities:
-                self._priorities[graph] = rounded_all(np.array(self.priorities(graph)))
-            priority = self._priorities[graph][context.operator_of(task)]
-            heappush(self._ready, (-priority, now, task))
-        while self._ready:
-            negative, _, task = heappop(self._ready)
-            able = context.able(task)
-            if not context.explain:
-                context.place(task, best_device(context, task, able, self.pricing))
-            else:
-                finishes = estimated_finishes(context, task, able, self.pricing)
-                finish, device = min(finishes)
-                context.place(task, device)
-                name = context.cluster.devices[device].name
-                others = ", ".join(f"{f:.6g}" for f, d in finishes if d != device)
-                context.explain(
-                    f"{context.label(task)} (priority {-negative:.6g}) -> {name}: "
-                    f"{finish:.6g} < {others or 'no other'}"
-                )
 
 
 class Donf2(Donf):
@@ -85,7 +53,7 @@ class Donf2(Donf):
         super().__init__(pricing)
         self.alpha = alpha
 
-    def priorities(self, graph: DataflowGraph) -> list[float]:
+    def degrees(self, graph: DataflowGraph) -> list[float]:
         """See :class:`Donf`."""
         wod = weighted_out_degree(graph)
         return [
@@ -99,7 +67,7 @@ class Adon(Donf2):
 
     name: ClassVar[str] = "adon"
 
-    def priorities(self, graph: DataflowGraph) -> list[float]:
+    def degrees(self, graph: DataflowGraph) -> list[float]:
         """See :class:`Donf`."""
         priority = weighted_out_degree(graph)
         for i in range(len(graph) - 1, -1, -1):

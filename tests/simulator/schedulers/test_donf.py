@@ -38,8 +38,8 @@ def test_weights_of_the_authors_test() -> None:
     wod = [2, 1.5, 1.5, third, third, third, 0]
     assert weighted_out_degree(AUTHORS) == pytest.approx(wod)
     adon = [3.8333333, 1.8333333, 1.8333333, third, third, third, 0]
-    assert Adon().priorities(AUTHORS) == pytest.approx(adon)
-    assert Donf2().priorities(AUTHORS)[0] == pytest.approx(3.5)
+    assert Adon().degrees(AUTHORS) == pytest.approx(adon)
+    assert Donf2().degrees(AUTHORS)[0] == pytest.approx(3.5)
 
 
 def test_weights_of_topcuoglu() -> None:
