@@ -257,8 +257,46 @@ class Cluster:
 
     def joins(self, spaces: Collection[int]) -> bool:
         """Whether a link of its own joins every two of these spaces."""
-        pairs = sum(a in spaces and b in spaces for a, b in self._hops)
-        return pairs == len(spaces) * (len(spaces) - 1)
+        wanted = len(spaces) * (len(spaces) - 1)
+        if len(self._hops) < wanted:
+            return False
+        return sum(a in spaces and b in spaces for a, b in self._hops) == wanted
+
+    @cached_property
+    def _neighbours(self) -> list[list[int]]:
+        """For each space the spaces that links join it to, ascending."""
+        found: list[list[int]] = [[] for _ in self.spaces]
+        for a, b in sorted(self._hops):
+            found[a].append(b)
+        return found
+
+    @cached_property
+    def twins(self) -> tuple[int, ...]:
+        """For each memory space the smallest one that nothing can tell it from by its links.
+
+        Twins have links of the same kind to the same spaces, and a link between them or none: what a
+        third space sends to them takes the same time, as does what they send to it.
+        """
+        first: dict[int, int] = {}
+        groups = []
+        for space, neighbours in enumerate(self._neighbours):
+            ends = [(n, self._kind(space, n)) for n in neighbours]
+            # Twins without a link have the same neighbours; those with one have the same if each
+            # counts as its own neighbour.
+            views = [ends, *([*ends, (space, kind)] for kind in {kind for _, kind in ends})]
+            found = (first.setdefault(hash(frozenset(view)), space) for view in views)
+            groups.append(min(twin for twin in found if self._are_twins(twin, space)))
+        return tuple(groups)
+
+    def _are_twins(self, a: int, b: int) -> bool:
+        neighbours = [n for n in self._neighbours[a] if n != b]
+        return neighbours == [n for n in self._neighbours[b] if n != a] and all(
+            self._kind(a, n) == self._kind(b, n) for n in neighbours
+        )
+
+    def _kind(self, a: int, b: int) -> tuple[float, float]:
+        link = self._hops[a, b][1]
+        return link.bandwidth, link.latency
 
     def route(self, source: int, destination: int) -> Route:
         """The route between two different spaces (indices): fewest links, then greatest bandwidth.
@@ -276,17 +314,25 @@ class Cluster:
         direct = self._hops.get((source, destination))
         if direct is not None:
             return Route((direct[0],), direct[1].bandwidth, direct[1].latency)
-        neighbours: dict[int, list[int]] = {}
-        for a, b in self._hops:
-            neighbours.setdefault(a, []).append(b)
+        if self._component[source] != self._component[destination]:
+            raise self._without_route(source, destination)
+        neighbours = self._neighbours
+        if len(neighbours[destination]) == 1:  # of a hub's many leaves none but this can matter
+            (last,) = neighbours[destination]
+            before, (channel, link) = self.route(source, last), self._hops[last, destination]
+            return Route(
+                (*before.channels, channel),
+                min(before.bandwidth, link.bandwidth),
+                before.latency + link.latency,
+            )
         # Breadth first; among the paths of equal length the one with the widest narrowest link.
         best: dict[int, tuple[float, tuple[int, ...]]] = {source: (math.inf, (source,))}
         frontier = [source]
-        while frontier and destination not in best:
+        while destination not in best:
             reached: dict[int, tuple[float, tuple[int, ...]]] = {}
             for a in frontier:
                 width, path = best[a]
-                for b in sorted(neighbours.get(a, ())):
+                for b in neighbours[a]:
                     if b in best:
                         continue
                     candidate = (min(width, self._hops[a, b][1].bandwidth), (*path, b))
@@ -294,12 +340,6 @@ class Cluster:
                         reached[b] = candidate
             best |= reached
             frontier = sorted(reached)
-        if destination not in best:
-            ends = self.spaces[source].name, self.spaces[destination].name
-            raise InvalidInput(
-                f"Cluster '{self.name}' has no route from memory space '{ends[0]}' to '{ends[1]}'; "
-                "add a link between them"
-            )
         path = best[destination][1]
         hops = [self._hops[pair] for pair in itertools.pairwise(path)]
         return Route(
@@ -308,6 +348,27 @@ class Cluster:
             sum(link.latency for _, link in hops),
         )
 
+    def _without_route(self, source: int, destination: int) -> InvalidInput:
+        ends = self.spaces[source].name, self.spaces[destination].name
+        return InvalidInput(
+            f"Cluster '{self.name}' has no route from memory space '{ends[0]}' to '{ends[1]}'; "
+            "add a link between them"
+        )
+
+    @cached_property
+    def _component(self) -> list[int]:
+        """For each memory space the smallest one that it has a route to, or itself."""
+        found = [-1] * len(self.spaces)
+        for space in range(len(found)):
+            frontier = [space] if found[space] < 0 else []
+            while frontier:
+                for a in frontier:
+                    found[a] = space
+                frontier = [
+                    b for b in {b for a in frontier for b in self._neighbours[a]} if found[b] < 0
+                ]
+        return found
+
     def check_connected(self) -> None:
         """Refuse a cluster in which some device's memory cannot reach another's, or the host's.
 
@@ -315,10 +376,10 @@ class Cluster:
             InvalidInput: names the two memory spaces.
         """
         used = sorted({*self.space_of} | ({self.space_index[self.host]} if self.host else set()))
-        for a in used:
-            for b in used:
-                if a != b:
-                    self.route(a, b)
+        component = self._component
+        for space in used:
+            if component[space] != component[used[0]]:
+                raise self._without_route(used[0], space)
 
 
 def _check_sharing(space: MemorySpace) -> None:

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from functools import cached_property
-
-import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.graph import DataflowGraph
 
 
 class Communication:
-    """Seconds to move bytes between memory spaces and, on average, between devices.
-
-    Attributes:
-        latency: float64[spaces, spaces] seconds, 0 on the diagonal.
-        per_byte: float64[spaces, spaces] seconds per byte, 0 on the diagonal.
-    """
+    """Seconds to move bytes between memory spaces and, on average, between devices."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        spaces = len(cluster.spaces)
-        self.latency = np.zeros((spaces, spaces))
-        self.per_byte = np.zeros((spaces, spaces))
-        used = sorted(
-            {*cluster.space_of} | ({cluster.space_index[cluster.host]} if cluster.host else set())
-        )
-        for a in used:
-            for b in used:
-                if a != b:
-                    route = cluster.route(a, b)
-                    self.latency[a, b] = route.latency
-                    self.per_byte[a, b] = 1.0 / route.bandwidth
 
     def wires(self, source: int) -> tuple[list[float], list[float]]:
         """Latency and bandwidth from a space to every space, for loops that cannot pay for a call:
@@ -54,14 +36,31 @@ class Communication:
 
     @cached_property
     def _means(self) -> tuple[float, float]:
-        space_of = np.array(self.cluster.space_of)
-        count = len(space_of)
+        """Mean latency and seconds per byte of all ordered pairs of different devices."""
+        cluster = self.cluster
+        count = len(cluster.devices)
         if count < 2:
             return 0.0, 0.0
-        pairs = count * (count - 1)
-        latency = self.latency[np.ix_(space_of, space_of)].sum() / pairs
-        per_byte = self.per_byte[np.ix_(space_of, space_of)].sum() / pairs
-        return float(latency), float(per_byte)
+        # Between twins every route is the same: one of each two kinds of spaces is looked at.
+        devices = Counter(cluster.space_of)
+        kinds: dict[int, list[int]] = {}
+        for space in sorted(devices):
+            kinds.setdefault(cluster.twins[space], []).append(space)
+        latencies, inverses = [], []
+        for sources in kinds.values():
+            for destinations in kinds.values():
+                ends = (sources[0], destinations[0])
+                pairs = sum(devices[s] for s in sources) * sum(devices[d] for d in destinations)
+                if sources is destinations:
+                    if len(sources) == 1:
+                        continue
+                    ends = (sources[0], sources[1])
+                    pairs -= sum(devices[s] ** 2 for s in sources)
+                route = cluster.route(*ends)
+                latencies.append(pairs * route.latency)
+                inverses.append(pairs / route.bandwidth)
+        total = count * (count - 1)
+        return math.fsum(latencies) / total, math.fsum(inverses) / total
 
     def mean_seconds(self, size: float) -> float:
         """Mean over all ordered pairs of different devices; pairs in one space count as 0."""

@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
 
 from simulator.cluster import Cluster, Device, Link, MemorySpace, Route, fully_connected
 from simulator.errors import InvalidInput
+from tests.simulator.strategies import clusters
 
 A, B = MemorySpace("a"), MemorySpace("b")
 CPU, GPU = Device("cpu", "a"), Device("gpu", "b")
@@ -94,3 +96,66 @@ def test_fully_connected() -> None:
     assert len(fully_connected("half", 3, half_duplex=True).channels) == 3
     assert all(cluster.route(a, b).seconds(7) == 7 for a in range(3) for b in range(3) if a != b)
     assert cluster.host is None
+
+
+def switched(leaves: int) -> Cluster:
+    """Leaves of two kinds around a hub, and one behind another switch."""
+    names = [f"m{i}" for i in range(leaves)]
+    widths = [4.0 if i % 2 else 2.0 for i in range(leaves)]
+    return Cluster(
+        "switched",
+        [MemorySpace(name) for name in (*names, "hub", "switch", "far")],
+        [Device(f"d{name}", name) for name in (*names, "far")],
+        [
+            *(Link(f"l{n}", (n, "hub"), w, 0.5) for n, w in zip(names, widths, strict=True)),
+            Link("up", ("hub", "switch"), 3.0, 0.25),
+            Link("down", ("switch", "far"), 9.0, 1.0),
+        ],
+    )
+
+
+def test_twins_have_the_same_links() -> None:
+    assert switched(5).twins == (0, 1, 0, 1, 0, 5, 6, 7)
+    assert fully_connected("all", 4).twins == (0, 0, 0, 0)
+    alone = Cluster("alone", [MemorySpace("a"), MemorySpace("b")], [Device("d", "a")])
+    assert alone.twins == (0, 0)
+
+
+def test_spaces_that_differ_in_one_link_are_no_twins() -> None:
+    spaces = [MemorySpace(name) for name in "abc"]
+    devices = [Device(name.upper(), name) for name in "abc"]
+    links = [Link("ab", ("a", "b"), 1.0), Link("ac", ("a", "c"), 1.0), Link("bc", ("b", "c"), 2.0)]
+    assert Cluster("triangle", spaces, devices, links).twins == (0, 1, 1)
+
+
+@given(clusters())
+def test_what_comes_to_twins_takes_the_same_way(cluster: Cluster) -> None:
+    spaces = range(len(cluster.spaces))
+    for a in spaces:
+        for b in spaces:
+            if a == b or cluster.twins[a] != cluster.twins[b]:
+                continue
+            for other in set(spaces) - {a, b}:
+                for one, two in (((other, a), (other, b)), ((a, other), (b, other))):
+                    first, second = cluster.route(*one), cluster.route(*two)
+                    assert (first.bandwidth, first.latency) == (second.bandwidth, second.latency)
+
+
+def test_a_route_behind_a_switch() -> None:
+    cluster = switched(3)
+    route = cluster.route(0, 5)
+    assert [cluster.channels[c] for c in route.channels] == [
+        "lm0:m0->hub", "up:hub->switch", "down:switch->far"
+    ]  # fmt: skip
+    assert (route.bandwidth, route.latency) == (2.0, 1.75)
+
+
+def test_no_route_between_two_pairs() -> None:
+    spaces = [MemorySpace(name) for name in "abcd"]
+    devices = [Device(name.upper(), name) for name in "abcd"]
+    links = [Link("ab", ("a", "b"), 1.0), Link("cd", ("c", "d"), 1.0)]
+    cluster = Cluster("two", spaces, devices, links)
+    with pytest.raises(InvalidInput, match="no route from memory space 'a' to 'c'"):
+        cluster.check_connected()
+    with pytest.raises(InvalidInput, match="no route from memory space 'd' to 'b'"):
+        cluster.route(3, 1)
