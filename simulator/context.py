@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from simulator.cluster import Cluster
-from simulator.costs import CostTable, GraphCosts
+from simulator.cluster import Cluster, Route
+from simulator.costs import CostTable, GraphCosts, rows_of
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.graph import DataflowGraph
 from simulator.workload import Job, Workload
@@ -115,9 +115,9 @@ class GraphIndex:
         return self.graph.tensor_bytes.tolist()
 
     @cached_property
-    def seconds(self) -> list[list[float]]:
-        """``matrix`` as lists."""
-        return self.costs.lists if self.matrix is self.costs.seconds else self.matrix.tolist()
+    def seconds(self) -> list[Sequence[float]]:
+        """The rows of ``matrix``."""
+        return self.costs.lists if self.matrix is self.costs.seconds else rows_of(self.matrix)
 
     @cached_property
     def able(self) -> list[Sequence[int]]:
@@ -261,6 +261,17 @@ class SchedulingContext:
             return self.ready
         known = set(self.ready)
         return [t for t in self.lost if self.is_ready(t) and t not in known] + self.ready
+
+    def is_idle(self, device: int) -> bool:
+        """Whether a device is among :attr:`idle`."""
+        return self._load[device] < self._slots[device]
+
+    @property
+    def forecasts_hold(self) -> bool:
+        """Whether :meth:`available` gets earlier only where a task finishes, and a transfer that was
+        asked for is believed to take what it would take at any time.
+        """
+        return False
 
     def is_up(self, device: int) -> bool:
         """Whether a device works; what is placed on one that does not waits for its recovery."""
@@ -745,8 +756,11 @@ class SchedulingContext:
         self.ready += released
         return released
 
+    def _route(self, source: int, destination: int) -> Route:
+        return self.cluster.route(source, destination)
+
     def _lay(self, source: int, destination: int) -> Wire:
-        route = self.cluster.route(source, destination)
+        route = self._route(source, destination)
         wire = (route.channels[0], route.latency, route.bandwidth, route.channels)
         self._wires[source][destination] = wire
         return wire

@@ -5,7 +5,7 @@ A :class:`CostTable` is filled before a run; neither the engine nor a scheduler 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +19,20 @@ from simulator.noise import NoiseModel as NoiseModel
 
 MOST_SECONDS = 1e12
 """Longer times (32,000 years) are taken for errors; sums of shorter ones stay exact enough."""
+
+
+_MOST_LISTED = 64
+"""Devices of which plain lists, the fastest to read, hold the times."""
+
+
+def rows_of(seconds: np.ndarray) -> list[Sequence[float]]:
+    """One sequence of numbers for each row of a matrix: lists, or views where the rows are long."""
+    width = seconds.shape[1]
+    if width <= _MOST_LISTED:
+        rows: list[Sequence[float]] = seconds.tolist()
+        return rows
+    flat = memoryview(seconds.astype(np.float64, order="C", copy=False).reshape(-1))  # type: ignore[arg-type]
+    return [flat[begin : begin + width] for begin in range(0, len(flat), width)]
 
 
 @dataclass(frozen=True)
@@ -36,9 +50,9 @@ class GraphCosts:
     in_range: np.ndarray | None = None
 
     @cached_property
-    def lists(self) -> list[list[float]]:
-        """``seconds`` as lists, shared by all runs."""
-        return self.seconds.tolist()
+    def lists(self) -> list[Sequence[float]]:
+        """The rows of ``seconds``, shared by all runs."""
+        return rows_of(self.seconds)
 
 
 class CostTable(Mapping[DataflowGraph, GraphCosts]):

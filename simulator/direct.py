@@ -66,8 +66,8 @@ class DirectSimulation(Simulation):
         self._waiting: list[list[int]] = [[] for _ in cluster.devices]
         self._settled = -1.0  # the instant whose starts have happened
         # By task: seconds on every device.
-        self._believed_rows: list[list[float]] = []
-        self._actual_rows: list[list[float]] = []
+        self._believed_rows: list[Sequence[float]] = []
+        self._actual_rows: list[Sequence[float]] = []
         self._data_at: list[float] = []  # by task: when its data is in its device's space; or -1
         self._early = 0  # tasks that are placed and not ready
         self._idle = list(range(len(cluster.devices)))
@@ -345,6 +345,11 @@ class DirectSimulation(Simulation):
     def idle(self) -> list[int]:
         """See :class:`simulator.context.SchedulingContext`."""
         return self._idle.copy()
+
+    @property
+    def forecasts_hold(self) -> bool:
+        """See :class:`simulator.context.SchedulingContext`."""
+        return self.contention == "none" and not self._returned
 
     def available(self, device: int) -> float:
         """See :class:`simulator.context.SchedulingContext`."""
@@ -713,9 +718,9 @@ def rows_of_moves(
     tensor, home, space, requested, start, end = moves
     job = np.searchsorted(first_tensor, tensor, side="right") - 1
     size = np.concatenate([index.graph.tensor_bytes for index in indices])[tensor]
-    # Routes by number: the spaces' pair.
-    pair = home * len(routes) + space
-    channels = [() if route is None else route.channels for row in routes for route in row]
+    pairs, pair = np.unique(home * len(routes) + space, return_inverse=True)
+    ends = (divmod(number, len(routes)) for number in pairs.tolist())
+    channels = [routes[a][b].channels for a, b in ends]
     links = np.array([len(c) for c in channels], dtype=np.int64)
     first = np.cumsum(links) - links
     channel = np.array([c for cs in channels for c in cs], dtype=np.int64)

@@ -31,13 +31,13 @@ def data_ready(
     context: SchedulingContext, task: int, devices: Sequence[int], pricing: str
 ) -> list[float]:
     """When a ready task's data could be in each device's memory if it were placed there now, seconds."""
-    parcels, shared = _parcels(context, task, pricing)
+    parcels, shared = parcels_of(context, task, pricing)
     space_of = context.cluster.space_of
     arrivals: dict[int, float] = {}
     for device in devices:
         space = space_of[device]
         if space not in arrivals:
-            arrivals[space] = _data_in(context, parcels, shared, space, pricing)
+            arrivals[space] = data_in(context, parcels, shared, space, pricing)
     return [arrivals[space_of[device]] for device in devices]
 
 
@@ -45,11 +45,11 @@ Parcel = tuple[int, float]
 """Where it lies, and bytes."""
 
 
-def _parcels(
+def parcels_of(
     context: SchedulingContext, task: int, pricing: str
 ) -> tuple[list[Parcel], list[InputTensor]]:
     """What must come to a task, as it is priced, and which of its inputs may have copies: if there are
-    any, the parcels differ from space to space and are left to :func:`_data_in`.
+    any, the parcels differ from space to space and are left to :func:`data_in`.
     """
     job = context._job[task]
     index = context._job_index[job]
@@ -72,7 +72,7 @@ def _parcels(
     return (each if pricing == "per_edge" else list(sizes.items())), []
 
 
-def _data_in(
+def data_in(
     context: SchedulingContext,
     parcels: list[Parcel],
     shared: list[InputTensor],
@@ -140,13 +140,13 @@ def best_device(context: SchedulingContext, task: int, devices: Sequence[int], p
     if compiled and len(devices) == len(context.able(task)):
         return compiled(task, pricing)
     space_of = context.cluster.space_of
-    parcels, shared = _parcels(context, task, pricing)
+    parcels, shared = parcels_of(context, task, pricing)
     best, chosen = math.inf, devices[0]
     for device, begin in zip(devices, context.availabilities(devices), strict=True):
         least = seconds[device]
         if begin + least >= best:
             continue
-        ready = _data_in(context, parcels, shared, space_of[device], pricing)
+        ready = data_in(context, parcels, shared, space_of[device], pricing)
         finish = (ready if ready > begin else begin) + least
         if finish < best:
             best, chosen = finish, device

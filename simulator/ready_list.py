@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from simulator.context import SchedulingContext
+from simulator.equal_devices import EqualDevices
 from simulator.graph import DataflowGraph
 from simulator.pricing import best_device, check_pricing, estimated_finishes
 from simulator.priorities import rounded_all
@@ -25,8 +26,13 @@ class ReadyList(Scheduler):
 
     def __init__(self, pricing: str = "per_link") -> None:
         self.pricing = check_pricing(pricing)
+        self._equal: EqualDevices | None = None
         self._ready: list[tuple[float, float, int]] = []
         self._priorities: dict[DataflowGraph, list[float]] = {}
+
+    def begin(self, context: SchedulingContext) -> None:
+        """See :class:`Scheduler`."""
+        self._equal = EqualDevices.of(context, self.pricing)
 
     @abstractmethod
     def priorities(self, context: SchedulingContext, job: int) -> Sequence[float]:
@@ -34,6 +40,8 @@ class ReadyList(Scheduler):
 
     def choose(self, context: SchedulingContext, task: int, devices: Sequence[int]) -> int:
         """The device for a task: of the smallest of :meth:`scores`."""
+        if self._equal:
+            return self._equal.best(task)
         return best_device(context, task, devices, self.pricing)
 
     def scores(
@@ -44,7 +52,9 @@ class ReadyList(Scheduler):
 
     def decide(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
-        now = context.now
+        now, equal = context.now, self._equal
+        if equal:
+            equal.look()
         for task in context.placeable:
             job = context.job_of(task)
             graph = context.jobs[job].graph
@@ -56,7 +66,8 @@ class ReadyList(Scheduler):
             negative, _, task = heappop(self._ready)
             able = context.able(task)
             if not context.explain:
-                context.place(task, self.choose(context, task, able))
+                device = self.choose(context, task, able)
+                context.place(task, device)
             else:
                 scores = self.scores(context, task, able)
                 score, device = min(scores)
@@ -67,3 +78,5 @@ class ReadyList(Scheduler):
                     f"{context.label(task)} (priority {-negative:.6g}) -> {name}: "
                     f"{score:.6g} < {others or 'no other'}"
                 )
+            if equal:
+                equal.placed(device)

@@ -25,8 +25,8 @@ import simpy
 from simulator.clock import Clock
 from simulator.cluster import Cluster, Route
 from simulator.contention import flow_model
-from simulator.context import EVERYWHERE, RequestedTransfer, SchedulingContext, Wire
-from simulator.costs import CostTable, GraphCosts, NoiseModel
+from simulator.context import EVERYWHERE, RequestedTransfer, SchedulingContext
+from simulator.costs import CostTable, GraphCosts, NoiseModel, rows_of
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.faults import Faults
 from simulator.flows import Flow
@@ -91,7 +91,7 @@ class Simulation(SchedulingContext):
         self._actual_source = setting.actual
         self._rng = np.random.default_rng(setting.seed)
         self._clock = Clock()
-        self._actual: list[list[list[float]]] = []  # [job][operator][device]
+        self._actual: list[list[Sequence[float]]] = []  # [job][operator][device]
         # What is believed of transfers: booked as if nothing slowed them.
         self._transfers = transfer_model(setting.contention)
         self._requests: list[Request] = []  # asked for at this instant
@@ -267,14 +267,14 @@ class Simulation(SchedulingContext):
         return source.realise(job.graph, self._believed[job.graph], self._rng, job.arrival)
 
     def _note_actual(self, job: Job) -> None:
-        """Keep the actual seconds of the job that arrives, as lists; jobs with one table share them."""
+        """Keep the actual seconds of the job that arrives, jobs with one table share them."""
         source = self._actual_source
         if source is None:
             seconds = self._believed[job.graph].lists
         elif isinstance(source, CostTable):
             seconds = source[job.graph].lists
         else:
-            seconds = self._realise(job).tolist()
+            seconds = rows_of(self._realise(job))
         self._actual.append(seconds)
 
     # -- tasks ----------------------------------------------------------------------------------
@@ -400,10 +400,6 @@ class Simulation(SchedulingContext):
         start, end = self._transfers.book(route, size, self.now, self._channel_free)
         requests.append((tensor, space, home, route, size, start, end))
         self._copies[key] = end
-
-    def _lay(self, source: int, destination: int) -> Wire:
-        self._route(source, destination)  # the trace's transfers need it
-        return super()._lay(source, destination)
 
     def _route(self, source: int, destination: int) -> Route:
         route = self._routes[source][destination]

@@ -6,6 +6,7 @@ from collections import deque
 from typing import ClassVar
 
 from simulator.context import SchedulingContext
+from simulator.equal_devices import EqualDevices
 from simulator.pricing import best_device, check_pricing, estimated_finishes
 from simulator.scheduler import Scheduler
 
@@ -28,10 +29,17 @@ class Fcfs(Scheduler):
     def __init__(self, pricing: str = "per_link", by_priority: bool = False) -> None:
         self.pricing = check_pricing(pricing)
         self.by_priority = by_priority
+        self._equal: EqualDevices | None = None
         self._queues: dict[int, deque[int]] = {0: deque()}  # by priority, the oldest first
+
+    def begin(self, context: SchedulingContext) -> None:
+        """See :class:`Scheduler`."""
+        self._equal = EqualDevices.of(context, self.pricing, idle_only=True)
 
     def decide(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
+        if self._equal:
+            self._equal.look()
         if context.lost or context.failed:
             self._queues = {
                 priority: deque(task for task in queue if context.is_ready(task))
@@ -50,8 +58,19 @@ class Fcfs(Scheduler):
 
     def _serve(self, queue: deque[int], context: SchedulingContext) -> None:
         skipped = []
-        devices = len(context.cluster.devices)
+        devices, equal = len(context.cluster.devices), self._equal
         while queue:
+            if equal and not context.explain:
+                if equal.exhausted():
+                    break
+                task = queue.popleft()
+                device = equal.best(task)
+                if device < 0:
+                    skipped.append(task)
+                    continue
+                context.place(task, device)
+                equal.placed(device)
+                continue
             idle = context.idle
             if not idle:
                 break

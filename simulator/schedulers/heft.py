@@ -52,6 +52,7 @@ class DynamicHeft(ReadyList):
 
     def begin(self, context: SchedulingContext) -> None:
         """See :class:`simulator.scheduler.Scheduler`."""
+        super().begin(context)
         self._communication = Communication(context.cluster)
 
     def priorities(self, context: SchedulingContext, job: int) -> list[float]:
