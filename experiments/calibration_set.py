@@ -33,11 +33,11 @@ def _tokens(length: int, *batches: int) -> list[tuple[tuple[int, ...], str]]:
 
 def shipped() -> list[Case]:
     """The models of ``conf/model``."""
-    from scenarios.models import bert_base, googlenet, gpt2, inception_v3, lstm_cells, resnet50
+    from scenarios.models import bert_base, googlenet, gpt2, inception_v3, lstm_cells, resnet
 
     steps: list[tuple[tuple[int, ...], str]] = [((b, 32, 512), "float32") for b in (1, 2, 4, 8)]
     return [
-        ("resnet50", resnet50.build, _images(224, 1, 2, 4, 8)),
+        ("resnet50", resnet.build, _images(224, 1, 2, 4, 8)),
         ("googlenet", googlenet.build, _images(224, 1, 2, 4, 8)),
         ("inception_v3", inception_v3.build, _images(299, 1, 2, 4, 8)),
         ("bert_base", bert_base.build, _tokens(128, 1, 2, 4, 8) + _tokens(32, 1, 4)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -22,13 +22,18 @@ class BasicConv2d(nn.Module):
         return functional.relu(self.bn(self.conv(x)), inplace=True)
 
 
-def initialise(module: nn.Module) -> nn.Module:
+def initialise(module: nn.Module, mode: Literal["fan_out", "fan_in"] = "fan_out") -> nn.Module:
     """Kaiming-normal convolutions: activations keep their scale through many layers.
 
     With torch's default they shrink by each layer, and arithmetic on numbers that are almost zero
     takes another time than the real model's.
+
+    Args:
+        module: changed in place.
+        mode: ``fan_in`` where most convolutions narrow what they read, so that the other would let
+            it grow.
     """
     for part in module.modules():
         if isinstance(part, nn.Conv2d):
-            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+            nn.init.kaiming_normal_(part.weight, mode=mode, nonlinearity="relu")
     return module

@@ -7,7 +7,7 @@ from experiments.command import command_line, user_folders
 
 CASES = [
     (["scheduler=hft"], "No scheduler 'hft'. Nearest: heft."),
-    (["model=resnet5"], "No model 'resnet5'. Nearest: resnet50."),
+    (["model=googlene"], "No model 'googlene'. Nearest: googlenet."),
     (["cluster=cpu3"], "No cluster 'cpu3'. Nearest: cpu2, "),
     (["scheduler=[heft,donf]"], "python -m experiments.sweep scheduler=heft,donf"),
     (["scheduler=heft,donf"], "add -m"),

@@ -256,3 +256,4 @@ def test_shipped_configurations_are_complete(pytestconfig):
         assert described.description
         assert described.has_batch
     assert {"resnet50", "googlenet", "inception_v3", "bert_base", "gpt2", "lstm_cells"} <= names
+    assert {"vit_b_16", "t5_small", "gru_cells", "wide_and_deep", "two_tower"} <= names
