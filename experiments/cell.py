@@ -47,7 +47,7 @@ class Outcome:
 
     def result(self) -> dict[str, Any]:
         """The document of ``result.json``."""
-        bare = self.scenario.instance is not None
+        bare = self.scenario.bare
         config = self.scenario.document()
         return {
             "format": FORMAT,

@@ -104,16 +104,20 @@ def run_cell(task: CellTask) -> dict[str, Any]:
 def write_failure(task: CellTask, error: str, details: str = "") -> dict[str, Any]:
     """Record that a cell failed; returns the document."""
     scenario = task.scenario
-    bare = scenario.instance is not None
+    model, cluster = scenario.model.name, scenario.cluster.name
+    if scenario.bare:
+        model = cluster = scenario.family.name
+        if scenario.instance is not None:
+            model = cluster = Path(scenario.instance).stem
     document = {
         "format": FORMAT,
         "hash": task.hash,
         "status": "failed",
         "error": error,
         "labels": {
-            "model": Path(str(scenario.instance)).stem if bare else scenario.model.name,
-            "batch": 1 if bare else scenario.model.batch,
-            "cluster": Path(str(scenario.instance)).stem if bare else scenario.cluster.name,
+            "model": model,
+            "batch": 1 if scenario.bare else scenario.model.batch,
+            "cluster": cluster,
             "scheduler": label_of(scenario.scheduler, task.config_dirs),
             "workload": scenario.workload.name,
         },
@@ -133,14 +137,15 @@ def _with_cell(task: CellTask, document: dict[str, Any]) -> dict[str, Any]:
     labels = dict(document["labels"])
     # What an axis changes within a model, a cluster or a workload must show in its name, or tables
     # would take different things for one.
-    for group in ("model", "cluster", "workload"):
+    for group in ("model", "cluster", "workload", "family"):
         changed = [
             f"{axis.removeprefix(group + '.')}={value}"
             for axis, value in task.choices.items()
             if axis.startswith(f"{group}.") and axis != "model.batch"
         ]
         if changed:
-            labels[group] = f"{labels[group]}({', '.join(changed)})"
+            label = "model" if group == "family" else group
+            labels[label] = f"{labels[label]}({', '.join(changed)})"
     return document | {
         "labels": labels,
         "key": dict(task.key),

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from scenarios.arrivals import WorkloadConfig
 from scenarios.cluster_config import ClusterConfig
+from scenarios.family_config import FamilyConfig
 from scenarios.fault_config import FaultConfig, build_faults
 from scenarios.model_config import ModelConfig
 from simulator.context import CONTENTIONS, MOVEMENTS
@@ -17,7 +18,7 @@ from simulator.errors import InvalidInput
 from simulator.memory import MEMORIES, WEIGHTS
 from simulator.units import parse_seconds
 
-GROUPS = ("model", "cluster", "scheduler", "workload", "simulation", "cost_model")
+GROUPS = ("model", "cluster", "scheduler", "workload", "simulation", "cost_model", "family")
 """Config groups of which a run takes exactly one entry each."""
 NOISES = ("none", "lognormal", "measured", "empirical", "systematic", "stragglers", "drift")
 
@@ -88,8 +89,8 @@ class SimulationConfig:
 
     Attributes:
         movement: ``push`` or ``pull``.
-        contention: ``none``, ``fifo``, ``fair``, or ``auto``: ``none`` for bare instances, whose edges say how
-            long they take, ``fifo`` for everything else. Results record which it was.
+        contention: ``none``, ``fifo``, ``fair``, or ``auto``: ``none`` for bare instances and drawn
+            graphs, whose edges say how long they take, ``fifo`` for everything else. Results record which it was.
         noise: of the actual times: ``none``, or any of these joined by ``+``: ``lognormal`` (of width
             ``sigma``), ``measured`` (each operator's own measured spread), ``empirical`` (measured
             calls of the kind), ``systematic``, ``stragglers``, ``drift``.
@@ -256,7 +257,9 @@ class CostModelConfig:
 
 @dataclass
 class Seeds:
-    """Three independent seeds: arrivals; noise and draws; schedulers that search."""
+    """Three independent seeds: graphs that are drawn, and arrivals; noise and draws; schedulers that
+    search.
+    """
 
     workload: int = 0
     noise: int = 0
@@ -270,6 +273,7 @@ class Scenario:
     Attributes:
         instance: a bare instance instead of a model and a cluster: a name in ``conf/instances`` or a
             path.
+        family: a graph that is drawn instead of these, where it has a generator.
         strict: refuse predictions outside the range that was measured.
     """
 
@@ -279,33 +283,50 @@ class Scenario:
     workload: WorkloadConfig
     simulation: SimulationConfig
     cost_model: CostModelConfig
+    family: FamilyConfig = field(default_factory=FamilyConfig)
     seed: Seeds = field(default_factory=Seeds)
     instance: str | None = None
     strict: bool = False
     output_dir: str = "outputs"
 
+    @property
+    def bare(self) -> bool:
+        """Whether times are given with the graph, instead of predicted for a model on a cluster."""
+        return self.instance is not None or self.family.drawn
+
     def settled(self: S) -> S:
         """Itself with nothing left to be decided by what else it says.
 
         Raises:
-            InvalidInput: the simulation's settings are unknown or contradict each other.
+            InvalidInput: the simulation's settings are unknown or contradict each other, or a graph
+                cannot be drawn as the family says.
         """
         self.simulation.check()
+        if self.family.drawn:
+            self.family.check()
+            if self.instance is not None:
+                raise InvalidInput(
+                    f"family={self.family.name} and instance={self.instance} each say which graph "
+                    "runs; leave one of them out"
+                )
         if self.simulation.contention != "auto":
             return self
-        contention = "none" if self.instance is not None else "fifo"
+        contention = "none" if self.bare else "fifo"
         return replace(self, simulation=replace(self.simulation, contention=contention))
 
     def document(self) -> dict[str, Any]:
         """What decides the result, JSON-ready: without output folders, and without the model and
-        the cluster where an instance takes their place.
+        the cluster where an instance or a drawn graph takes their place.
         """
         document = {
             key: value
             for key, value in asdict(self).items()
             if key in Scenario.__dataclass_fields__ and key != "output_dir" and value is not None
         }
-        if self.instance is not None:
+        del document["family"]
+        if self.family.drawn:
+            document["family"] = self.family.document()
+        if self.bare:
             for key in ("model", "cluster", "cost_model"):
                 del document[key]
         return document
@@ -316,9 +337,15 @@ S = TypeVar("S", bound=Scenario)
 
 @dataclass
 class SimulateConfig(Scenario):
-    """``python -m experiments.simulate``. ``explain`` prints each decision."""
+    """``python -m experiments.simulate``.
+
+    Attributes:
+        explain: print each decision.
+        save_instance: a file for the drawn graph with its times, in the form that ``instance`` reads.
+    """
 
     explain: bool = False
+    save_instance: str | None = None
 
 
 @dataclass

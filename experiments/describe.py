@@ -1,6 +1,7 @@
 """What a model is and where its time goes: ``python -m experiments.describe model=... cluster=...``.
 
-Structure (operators, depth, width, FLOPs, bytes, weights), the time of every kind of operator on every
+Structure (operators, depth, width, FLOPs, bytes, weights; of bare instances and drawn graphs the
+communication to computation ratio), the time of every kind of operator on every
 kind of device, and how much any schedule could gain at most.
 """
 
@@ -73,6 +74,16 @@ def parallelism(graph: DataflowGraph, seconds: np.ndarray) -> float:
     return float(seconds.sum()) / path if path else 1.0
 
 
+def communication_ratio(world: World) -> float:
+    """Mean time of an edge between two devices over mean time of a task on a device (CCR).
+
+    Of bare instances, in which every edge takes its time between any two devices.
+    """
+    sizes, seconds = world.graph.tensor_bytes, world.costs[world.graph].seconds
+    mean = float(seconds[np.isfinite(seconds)].mean())
+    return float(sizes.mean()) / mean if len(sizes) and mean > 0 else 0.0
+
+
 def describe_command(config: DescribeConfig, invocation: Invocation) -> None:
     """Print the description."""
     config = config.settled()
@@ -90,15 +101,19 @@ def print_structure(config: DescribeConfig, world: World, console: Console) -> N
     """Operators, depth, width, FLOPs, bytes, weights."""
     graph = world.graph
     structure = Structure.of(graph)
-    bare = config.instance is not None
+    bare = config.bare
     batch = f", batch {graph.batch}" if graph.batch else ""
-    about = "" if bare else f": {config.model.description}"
+    described = config.family if bare else config.model
+    about = f": {described.description}" if described.description else ""
+    if config.instance is not None:
+        about = ""
     console.print(f"[bold]{graph.name}{batch}[/bold]{about}")
     console.print(
         f"{structure.operators} operators, {structure.edges} edges; longest path "
         f"{structure.depth} operators, widest level {structure.width}"
     )
     if bare:
+        console.print(f"communication to computation ratio {communication_ratio(world):.4g}")
         return
     ends = [
         format_bytes(sum(graph.tensors[i].bytes for i in tensors))
@@ -185,7 +200,7 @@ def print_gain(config: DescribeConfig, world: World, console: Console) -> None:
     graph, cluster = world.graph, world.cluster
     single = world.best_device(config)
     bounds = world.bounds(config)
-    show = format_seconds if config.instance is None else lambda seconds: f"{seconds:.6g}"
+    show = (lambda seconds: f"{seconds:.6g}") if config.bare else format_seconds
     seen: dict[str, float] = {}
     for number, device in enumerate(cluster.devices):
         seconds = world.costs[graph].seconds[:, number]

@@ -163,11 +163,11 @@ def _axes(
             for name in axis.values:
                 if name not in catalog.files(axis.key, config_dirs):
                     raise catalog.unknown(axis.key, name, config_dirs)
-    instance = {"instance"} & {*axes, *named}
-    if instance and {"model", "cluster", "cost_model"} & axes.keys():
-        raise InvalidInput(
-            "An instance takes the place of model and cluster; sweep over instance, or over those"
-        )
+    for key, what in (("instance", "An instance"), ("family", "A drawn graph")):
+        if key in {*axes, *named} and {"model", "cluster", "cost_model"} & axes.keys():
+            raise InvalidInput(
+                f"{what} takes the place of model and cluster; sweep over {key}, or over those"
+            )
     return list(axes.values())
 
 

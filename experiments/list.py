@@ -1,4 +1,4 @@
-"""What there is: ``python -m experiments.list models|clusters|schedulers|profiles|experiments``.
+"""What there is: ``python -m experiments.list models|clusters|families|schedulers|profiles|...``.
 
 One line each: name, description, source; profiles with their label, element types, kinds, held-out
 error beside the error of a repeated measurement (A/A). ``--config-dir`` adds the user's own.
@@ -22,6 +22,7 @@ from simulator.schedulers import available
 GROUPS = {
     "models": "model",
     "clusters": "cluster",
+    "families": "family",
     "schedulers": "scheduler",
     "workloads": "workload",
     "cost_models": "cost_model",

@@ -8,7 +8,8 @@ Columns: ``cell`` (hash of what decides the result), ``status`` (done, failed), 
 ``p50_flow_s``, ``p95_flow_s``, ``p99_flow_s``), ratios (``slr``, ``speedup``, ``efficiency``), counts of jobs,
 ``energy_j`` and ``cost`` (empty where unknown) and shares
 (``utilisation``, ``extrapolated_share``); ``interval_without``, the profiles whose errors nobody knows, which the
-interval leaves out; ``decision_s`` and ``wall_s`` of the machine that simulated;
+interval leaves out; where graphs were drawn, ``family`` and each of its parameters that some row has
+(``family_n``, ``family_ccr``, ...); ``decision_s`` and ``wall_s`` of the machine that simulated;
 ``draws``, the makespans of the draws, paired between the schedulers of one setting.
 """
 
@@ -16,11 +17,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments import atomic
 from experiments.configs import memory_text, noise_text
+from scenarios.family_config import FamilyConfig
 from simulator.errors import InvalidInput
 
 # pandas and pyarrow are imported where they are used: a sweep's workers need neither.
@@ -74,6 +77,14 @@ COLUMNS = {
 }
 """Names and Arrow types, in the order of the files."""
 
+_ARROW = {"int": "int64", "float": "double", "bool": "bool"}
+FAMILY_COLUMNS = {"family": "string"} | {
+    f"family_{entry.name}": _ARROW.get(str(entry.type).partition(" ")[0], "string")
+    for entry in fields(FamilyConfig)
+    if entry.name not in ("name", "description", "source")
+}
+"""Further columns of sweeps that draw graphs: those of which some row has a value."""
+
 
 def row_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """The row of a ``result.json``, of a run or of a cell, finished or failed."""
@@ -96,10 +107,16 @@ def row_of(document: Mapping[str, Any]) -> dict[str, Any]:
         "decision_s": wallclock.get("deciding_seconds"),
         "draws": document.get("draws"),
     }
+    family = config.get("family", {})
+    row |= {"family": family.get("name")} | {
+        f"family_{key}": ":".join(map(str, value)) if isinstance(value, list) else value
+        for key, value in family.items()
+        if key != "name"
+    }
     if wallclock:
         parts = ("prepare_seconds", "simulate_seconds", "draws_seconds")
         row["wall_s"] = sum(wallclock[part] for part in parts)
-    return {name: row.get(name) for name in COLUMNS}
+    return {name: row.get(name) for name in (*COLUMNS, *FAMILY_COLUMNS)}
 
 
 def write_results(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -115,12 +132,17 @@ def write_results(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows as an Arrow table of the columns above."""
+    """Rows as an Arrow table of the columns above, a family's only where there are any."""
     import pyarrow as pa
 
     types = {"list<double>": pa.list_(pa.float64()), "double": pa.float64()}
-    fields = [(name, types.get(kind, kind)) for name, kind in COLUMNS.items()]
-    return pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(fields))
+    drawn = {
+        name: kind
+        for name, kind in FAMILY_COLUMNS.items()
+        if any(row.get(name) is not None for row in rows)
+    }
+    schema = [(name, types.get(kind, kind)) for name, kind in (COLUMNS | drawn).items()]
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(schema))
 
 
 def load_results(path: str | Path) -> pd.DataFrame:

@@ -23,6 +23,8 @@ from experiments.command import Invocation, hydra_command
 from experiments.configs import SimulateConfig
 from experiments.provenance import config_digest
 from experiments.world import prepare
+from scenarios.instances import save_instance
+from simulator.errors import InvalidInput
 from simulator.units import format_bytes, format_energy, format_seconds
 
 WIDTH = 100
@@ -31,6 +33,15 @@ WIDTH = 100
 def simulate_command(config: SimulateConfig, invocation: Invocation) -> None:
     """Simulate, write the run's folder, print the answer."""
     console = make_console()
+    if config.save_instance is not None:
+        if not config.bare:
+            raise InvalidInput(
+                "save_instance writes a graph with given times; a traced model's are predicted. "
+                "Draw one: family=daggen"
+            )
+        world = prepare(config, invocation.config_dirs)
+        save_instance(config.save_instance, world.graph, world.cluster, world.costs)
+        console.print(f"wrote {config.save_instance}", style="dim", soft_wrap=True)
     if config.explain:
         # Graph and times first, so that what they print does not come between the decisions.
         prepare(config, invocation.config_dirs)
@@ -80,7 +91,7 @@ def _new_folder(outcome: Outcome, runs: Path) -> Path:
     world, scenario = outcome.world, outcome.scenario
     names = [world.graph.name, world.cluster.name, outcome.label]
     # A bare instance is graph and cluster in one.
-    names = list(dict.fromkeys(names)) if scenario.instance else names
+    names = list(dict.fromkeys(names)) if scenario.bare else names
     parts = [re.sub(r"[^\w.=,+]+", "_", name).strip("_") for name in names]
     stem = "-".join(
         [time.strftime("%Y%m%d_%H%M%S"), *parts, config_digest(scenario.document())[:8]]
@@ -100,7 +111,7 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     figures, world, scenario = outcome.figures, outcome.world, outcome.scenario
     simulation = scenario.simulation
     makespan = figures["makespan_s"]
-    bare = scenario.instance is not None
+    bare = scenario.bare
 
     def show(seconds: float) -> str:
         return f"{seconds:.6g}" if bare else format_seconds(seconds)

@@ -249,7 +249,7 @@ def _work(plan: Plan, console: Console) -> None:
     ) as progress:
         models: dict[str, CellTask] = {}
         for task in plan.todo:
-            if task.scenario.instance is None:
+            if not task.scenario.bare:
                 models.setdefault(digest(task.scenario.document()["model"]), task)
         # Each model once, before two workers could both need it; what fails here fails in its cell.
         if len(models) > 1 and workers > 1:
@@ -276,8 +276,9 @@ def _work(plan: Plan, console: Console) -> None:
 
 def _world_of(task: CellTask) -> str:
     document = task.scenario.document()
-    keys = ("instance", "model", "cluster", "cost_model")
-    return digest([document.get(key) for key in keys])
+    keys = ("instance", "model", "cluster", "cost_model", "family")
+    seed = task.scenario.seed.workload if task.scenario.family.drawn else None
+    return digest([seed, *(document.get(key) for key in keys)])
 
 
 def _write_grid(plan: Plan, invocation: Invocation) -> None:

@@ -175,8 +175,10 @@ def plan_validation(
     groups: dict[str, list[Contestant]] = {}
     for cell in compose_grid(overrides, config_dirs).cells:
         scenario = cell.scenario
-        if scenario.instance is not None:
-            raise InvalidInput("An instance has no kernels to run; validate takes models")
+        if scenario.bare:
+            raise InvalidInput(
+                "Instances and drawn graphs have no kernels to run; validate takes models"
+            )
         if scenario.workload.arrivals != "single" or scenario.workload.jobs != 1:
             raise InvalidInput("Validation runs one job at a time; leave workload at single")
         if scenario.simulation.noise != "none":

@@ -23,6 +23,7 @@ from experiments.pricing import Pricer, load_profiles, profile_digests
 from experiments.provenance import digest, digest_files
 from scenarios.arrivals import build_workload
 from scenarios.cluster_config import build_cluster
+from scenarios.family_config import draw_instance
 from scenarios.fault_config import build_faults
 from scenarios.instances import load_instance
 from simulator.bounds import Bounds, workload_bound
@@ -72,8 +73,8 @@ class World:
     Attributes:
         graph, cluster, costs: what the simulator takes.
         profiles: what the times rest on.
-        pricer: draws actual times around the believed ones; None for bare instances, whose times
-            are given and have no error.
+        pricer: draws actual times around the believed ones; None for bare instances and drawn graphs,
+            whose times are given and have no error.
     """
 
     def __init__(
@@ -237,7 +238,7 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
     found: dict[str, str] = {}
     if scenario.instance is not None:
         found["instance"] = digest_files([catalog.find_instance(scenario.instance, config_dirs)])
-    else:
+    elif not scenario.family.drawn:
         found |= profile_digests(scenario.cluster)
     if scenario.workload.file is not None:
         path = Path(scenario.workload.file).expanduser()
@@ -245,7 +246,7 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
             found["arrivals"] = digest_files([path])
     for what, name in (
         ("scheduler", scenario.scheduler.class_path),
-        ("model", None if scenario.instance is not None else scenario.model.target),
+        ("model", None if scenario.bare else scenario.model.target),
     ):
         file = catalog.resolve_class_path(name or "", config_dirs).rpartition(":")[0]
         if file.endswith(".py") and Path(file).is_file():
@@ -261,7 +262,9 @@ def prepare(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World:
             prediction extrapolates.
     """
     parts = source_digests(scenario, config_dirs)
-    if scenario.instance is None:
+    if scenario.family.drawn:
+        parts["family"] = digest([scenario.family.document(), scenario.seed.workload])
+    if not scenario.bare:
         parts["model_config"] = digest(dataclasses.asdict(scenario.model))
         parts["cluster"] = digest(dataclasses.asdict(scenario.cluster))
         parts["cost_model"] = digest(dataclasses.asdict(scenario.cost_model))
@@ -279,6 +282,10 @@ def _make(
         path = catalog.find_instance(scenario.instance, config_dirs)
         graph, cluster, costs = load_instance(path)
         identity = ProfileIdentity(f"instance {graph.name}", "given", parts["instance"])
+        return World(key, graph, cluster, costs, [identity], None)
+    if scenario.family.drawn:
+        graph, cluster, costs = draw_instance(scenario.family, scenario.seed.workload)
+        identity = ProfileIdentity(f"family {graph.name}", "given", parts["family"])
         return World(key, graph, cluster, costs, [identity], None)
     from scenarios.model_config import graph_of
 

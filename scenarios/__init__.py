@@ -1,29 +1,36 @@
-"""What is run: models traced into graphs, instances, arrivals."""
+"""What is run: models traced into graphs, drawn graphs, instances, arrivals."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scenarios.instances import load_instance
+    from scenarios.family_config import FamilyConfig, draw_instance
+    from scenarios.instances import load_instance, save_instance
     from scenarios.model_config import ModelConfig, graph_of, load_model
     from scenarios.tracing import trace_family, trace_model
 
 __all__ = [
+    "FamilyConfig",
     "ModelConfig",
+    "draw_instance",
     "graph_of",
     "load_instance",
     "load_model",
+    "save_instance",
     "trace_family",
     "trace_model",
 ]
 
 # Imported when first used, so that simulating bare instances needs no torch.
 _LAZY = {
+    "FamilyConfig": "scenarios.family_config",
     "ModelConfig": "scenarios.model_config",
+    "draw_instance": "scenarios.family_config",
     "graph_of": "scenarios.model_config",
     "load_instance": "scenarios.instances",
     "load_model": "scenarios.model_config",
+    "save_instance": "scenarios.instances",
     "trace_family": "scenarios.tracing",
     "trace_model": "scenarios.tracing",
 }

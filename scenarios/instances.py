@@ -3,15 +3,18 @@
 JSON form::
 
     {"name": str?, "cost": [[seconds on each device] for each task],
-     "edges": [[from, to, seconds when the devices differ]]}
+     "edges": [[from, to, seconds when the devices differ]],
+     "names": [str for each task]?, "half_duplex": bool?}
 
-``null`` in ``cost`` means that the device cannot run the task.
+``null`` in ``cost`` means that the device cannot run the task; with ``half_duplex`` both directions
+between two devices share one channel.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,13 +86,95 @@ def instance_from_json(
             raise InvalidInput(
                 f"Edge {_shown(edge)} takes {_shown(edge[2])} s, not 0 to {MOST_SECONDS:g} s"
             )
+    names = document.get("names")
+    if names is not None and not (
+        isinstance(names, list) and all(isinstance(label, str) for label in names)
+    ):
+        raise InvalidInput("'names' must be a list of texts, one for each task")
+    shared = document.get("half_duplex", False)
+    if not isinstance(shared, bool):
+        raise InvalidInput(f"'half_duplex' is true or false, not {_shown(shared)}")
     name = str(document.get("name", name))
-    graph = from_edges(name, len(rows), [(a, b, float(c)) for a, b, c in edges])
+    graph = from_edges(name, len(rows), [(a, b, float(c)) for a, b, c in edges], names)
     matrix = np.array([[math.inf if v is None else float(v) for v in row] for row in rows])
     # The graph may have renumbered its tasks; their names still tell which row is whose.
-    order = [int(operator.name[1:]) for operator in graph.operators]
-    cluster = fully_connected(name, matrix.shape[1], half_duplex=half_duplex)
+    row_of = {label: row for row, label in enumerate(names or (f"t{i}" for i in range(len(rows))))}
+    order = [row_of[label] for label in graph.operator_names]
+    cluster = fully_connected(name, matrix.shape[1], half_duplex=half_duplex or shared)
     return graph, cluster, CostTable.of(graph, matrix[order])
+
+
+def instance_to_json(graph: DataflowGraph, cluster: Cluster, costs: CostTable) -> dict[str, Any]:
+    """The JSON document of a bare instance: reading it gives the same graph, cluster and times.
+
+    Raises:
+        InvalidInput: it says more than the form can: memories that devices share, links that are
+            missing, differ or have latencies, several slots, or operators with more than a name.
+    """
+    one = all(
+        device.slots == 1 and device.launch_overhead == 0 and device.completion_latency == 0
+        for device in cluster.devices
+    )
+    alike = {(link.bandwidth, link.latency, link.half_duplex) for link in cluster.links}
+    apart = len(set(cluster.space_of)) == len(cluster.devices) == len(cluster.spaces)
+    if not (one and apart and len(alike) <= 1 and cluster.joins(range(len(cluster.spaces)))):
+        raise InvalidInput(
+            f"Cluster '{cluster.name}' is no bare instance's: those have one memory for each device "
+            "and the same link between any two"
+        )
+    bandwidth, latency, half_duplex = next(iter(alike), (1.0, 0.0, False))
+    bare = not (graph.weights or graph.inputs) and len(graph.tensors) == len(graph.edge_source)
+    if latency or not bare:
+        raise InvalidInput(
+            f"Graph '{graph.name}' on cluster '{cluster.name}' is no bare instance: each of its "
+            "tensors must go from one task to one other, without latency"
+        )
+    seconds = (graph.tensor_bytes[graph.edge_tensor] / bandwidth).tolist()
+    document: dict[str, Any] = {
+        "name": graph.name,
+        "cost": [
+            [None if value == math.inf else value for value in row]
+            for row in costs[graph].seconds.tolist()
+        ],
+        "edges": [
+            list(edge)
+            for edge in zip(
+                graph.edge_source.tolist(), graph.edge_target.tolist(), seconds, strict=True
+            )
+        ],
+    }
+    if graph.operator_names != [f"t{task}" for task in range(len(graph))]:
+        document["names"] = graph.operator_names
+    if half_duplex:
+        document["half_duplex"] = True
+    return document
+
+
+def save_instance(
+    path: str | Path, graph: DataflowGraph, cluster: Cluster, costs: CostTable
+) -> None:
+    """Write a bare instance for :func:`load_instance`, whole or not at all.
+
+    Raises:
+        InvalidInput: see :func:`instance_to_json`; or the file cannot be written.
+    """
+    path = Path(path).expanduser()
+    # One task and one edge a line, for people and for diff.
+    parts = []
+    for key, value in instance_to_json(graph, cluster, costs).items():
+        text = json.dumps(value)
+        if isinstance(value, list) and value:
+            text = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "]"
+        parts.append(f'"{key}": {text}')
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text("{" + ",\n ".join(parts) + "}\n")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InvalidInput(f"Cannot write {path}: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _shown(value: Any) -> str:

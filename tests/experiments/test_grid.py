@@ -32,6 +32,8 @@ CASES = [
     ["cluster.devices.gpu.count=1,2", "workload=poisson", "workload.rate=5/s,10/s", "seed.noise=4"],
     ["scheduler=donf,donf2", "++scheduler.options.alpha=0.25", "cost_model=roofline,boosted"],
     ["instance=topcuoglu,peft", "scheduler=heft"],
+    ["family=daggen,fft", "family.ccr=0.5,4", "family.heterogeneity=both", "seed.workload=3,4"],
+    ["family=layered", "family.speeds=[1,2],[1,10]", "family.heterogeneity=related", "strict=true"],
 ]
 
 

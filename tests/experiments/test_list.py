@@ -23,7 +23,12 @@ def test_schedulers_have_a_line_each_with_description_and_source(capsys, folder)
 
 @pytest.mark.parametrize(
     ("what", "name"),
-    [("models", "resnet50"), ("clusters", "cpu2_gpu1"), ("instances", "topcuoglu")],
+    [
+        ("models", "resnet50"),
+        ("clusters", "cpu2_gpu1"),
+        ("instances", "topcuoglu"),
+        ("families", "daggen"),
+    ],
 )
 def test_other_groups_too(capsys, what, name):
     assert any(line.startswith(name + " ") for line in lines(capsys, what))

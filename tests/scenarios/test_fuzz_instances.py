@@ -31,6 +31,8 @@ INSTANCE: dict[str, Any] = {
     "name": "fork",
     "cost": [[2, 4.5], [6, None], [6, 3], [2, 4]],
     "edges": [[0, 1, 1], [0, 2, 1.5], [1, 3, 1], [2, 3, 0]],
+    "names": ["a", "b", "c", "d"],
+    "half_duplex": True,
 }
 
 

@@ -1,0 +1,165 @@
+"""Task graphs as configs name them: a family, its parameters, and the devices that run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from scenarios.random_graphs import FAMILIES, Draws, Family, Times
+from simulator.cluster import Cluster
+from simulator.costs import CostTable
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph
+from simulator.units import parse_bandwidth, parse_seconds
+
+
+@dataclass
+class FamilyConfig:
+    """A kind of task graph, drawn by ``seed.workload``, in place of a model and a cluster.
+
+    Attributes:
+        generator: one of :data:`scenarios.random_graphs.FAMILIES`; None: no graph is drawn.
+        devices, heterogeneity, speeds, beta, work_spread, data_spread, ccr, half_duplex: see
+            :class:`scenarios.random_graphs.times.Times`.
+        task_time: mean time of a task like ``1s``; ``bandwidth`` like ``1 GB/s``; see there.
+        n, alpha, ...: parameters of the generator; those of other generators are None.
+    """
+
+    name: str = "none"
+    generator: str | None = None
+    n: int | None = None
+    alpha: float | None = None
+    degree: int | None = None
+    p: float | None = None
+    fat: float | None = None
+    density: float | None = None
+    regular: float | None = None
+    jump: int | None = None
+    mindata: int | None = None
+    maxdata: int | None = None
+    complexity: str | None = None
+    parallel: float | None = None
+    stages: int | None = None
+    width: int | None = None
+    length: int | None = None
+    steps: int | None = None
+    m: int | None = None
+    tiles: int | None = None
+    levels: int | None = None
+    arity: int | None = None
+    devices: int = 3
+    heterogeneity: str = "unrelated"
+    speeds: list[float] | None = None
+    beta: float | None = None
+    work_spread: float = 0.0
+    data_spread: float = 0.0
+    ccr: float | None = None
+    task_time: str | None = None
+    bandwidth: str | None = None
+    half_duplex: bool = False
+    description: str = ""
+    source: str = ""
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is a graph to draw."""
+        return self.generator is not None
+
+    def family(self) -> Family:
+        """The generator with its parameters.
+
+        Raises:
+            InvalidInput: it is unknown, lacks a parameter, or has one that it does not take.
+        """
+        kind = FAMILIES.get(self.generator or "")
+        if kind is None:
+            near = get_close_matches(str(self.generator), FAMILIES, n=3)
+            hint = f"Nearest: {', '.join(near)}. " if near else ""
+            raise InvalidInput(
+                f"Family '{self.name}' has unknown generator '{self.generator}'. {hint}Known: "
+                f"{', '.join(FAMILIES)}"
+            )
+        wanted = list(inspect.signature(kind).parameters)
+        given = {key: value for key, value in self._parameters().items() if value is not None}
+        for key in given:
+            if key not in wanted:
+                raise InvalidInput(
+                    f"family.{key} has no meaning for '{self.generator}', which takes "
+                    f"{', '.join(wanted)}"
+                )
+        for key in wanted:
+            if key not in given:
+                raise InvalidInput(f"Family '{self.name}' needs family.{key}")
+        return kind(**given)
+
+    def times(self) -> Times:
+        """The devices.
+
+        Raises:
+            InvalidInput: a parameter is out of its range, or a quantity ambiguous.
+        """
+        for key, value, without in (
+            ("speeds", self.speeds, "unrelated"),
+            ("beta", self.beta, "related"),
+        ):
+            if (
+                value is None
+                and self.heterogeneity in ("unrelated", "related", "both")
+                and (self.heterogeneity != without)
+            ):
+                raise InvalidInput(f"family.heterogeneity={self.heterogeneity} needs family.{key}")
+        return Times(
+            devices=self.devices,
+            heterogeneity=self.heterogeneity,
+            speeds=(1.0,) if self.speeds is None else tuple(self.speeds),
+            beta=self.beta or 0.0,
+            work_spread=self.work_spread,
+            data_spread=self.data_spread,
+            ccr=self.ccr,
+            task_s=_parsed(parse_seconds, self.task_time, f"task time of family '{self.name}'"),
+            bandwidth=_parsed(
+                parse_bandwidth, self.bandwidth, f"bandwidth of family '{self.name}'"
+            ),
+            half_duplex=self.half_duplex,
+        )
+
+    def check(self) -> None:
+        """Refuse what could not be drawn.
+
+        Raises:
+            InvalidInput: says what.
+        """
+        self.family()
+        self.times()
+
+    def document(self) -> dict[str, Any]:
+        """What decides the graph and its times, JSON-ready."""
+        meaningless = {"unrelated": "speeds", "related": "beta"}.get(self.heterogeneity)
+        return {
+            key: value
+            for key, value in dataclasses.asdict(self).items()
+            if value is not None and key not in ("description", "source", meaningless)
+        }
+
+    def _parameters(self) -> Mapping[str, Any]:
+        """The generator's own: those that are no parameter of the devices."""
+        fields = [field.name for field in dataclasses.fields(self)]
+        return {key: getattr(self, key) for key in fields[2 : fields.index("devices")]}
+
+
+def draw_instance(config: FamilyConfig, seed: int = 0) -> tuple[DataflowGraph, Cluster, CostTable]:
+    """Draw a graph, its devices and times; the same for the same config and seed, everywhere.
+
+    Raises:
+        InvalidInput: a parameter is missing, out of its range or of another family.
+    """
+    times = config.times()
+    return times.instance(config.name, config.family().draw(Draws(seed)), seed)
+
+
+def _parsed(parse: Callable[[str, str], float], text: str | None, what: str) -> float | None:
+    return None if text is None else parse(text, what)

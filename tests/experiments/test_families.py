@@ -1,0 +1,147 @@
+"""Drawn graphs in the commands: named, swept over, described, saved, refused."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from experiments import describe, simulate, sweep
+from experiments.results import COLUMNS, load_results
+from scenarios import load_instance
+
+SWEEP = Path("outputs/sweeps/study")
+
+
+@pytest.fixture(autouse=True)
+def _no_plots(folder, monkeypatch):
+    monkeypatch.setattr("experiments.plots.gantt.draw_gantt", lambda *_, **__: [])
+    monkeypatch.setattr(sweep, "_report", lambda *_: None)
+
+
+def result():
+    return json.loads(Path("outputs/latest/result.json").read_text())
+
+
+def test_a_run_records_what_draws_it_again(capsys):
+    words = ["family=daggen", "family.n=30", "seed.workload=4"]
+    assert simulate.main(words) == 0
+    assert "daggen on 3 unrelated devices with heft: makespan" in capsys.readouterr().out
+    first = result()
+    assert first["config"]["family"]["n"] == 30
+    assert not {"model", "cluster", "cost_model"} & first["config"].keys()
+    assert first["config"]["simulation"]["contention"] == "none"
+    assert first["profiles"][0]["label"] == "given"
+    assert simulate.main([*words, "scheduler=donf"]) == 0
+    # All schedulers meet the same graph, another seed's is another.
+    assert result()["graph"]["digest"] == first["graph"]["digest"]
+    assert simulate.main(["family=daggen", "family.n=30", "seed.workload=5"]) == 0
+    assert result()["graph"]["digest"] != first["graph"]["digest"]
+    assert simulate.main([*words, "simulation.contention=fifo"]) == 0
+    assert result()["config"]["simulation"]["contention"] == "fifo"
+
+
+def test_a_drawn_graph_can_be_saved_and_run_from_its_file(capsys):
+    words = ["family=cholesky", "family.tiles=3", "family.half_duplex=true"]
+    more = ["simulation.contention=fifo", "scheduler=donf"]
+    assert simulate.main([*words, *more, "save_instance=mine/c3.json"]) == 0
+    drawn = result()["metrics"]["makespan_s"]
+    graph, cluster, _ = load_instance("mine/c3.json")
+    assert graph.operators[0].name == "potrf0"
+    assert cluster.links[0].half_duplex
+    assert simulate.main(["instance=mine/c3.json", *more]) == 0
+    assert result()["metrics"]["makespan_s"] == drawn
+
+
+def test_a_sweep_has_the_factors_as_columns():
+    words = ["family=layered", "family.n=20", "family.ccr=0.5,4", "seed.workload=range(0,2)"]
+    assert sweep.main([*words, "scheduler=heft,donf", "name=study", "workers=1"]) == 0
+    frame = load_results(SWEEP)
+    assert len(frame) == 8
+    assert set(frame["status"]) == {"done"}
+    assert set(frame["model"]) == {"layered(ccr=0.5)", "layered(ccr=4)"}
+    assert set(frame["family"]) == {"layered"}
+    assert set(frame["family_ccr"]) == {0.5, 4.0}
+    assert set(frame["family_n"]) == {20}
+    assert set(frame["seed_workload"]) == {0, 1}
+    # Those of other families and of other ways are left out.
+    assert not {"family_fat", "family_speeds", "family_description"} & set(frame.columns)
+    # The ratio changes the edges, not the tasks: the longest path of tasks alone stays.
+    paths = frame.groupby("seed_workload")["critical_path_s"].nunique()
+    assert paths.tolist() == [1, 1]
+    assert sweep.main(["instance=peft", "scheduler=heft", "name=other", "workers=1"]) == 0
+    other = load_results("outputs/sweeps/other")
+    assert list(other.columns) == [*COLUMNS, "folder"]
+
+
+def test_speeds_of_related_devices_are_a_column():
+    words = ["family=fft", "family.m=4", "family.heterogeneity=related"]
+    axis = "family.speeds=[1,4],[1,10]"
+    assert sweep.main([*words, axis, "name=study", "workers=1"]) == 0
+    frame = load_results(SWEEP)
+    assert frame["family_speeds"].tolist() == ["1.0:4.0", "1.0:10.0"]
+    assert "family_beta" not in frame.columns
+
+
+def test_several_families_in_one_sweep():
+    words = ["family=fft,in_tree", "family.ccr=1,2", "name=study", "workers=1"]
+    assert sweep.main(words) == 0
+    frame = load_results(SWEEP)
+    assert sorted(frame["model"]) == [
+        "fft(ccr=1)",
+        "fft(ccr=2)",
+        "in_tree(ccr=1)",
+        "in_tree(ccr=2)",
+    ]
+
+
+def test_a_preset_may_name_a_family(folder):
+    (folder / "experiment").mkdir()
+    (folder / "experiment" / "drawn.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /family: fft\n"
+        "name: study\nsweep: {family.m: [4, 8]}\nfamily: {ccr: 0.5}\n"
+    )
+    folders = ["--config-dir", str(folder)]
+    assert sweep.main([*folders, "experiment=drawn", "workers=1"]) == 0
+    frame = load_results(SWEEP)
+    assert set(frame["family_ccr"]) == {0.5}
+    for cell in (SWEEP / "cells").iterdir():
+        document = json.loads((cell / "result.json").read_text())
+        words = shlex.split(document["command"])[3:]
+        assert simulate.main(words) == 0
+        assert result()["hash"] == document["hash"]
+
+
+def test_describe_shows_structure_and_ratio(capsys):
+    assert describe.main(["family=gaussian_elimination", "family.m=5", "family.ccr=2.5"]) == 0
+    out = capsys.readouterr().out
+    assert "gaussian_elimination: elimination of a matrix by columns" in out
+    assert "14 operators, 19 edges; longest path 8 operators, widest level 4" in out
+    assert "communication to computation ratio 2.5" in out
+    assert "parallelism (work over longest path)" in out
+
+
+def test_describe_of_an_instance_has_its_ratio(capsys):
+    assert describe.main(["instance=topcuoglu"]) == 0
+    # 15 edges of 241 together, 30 times of 400.
+    assert f"ratio {241 / 15 / (400 / 30):.4g}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "message"),
+    [
+        (simulate, ["family=dagen"], "No family 'dagen'. Nearest: daggen"),
+        (simulate, ["family=daggen", "family.fat=1.5"], "family.fat=1.5 must be above 0"),
+        (simulate, ["family=daggen", "family.m=3"], "family.m has no meaning for 'daggen'"),
+        (simulate, ["family=daggen", "family.fta=1"], "There is no key 'family.fta'. Nearest"),
+        (simulate, ["family=daggen", "instance=peft"], "each say which graph runs; leave one"),
+        (simulate, ["family=daggen", "seed.workload=-1"], "seed.workload=-1 draws the graph"),
+        (simulate, ["save_instance=a.json"], "a traced model's are predicted. Draw one"),
+        (sweep, ["family=fft", "model=gpt2,bert_base"], "A drawn graph takes the place of model"),
+        (sweep, ["family=daggen,fft", "family.n=10,20"], "family.n has no meaning for 'fft'"),
+    ],
+)
+def test_refusals(command, words, message, capsys):
+    assert command.main(words) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("outputs").exists()
