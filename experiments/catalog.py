@@ -114,7 +114,7 @@ def instances(config_dirs: Sequence[Path] = ()) -> dict[str, Path]:
 
 
 def find_instance(name: str, config_dirs: Sequence[Path] = ()) -> Path:
-    """The file of a bare instance, by name in ``conf/instances`` or by path.
+    """The file of an instance, by name in ``conf/instances`` or by path.
 
     Raises:
         InvalidInput: there is none; names the nearest.
@@ -127,8 +127,7 @@ def find_instance(name: str, config_dirs: Sequence[Path] = ()) -> Path:
         if path.is_file():
             return path
     raise InvalidInput(
-        f"No instance '{name}'. {nearest(name, known)}Known: {', '.join(known)}; or a path to a "
-        "JSON file"
+        f"No instance '{name}'. {nearest(name, known)}Known: {', '.join(known)}; or a path to a file"
     )
 
 

@@ -12,6 +12,7 @@ from scenarios.arrivals import WorkloadConfig
 from scenarios.cluster_config import ClusterConfig
 from scenarios.family_config import FamilyConfig
 from scenarios.fault_config import FaultConfig, build_faults
+from scenarios.graph_files import FORMS
 from scenarios.model_config import ModelConfig
 from simulator.context import CONTENTIONS, MOVEMENTS
 from simulator.errors import InvalidInput
@@ -272,8 +273,9 @@ class Scenario:
 
     Attributes:
         instance: a bare instance instead of a model and a cluster: a name in ``conf/instances`` or a
-            path.
-        family: a graph that is drawn instead of these, where it has a generator.
+            path; or a file of a graph without times.
+        family: a graph that is drawn instead of these, where it has a generator; or the times of such
+            a file.
         strict: refuse predictions outside the range that was measured.
     """
 
@@ -304,10 +306,15 @@ class Scenario:
         self.simulation.check()
         if self.family.drawn:
             self.family.check()
-            if self.instance is not None:
+            if self.instance is not None and not self.family.of_file:
                 raise InvalidInput(
                     f"family={self.family.name} and instance={self.instance} each say which graph "
                     "runs; leave one of them out"
+                )
+            if self.instance is None and self.family.of_file:
+                raise InvalidInput(
+                    f"family={self.family.name} gives devices to the graph of a file; name it: "
+                    f"instance=FILE, {FORMS}"
                 )
         if self.simulation.contention != "auto":
             return self

@@ -25,6 +25,7 @@ from scenarios.arrivals import build_workload
 from scenarios.cluster_config import build_cluster
 from scenarios.family_config import draw_instance
 from scenarios.fault_config import build_faults
+from scenarios.graph_files import is_bare_instance
 from scenarios.instances import load_instance
 from simulator.bounds import Bounds, workload_bound
 from simulator.cluster import Cluster
@@ -280,7 +281,14 @@ def _make(
 ) -> World:
     if scenario.instance is not None:
         path = catalog.find_instance(scenario.instance, config_dirs)
-        graph, cluster, costs = load_instance(path)
+        if not scenario.family.drawn:
+            graph, cluster, costs = load_instance(path)
+        elif is_bare_instance(path):
+            raise InvalidInput(
+                f"{path} brings devices and times along; leave out family={scenario.family.name}"
+            )
+        else:
+            graph, cluster, costs = draw_instance(scenario.family, scenario.seed.workload, path)
         identity = ProfileIdentity(f"instance {graph.name}", "given", parts["instance"])
         return World(key, graph, cluster, costs, [identity], None)
     if scenario.family.drawn:

@@ -1,14 +1,16 @@
-"""Task graphs as configs name them: a family, its parameters, and the devices that run it."""
+"""Task graphs as configs name them: a family or a file, and the devices that run it."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
+from scenarios.graph_files import FORMS, read_graph
 from scenarios.random_graphs import FAMILIES, Draws, Family, Times
 from simulator.cluster import Cluster
 from simulator.costs import CostTable
@@ -16,13 +18,17 @@ from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.units import parse_bandwidth, parse_seconds
 
+FILE = "file"
+"""Generator of a config that gives devices to the graph of a file."""
+
 
 @dataclass
 class FamilyConfig:
     """A kind of task graph, drawn by ``seed.workload``, in place of a model and a cluster.
 
     Attributes:
-        generator: one of :data:`scenarios.random_graphs.FAMILIES`; None: no graph is drawn.
+        generator: one of :data:`scenarios.random_graphs.FAMILIES`; ``file``: the graph is read from a
+            file, only its times are drawn; None: neither.
         devices, heterogeneity, speeds, beta, work_spread, data_spread, ccr, half_duplex: see
             :class:`scenarios.random_graphs.times.Times`.
         task_time: mean time of a task like ``1s``; ``bandwidth`` like ``1 GB/s``; see there.
@@ -66,8 +72,13 @@ class FamilyConfig:
 
     @property
     def drawn(self) -> bool:
-        """Whether there is a graph to draw."""
+        """Whether there is a graph, or at least its times, to draw."""
         return self.generator is not None
+
+    @property
+    def of_file(self) -> bool:
+        """Whether the graph is read from a file."""
+        return self.generator == FILE
 
     def family(self) -> Family:
         """The generator with its parameters.
@@ -81,16 +92,10 @@ class FamilyConfig:
             hint = f"Nearest: {', '.join(near)}. " if near else ""
             raise InvalidInput(
                 f"Family '{self.name}' has unknown generator '{self.generator}'. {hint}Known: "
-                f"{', '.join(FAMILIES)}"
+                f"{', '.join((*FAMILIES, FILE))}"
             )
         wanted = list(inspect.signature(kind).parameters)
-        given = {key: value for key, value in self._parameters().items() if value is not None}
-        for key in given:
-            if key not in wanted:
-                raise InvalidInput(
-                    f"family.{key} has no meaning for '{self.generator}', which takes "
-                    f"{', '.join(wanted)}"
-                )
+        given = self._given(wanted)
         for key in wanted:
             if key not in given:
                 raise InvalidInput(f"Family '{self.name}' needs family.{key}")
@@ -133,7 +138,10 @@ class FamilyConfig:
         Raises:
             InvalidInput: says what.
         """
-        self.family()
+        if self.of_file:
+            self._given(())
+        else:
+            self.family()
         self.times()
 
     def document(self) -> dict[str, Any]:
@@ -145,20 +153,45 @@ class FamilyConfig:
             if value is not None and key not in ("description", "source", meaningless)
         }
 
-    def _parameters(self) -> Mapping[str, Any]:
-        """The generator's own: those that are no parameter of the devices."""
-        fields = [field.name for field in dataclasses.fields(self)]
-        return {key: getattr(self, key) for key in fields[2 : fields.index("devices")]}
+    def _given(self, wanted: Sequence[str]) -> dict[str, Any]:
+        """The generator's own parameters, those that are none of the devices'; only wanted ones."""
+        names = [entry.name for entry in dataclasses.fields(self)]
+        own = names[2 : names.index("devices")]
+        given = {key: value for key in own if (value := getattr(self, key)) is not None}
+        for key in given:
+            if key not in wanted:
+                takes = f"takes {', '.join(wanted)}" if wanted else "reads the graph as it is"
+                raise InvalidInput(
+                    f"family.{key} has no meaning for '{self.generator}', which {takes}"
+                )
+        return given
 
 
-def draw_instance(config: FamilyConfig, seed: int = 0) -> tuple[DataflowGraph, Cluster, CostTable]:
+def draw_instance(
+    config: FamilyConfig, seed: int = 0, path: str | Path | None = None
+) -> tuple[DataflowGraph, Cluster, CostTable]:
     """Draw a graph, its devices and times; the same for the same config and seed, everywhere.
 
+    Args:
+        config: which.
+        seed: at least 0.
+        path: the file of the graph where the config's generator is ``file``.
+
     Raises:
-        InvalidInput: a parameter is missing, out of its range or of another family.
+        InvalidInput: a parameter is missing, out of its range or of another family, or the file is
+            none that can be read.
     """
+    config.check()
     times = config.times()
-    return times.instance(config.name, config.family().draw(Draws(seed)), seed)
+    if not config.of_file:
+        return times.instance(config.name, config.family().draw(Draws(seed)), seed)
+    if path is None:
+        raise InvalidInput(f"family={config.name} needs the graph's file, instance=FILE: {FORMS}")
+    shape = read_graph(path)
+    try:
+        return times.instance(Path(path).stem, shape, seed)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
 
 
 def _parsed(parse: Callable[[str, str], float], text: str | None, what: str) -> float | None:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from scenarios.graph_files import is_bare_instance
 from simulator.cluster import Cluster, fully_connected
 from simulator.costs import MOST_SECONDS, CostTable
 from simulator.errors import InvalidInput
@@ -33,9 +34,15 @@ def load_instance(
     """Read a bare instance: its graph, a fully connected cluster and its times.
 
     Raises:
-        InvalidInput: the file is missing, truncated or not of the form above.
+        InvalidInput: the file is missing, truncated or not of the form above; or a graph without
+            times, see :mod:`scenarios.graph_files`.
     """
     path = Path(path)
+    if not is_bare_instance(path):
+        raise InvalidInput(
+            f"{path} is a task graph without devices; add them: family=file family.devices=4 (what "
+            "else there is: conf/family/file.yaml)"
+        )
     try:
         document = json.loads(path.read_bytes())
     except OSError as error:

@@ -21,8 +21,9 @@ class Shape:
     """Tasks and edges with their relative weights.
 
     Attributes:
-        tasks: how many there are; every edge goes from a smaller number to a greater one.
-        source, target: int64[edges], no pair twice.
+        tasks: how many there are. Families number them so that every edge goes from a smaller number to
+            a greater one; files may not.
+        source, target: int64[edges].
         work: float64[tasks], operations of each task, in any unit.
         data: float64[edges], what each edge moves, in any unit.
         names: of the tasks; None for ``t0``, ``t1``, ...

@@ -40,7 +40,8 @@ class Times:
         speeds: of the devices in turn; with fewer speeds than devices they start again.
         beta: 0 to 2.
         work_spread, data_spread: 0 to 1; 0: as the shape says, 1: from nothing to twice as much.
-        ccr: communication to computation ratio; None: ``data`` are bytes, moved at ``bandwidth``.
+        ccr: communication to computation ratio; None: ``data`` are bytes, moved at ``bandwidth``. A
+            shape without any data has equal edges where there is a ratio.
         task_s: seconds; None: ``work`` is seconds at speed 1.
         bandwidth: bytes per second, where there is no ``ccr``.
         half_duplex: both directions of a link share one channel.
@@ -70,7 +71,7 @@ class Times:
         if not self.speeds:
             raise InvalidInput("family.speeds is empty; give at least one, e.g. [1,4,10]")
         for speed in self.speeds:
-            check_number("speeds", speed, 1e-9, 1e9)
+            check_number("speeds", speed, 1e-9, 1e18)
         check_number("beta", self.beta, 0, 2)
         check_number("work_spread", self.work_spread, 0, 1)
         check_number("data_spread", self.data_spread, 0, 1)
@@ -93,7 +94,10 @@ class Times:
             InvalidInput: a shape of no work at all, or of data with neither ratio nor bandwidth.
         """
         work = _spread(shape.work, self.work_spread, Draws(seed, WORK))
-        data = _spread(shape.data, self.data_spread, Draws(seed, DATA))
+        sizes = shape.data
+        if self.ccr is not None and not sizes.any():
+            sizes = np.ones(len(sizes))
+        data = _spread(sizes, self.data_spread, Draws(seed, DATA))
         seconds = self._seconds(work, seed)
         # fsum rounds once, whatever the order: the same sum everywhere.
         mean = math.fsum(seconds.ravel().tolist()) / seconds.size

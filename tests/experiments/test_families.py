@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from experiments import describe, simulate, sweep
+from experiments.command import Invocation
 from experiments.results import COLUMNS, load_results
 from scenarios import load_instance
+from tests.scenarios.graph_files.samples import DAGGEN, STG, wfformat
 
 SWEEP = Path("outputs/sweeps/study")
 
@@ -127,6 +129,40 @@ def test_describe_of_an_instance_has_its_ratio(capsys):
     assert f"ratio {241 / 15 / (400 / 30):.4g}" in capsys.readouterr().out
 
 
+def test_graph_files_run_on_the_devices_given(folder, capsys):
+    Path("a.stg").write_text(STG)
+    Path("b.dot").write_text(DAGGEN)
+    (folder / "c.json").write_text(json.dumps(wfformat()))
+    folders = ["--config-dir", str(folder)]
+    words = ["family=file", "family.ccr=1,2", "instance=a.stg,b.dot,c.json"]
+    assert sweep.main([*folders, *words, "scheduler=heft,donf", "name=study", "workers=1"]) == 0
+    frame = load_results(SWEEP)
+    assert set(frame["status"]) == {"done"}
+    assert len(frame) == 12
+    assert set(frame["model"]) == {f"{name}(ccr={ccr})" for name in "abc" for ccr in (1, 2)}
+    assert set(frame["family"]) == {"file"}
+    capsys.readouterr()
+    words = ["instance=b.dot", "family=file", "family.heterogeneity=related", "family.ccr=1.5"]
+    assert describe.main([*words, "family.speeds=[1,1]", "family.devices=2"]) == 0
+    out = capsys.readouterr().out
+    assert "4 operators, 4 edges; longest path 3 operators, widest level 2" in out
+    assert "communication to computation ratio 1.5" in out
+    # 35 of work, 32 on the longest path.
+    assert "parallelism (work over longest path): 1.09 on P1" in out
+    assert simulate.main([*words, "save_instance=b.json"]) == 0
+    assert simulate.main(["instance=b.json"]) == 0
+
+
+def test_a_changed_graph_file_makes_cells_stale():
+    Path("a.stg").write_text(STG)
+    words = ["family=file", "instance=a.stg", "name=study", "workers=1"]
+    assert sweep.main(words) == 0
+    Path("a.stg").write_text(STG.replace("20", "21"))
+    plan = sweep.plan_sweep(Invocation("experiments.sweep", tuple(words), ()))
+    assert list(plan.states.values()) == ["stale"]
+    assert plan.changed == ("instance",)
+
+
 @pytest.mark.parametrize(
     ("command", "words", "message"),
     [
@@ -135,6 +171,9 @@ def test_describe_of_an_instance_has_its_ratio(capsys):
         (simulate, ["family=daggen", "family.m=3"], "family.m has no meaning for 'daggen'"),
         (simulate, ["family=daggen", "family.fta=1"], "There is no key 'family.fta'. Nearest"),
         (simulate, ["family=daggen", "instance=peft"], "each say which graph runs; leave one"),
+        (simulate, ["family=file", "instance=peft"], "brings devices and times along; leave out"),
+        (simulate, ["family=file"], "gives devices to the graph of a file; name it: instance="),
+        (simulate, ["family=file", "instance=none.stg"], "No instance 'none.stg'"),
         (simulate, ["family=daggen", "seed.workload=-1"], "seed.workload=-1 draws the graph"),
         (simulate, ["save_instance=a.json"], "a traced model's are predicted. Draw one"),
         (sweep, ["family=fft", "model=gpt2,bert_base"], "A drawn graph takes the place of model"),

@@ -1,0 +1,111 @@
+"""Graph files, damaged in any way: refused in one sentence, or simulated."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scenarios import FamilyConfig, draw_instance
+from simulator.engine import simulate
+from simulator.errors import HetsimError
+from simulator.schedulers import create
+from tests.scenarios.graph_files.samples import DAGGEN, DOT, STG, STG_WITH_COSTS, wfformat
+from tests.simulator.mutations import check_refusal, damaged, mutated, text_of
+
+FUZZ = settings(
+    deadline=timedelta(seconds=4),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+RATIO = FamilyConfig("file", "file", beta=1.0, ccr=1.0, task_time="1s")
+BYTES = FamilyConfig("file", "file", heterogeneity="related", speeds=[1.0], bandwidth="1 GB/s")
+TEXTS = {"a.stg": [STG, STG_WITH_COSTS], "a.dot": [DAGGEN, DOT]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("graphs")
+
+
+def load(path: Path, data: bytes) -> None:
+    """Load the file's new contents; simulate what is accepted."""
+    path.write_bytes(data)
+    for config in (RATIO, BYTES):
+        try:
+            graph, cluster, costs = draw_instance(config, 3, path)
+        except HetsimError as error:
+            check_refusal(error, path)
+            continue
+        for scheduler in ("heft", "donf"):
+            trace = simulate(graph, cluster, costs, create(scheduler), contention="fifo")
+            assert trace.jobs["status"].tolist() == ["finished"]
+            assert np.isfinite(trace.makespan)
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> tuple[str, bytes]:
+    """A text file with bytes damaged, or with words moved, doubled, dropped or replaced."""
+    name = draw(st.sampled_from(sorted(TEXTS)))
+    text = draw(st.sampled_from(TEXTS[name]))
+    if draw(st.booleans()):
+        return name, draw(damaged(text.encode()))
+    words = text.replace("\n", " \n ").split(" ")
+    for _ in range(draw(st.integers(1, 4))):
+        at, other = (draw(st.integers(0, len(words) - 1)) for _ in range(2))
+        kind = draw(st.sampled_from(["swap", "drop", "twice", "junk"]))
+        if kind == "swap":
+            words[at], words[other] = words[other], words[at]
+        elif kind == "drop" and len(words) > 1:
+            del words[at]
+        elif kind == "twice":
+            words.insert(at, words[other])
+        else:
+            words[at] = draw(
+                st.sampled_from(["-1", "1e999", "nan", "9" * 400, '"', "{", "->", "\0"])
+            )
+    return name, " ".join(words).encode()
+
+
+@settings(FUZZ, max_examples=300)
+@given(case=texts())
+def test_damaged_texts(folder: Path, case: tuple[str, bytes]) -> None:
+    name, data = case
+    load(folder / name, data)
+
+
+@settings(FUZZ, max_examples=200)
+@given(changed=st.sampled_from(["1.4", "1.5"]).flatmap(lambda version: mutated(wfformat(version))))
+def test_changed_workflows(folder: Path, changed: Any) -> None:
+    load(folder / "a.json", text_of(changed))
+
+
+@settings(FUZZ, max_examples=60)
+@given(data=damaged(text_of(wfformat())))
+def test_damaged_workflows(folder: Path, data: bytes) -> None:
+    load(folder / "a.json", data)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.dot", "digraph {" + "{" * 100_000),
+        ("a.dot", "digraph {" + "subgraph x {" * 20_000 + "a" + "}" * 20_001),
+        ("a.dot", 'digraph { a [size="' + "\\" * 200_001),
+        ("a.dot", "digraph { /*" + "/*" * 100_000),
+        ("a.dot", "digraph { " + "a -> " * 50_000 + "a }"),
+        ("a.dot", "digraph { " + "x" * 300_000 + " }"),
+        ("a.dot", "digraph { a [" + "size=1 " * 50_000 + "] }"),
+        ("a.stg", "1000000\n" + "0 0 0\n" * 10),
+        ("a.stg", "1\n0 1 999999999\n" + "0 0\n" * 50_000),
+        ("a.stg", "1\n0 " + "9" * 5000 + " 0\n"),
+        ("a.json", '{"workflow": ' + "[" * 100_000),
+    ],
+    ids=lambda value: value if len(value) < 10 else "",
+)
+def test_hard_cases(folder: Path, name: str, text: str) -> None:
+    load(folder / name, text.encode())
