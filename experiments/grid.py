@@ -163,8 +163,11 @@ def _axes(
             for name in axis.values:
                 if name not in catalog.files(axis.key, config_dirs):
                     raise catalog.unknown(axis.key, name, config_dirs)
-    for key, what in (("instance", "An instance"), ("family", "A drawn graph")):
-        if key in {*axes, *named} and {"model", "cluster", "cost_model"} & axes.keys():
+    for key, what, chosen in (
+        ("instance", "An instance", "instance" in {*axes, *named}),
+        ("family", "A drawn graph", "family" in axes or settings.family.drawn),
+    ):
+        if chosen and {"model", "cluster", "cost_model"} & axes.keys():
             raise InvalidInput(
                 f"{what} takes the place of model and cluster; sweep over {key}, or over those"
             )

@@ -8,6 +8,7 @@ import pytest
 
 from experiments import describe, simulate, sweep
 from experiments.command import Invocation
+from experiments.grid import compose_grid
 from experiments.results import COLUMNS, load_results
 from scenarios import load_instance
 from tests.scenarios.graph_files.samples import DAGGEN, STG, wfformat
@@ -112,6 +113,11 @@ def test_a_preset_may_name_a_family(folder):
         words = shlex.split(document["command"])[3:]
         assert simulate.main(words) == 0
         assert result()["hash"] == document["hash"]
+
+
+def test_no_family_leaves_models_to_be_swept():
+    grid = compose_grid(["family=none", "model=gpt2,bert_base"])
+    assert [cell.scenario.model.name for cell in grid.cells] == ["gpt2", "bert_base"]
 
 
 def test_describe_shows_structure_and_ratio(capsys):
