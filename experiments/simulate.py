@@ -86,13 +86,18 @@ def write_run(outcome: Outcome, output_dir: Path, invocation: Invocation) -> Pat
     return folder
 
 
+def file_name(label: str) -> str:
+    """A label as part of a file's name."""
+    return re.sub(r"[^\w.=,+]+", "_", label).strip("_")
+
+
 def _new_folder(outcome: Outcome, runs: Path) -> Path:
     """A folder of a run's own, however many start within the same second."""
     world, scenario = outcome.world, outcome.scenario
     names = [world.graph.name, world.cluster.name, outcome.label]
     # A bare instance is graph and cluster in one.
     names = list(dict.fromkeys(names)) if scenario.bare else names
-    parts = [re.sub(r"[^\w.=,+]+", "_", name).strip("_") for name in names]
+    parts = [file_name(name) for name in names]
     stem = "-".join(
         [time.strftime("%Y%m%d_%H%M%S"), *parts, config_digest(scenario.document())[:8]]
     )

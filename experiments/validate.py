@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ from experiments.cell import label_of, make_scheduler
 from experiments.command import Invocation, sweeping_main
 from experiments.configs import Scenario
 from experiments.grid import compose_grid
+from experiments.own_settings import key_of, read_own
 from experiments.pricing import Pricer, load_profiles
 from experiments.simulate import make_console
 from experiments.validation import (
@@ -145,23 +146,12 @@ def read_settings(overrides: Sequence[str]) -> tuple[ValidateSettings, list[str]
     """
     document = OmegaConf.load(catalog.CONF / "validate.yaml")
     groups = ("model", "scheduler", "cluster")
-    own = {entry.name for entry in fields(ValidateSettings)} - {*groups}
-    mine = [word for word in overrides if _key(word) in own]
-    rest = [word for word in overrides if _key(word) not in own]
-    merged = OmegaConf.merge(
-        OmegaConf.structured(ValidateSettings), document, OmegaConf.from_dotlist(mine)
-    )
-    settings = OmegaConf.to_object(merged)
-    assert isinstance(settings, ValidateSettings)
+    settings, rest = read_own(ValidateSettings, overrides, document, apart=groups)
     settings.check()
-    named = {_key(word) for word in rest}
+    named = {key_of(word) for word in rest}
     if "experiment" not in named:  # a preset says itself what it runs
         rest += [f"{group}={getattr(settings, group)}" for group in groups if group not in named]
     return settings, rest
-
-
-def _key(override: str) -> str:
-    return override.partition("=")[0].lstrip("+~")
 
 
 def plan_validation(
