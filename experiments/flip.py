@@ -40,6 +40,8 @@ from simulator.units import format_seconds
 FORMAT = "hetsim.flip/1"
 MOST_LINKS = 16
 """More of them change together."""
+LEVEL = 1e-9
+"""Makespans no further apart, relative, are the same."""
 
 
 @dataclass
@@ -231,7 +233,7 @@ class Contest:
 def winner_of(makespans: Sequence[float], reigning: int | None = None) -> int:
     """The number of the smallest; ties go to the reigning winner, else to the first named."""
     best = min(makespans)
-    level = [n for n, makespan in enumerate(makespans) if makespan <= best * (1 + 1e-9)]
+    level = [n for n, makespan in enumerate(makespans) if makespan <= best * (1 + LEVEL)]
     return reigning if reigning in level else level[0]
 
 
@@ -331,9 +333,10 @@ def _flip_one(
     order = sorted(range(len(labels)), key=lambda n: makespans[n])
     second = next((n for n in order if n != winner), winner)
     margin = makespans[second] / makespans[winner] - 1
+    before = f"{margin:.1%} before" if margin > LEVEL else "level with"
     console.print(
         f"[bold]{world.graph.name} on {world.cluster.name}: {labels[winner]} wins with "
-        f"{show(makespans[winner])}, {margin:.1%} before {labels[second]}[/bold]"
+        f"{show(makespans[winner])}, {before} {labels[second]}[/bold]"
     )
     nearest = found[0].nearest if found else None
     if nearest is None:
