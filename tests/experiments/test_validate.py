@@ -100,7 +100,7 @@ def test_a_validation_from_end_to_end(home, capsys):
     [
         (["repeats=1"], "repeats=1: give warmup >= 0 and repeats >= 2"),
         (["limit=0"], "limit > 0"),
-        (["instance=topcuoglu"], "An instance has no kernels to run"),
+        (["instance=topcuoglu"], "Instances and drawn graphs have no kernels to run"),
         (["workload=poisson"], "one job at a time"),
         (["cluster=cpu2_gpu1", "cluster.allow_datasheet=true"], "not of this machine|No profile"),
         (["scheduler=nosuch"], "nosuch"),
