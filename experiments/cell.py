@@ -158,6 +158,7 @@ def _figures(
     # A run that was ended has no makespan to be compared with them.
     ended = scenario.simulation.horizon is not None
     best = None if ended else world.best_device(scenario)
+    finished = np.all(trace.jobs["status"] == "finished")
     return {
         **metrics(trace, scenario.workload.warm_up_s),
         "makespan_low_s": low,
@@ -165,6 +166,9 @@ def _figures(
         "bound_s": None if ended else bounds.bound_s,
         "critical_path_s": bounds.critical_path_s,
         "load_bound_s": bounds.load_s,
+        "path_load_bound_s": bounds.path_load_s,
+        "binding_bound": None if ended else bounds.binding,
+        "gap_to_bound": bounds.gap(trace.makespan) if finished and not ended else None,
         **_normalised(world, trace, bounds, None if best is None else best[1]),
         "best_device": None if best is None else best[0],
         "best_device_s": None if best is None else best[1],

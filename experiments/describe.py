@@ -23,6 +23,7 @@ from experiments.world import World, prepare
 from simulator.bounds import critical_path
 from simulator.cluster import Cluster
 from simulator.graph import DataflowGraph
+from simulator.path_load import MOST_ENTRIES
 from simulator.units import format_bytes, format_seconds
 
 _KINDS = 12  # rows of the table; what is left is summed up
@@ -208,9 +209,14 @@ def print_gain(config: DescribeConfig, world: World, console: Console) -> None:
             seen.setdefault(device.profile or device.name, parallelism(graph, seconds))
     figures = ", ".join(f"{value:.2f} on {name}" for name, value in seen.items())
     console.print(f"parallelism (work over longest path): {figures}")
+    both = (
+        f"not both together: more than {MOST_ENTRIES} operators x different devices"
+        if bounds.path_load_s is None
+        else f"both together {show(bounds.path_load_s)}"
+    )
     console.print(
         f"no schedule beats {show(bounds.bound_s)} (longest path on the fastest devices "
-        f"{show(bounds.critical_path_s)}, shared load {show(bounds.load_s)})"
+        f"{show(bounds.critical_path_s)}, shared load {show(bounds.load_s)}, {both})"
     )
     if single is None:
         console.print("no single device can run all operators")

@@ -128,13 +128,14 @@ def _draw_gantts(standings: Standings, contest: Contest, cells: Path, stem: Path
 
 
 def _bounds(cell: Path, contest: Contest) -> dict[str, float]:
-    """Both lower bounds of a cell, by the names that charts give them."""
+    """The lower bounds of a cell, by the names that charts give them."""
     if not (cell / "result.json").is_file():
         return {"lower bound": contest.bound_s}
     figures = read_document(cell / "result.json").get("metrics", {})
     found = {
         "critical-path bound": figures.get("critical_path_s"),
         "load bound": figures.get("load_bound_s"),
+        "path-and-load bound": figures.get("path_load_bound_s"),
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -79,8 +79,13 @@ def write_run(outcome: Outcome, output_dir: Path, invocation: Invocation) -> Pat
     atomic.write_text(folder / "graph.json", json.dumps(outcome.world.graph.to_json()))
     write_perfetto(outcome.trace, folder / "trace.perfetto.json")
     bounds = outcome.world.bounds(outcome.scenario)
-    lines = {"critical-path bound": bounds.critical_path_s, "load bound": bounds.load_s}
-    draw_gantt(outcome.trace, folder / "gantt", bounds=lines)
+    lines = {
+        "critical-path bound": bounds.critical_path_s,
+        "load bound": bounds.load_s,
+        "path-and-load bound": bounds.path_load_s,
+    }
+    shown = {name: value for name, value in lines.items() if value is not None}
+    draw_gantt(outcome.trace, folder / "gantt", bounds=shown)
     atomic.write_json(folder / "result.json", result)
     atomic.point_to(output_dir / "latest", folder)
     return folder
@@ -139,7 +144,9 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
             f"{figures['jobs']} jobs finished"
         )
     if figures["bound_s"] is not None and not failed:
-        notes.append(f"at most {makespan / figures['bound_s'] - 1:.0%} above the lower bound")
+        notes.append(
+            f"at most {makespan / figures['bound_s'] - 1:.0%} above the lower bound ({figures['binding_bound']})"
+        )
     if figures["best_device_s"] is not None and not failed:
         ratio = figures["best_device_s"] / makespan
         notes.append(f"{ratio:.2f}x the best device alone ({figures['best_device']})")

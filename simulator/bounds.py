@@ -5,6 +5,8 @@ Transfers are left out, so the bounds hold for every movement and contention.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +15,7 @@ import numpy as np
 from simulator.cluster import Cluster
 from simulator.costs import GraphCosts
 from simulator.graph import DataflowGraph
+from simulator.path_load import path_load_bound
 from simulator.workload import Workload
 
 
@@ -27,16 +30,29 @@ class Bounds:
             share the devices from the first arrival on.
         load_s: the smallest time in which the devices could share the work if operators could be
             divided at will, a linear programme; never below ``area_s`` (up to rounding).
+        path_load_s: the smallest time into which the longest path and the shared work both fit, see
+            :mod:`simulator.path_load`; of several jobs the largest of arrival plus that, and the
+            work of those that arrive from some time on. Never below the others (up to rounding).
+            None where the graph is too large for it.
     """
 
     critical_path_s: float
     area_s: float
     load_s: float
+    path_load_s: float | None = None
 
     @property
     def bound_s(self) -> float:
         """The largest of the bounds."""
-        return max(self.critical_path_s, self.area_s, self.load_s)
+        return max(self.critical_path_s, self.area_s, self.load_s, self.path_load_s or 0.0)
+
+    @property
+    def binding(self) -> str:
+        """Which of the bounds is the largest: the simplest that comes within a millionth of it."""
+        enough = self.bound_s * (1 - 1e-6)
+        if self.critical_path_s >= enough:
+            return "critical path"
+        return "load" if max(self.load_s, self.area_s) >= enough else "path and load"
 
     def gap(self, makespan: float) -> float:
         """``makespan / bound - 1``; 0 where the schedule is proved optimal."""
@@ -66,6 +82,7 @@ def lower_bound(graph: DataflowGraph, seconds: np.ndarray, cluster: Cluster) -> 
         critical_path(graph, fastest.tolist()),
         float(fastest.sum() / slots.sum()),
         load_bound(times, np.ones(len(times)), slots),
+        path_load_bound(graph, times, slots),
     )
 
 
@@ -86,11 +103,39 @@ def workload_bound(
     copies = np.concatenate([np.full(len(graph), float(jobs[graph])) for graph in workload.graphs])
     begin = workload.jobs[0].arrival
     slots = _slots(cluster)
+    both = {graph: path_load_bound(graph, times[graph], slots) for graph in workload.graphs}
+    alone = [both[job.graph] for job in workload]
+    path_load = None
+    if None not in both.values():
+        path_load = max(
+            _later_load(workload, times, slots),
+            *(job.arrival + (value or 0.0) for job, value in zip(workload, alone, strict=True)),
+        )
     return Bounds(
         max(job.arrival + path[job.graph] for job in workload),
         begin + float(rows.min(axis=1) @ copies / slots.sum()),
         begin + load_bound(rows, copies, slots),
+        path_load,
     )
+
+
+def _later_load(
+    workload: Workload, times: Mapping[DataflowGraph, np.ndarray], slots: np.ndarray
+) -> float:
+    """The work of all jobs that arrive from some time on, shared from that time on; from the time
+    after which their area reaches furthest.
+    """
+    area = {graph: float(t.min(axis=1).sum() / slots.sum()) for graph, t in times.items()}
+    left, best, first = 0.0, -math.inf, 0
+    for number in range(len(workload.jobs) - 1, -1, -1):
+        job = workload.jobs[number]
+        left += area[job.graph]
+        if job.arrival + left >= best:
+            best, first = job.arrival + left, number
+    jobs = Counter(job.graph for job in workload.jobs[first:])
+    rows = np.concatenate([times[graph] for graph in jobs])
+    copies = np.concatenate([np.full(len(graph), float(jobs[graph])) for graph in jobs])
+    return workload.jobs[first].arrival + load_bound(rows, copies, slots)
 
 
 _MOST_SHARE = 1e9  # of the area bound

@@ -57,5 +57,6 @@ def test_a_chain_is_called_one(folder, capsys):
     assert "any schedule gains at most 1.00x" in out
     assert describe.main(["instance=topcuoglu"]) == 0
     out = capsys.readouterr().out
-    # The best device alone takes 127, the fastest path 41.
-    assert "best device alone: P1, 127; any schedule gains at most 3.10x" in out
+    # The best device alone takes 127, the fastest path 41, path and load together 42.1156.
+    assert "both together 42.1156)" in " ".join(out.split())
+    assert "best device alone: P1, 127; any schedule gains at most 3.02x" in out

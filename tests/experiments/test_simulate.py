@@ -120,7 +120,10 @@ def test_a_traced_model_on_profiles_with_an_interval(no_plots, folder, capsys):
     # Errors of 10% a kind do not average out over operators.
     assert 0.1 < high / low - 1 < 0.6
     assert figures["bound_s"] <= figures["makespan_s"] <= figures["best_device_s"] * (1 + 1e-9)
-    assert figures["bound_s"] == max(figures["critical_path_s"], figures["load_bound_s"])
+    bounds = [figures[f"{k}_s"] for k in ("critical_path", "load_bound", "path_load_bound")]
+    assert figures["bound_s"] == max(bounds)
+    assert figures["binding_bound"] in ("critical path", "load", "path and load")
+    assert figures["gap_to_bound"] == figures["makespan_s"] / figures["bound_s"] - 1
     assert figures["slr"] == figures["makespan_s"] / figures["critical_path_s"] >= 1
     assert figures["speedup"] == figures["best_device_s"] / figures["makespan_s"]
     assert figures["efficiency"] == figures["speedup"] / 3
