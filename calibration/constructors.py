@@ -250,6 +250,18 @@ def _lstm_cell(rng: Rng) -> Drawn:
     )  # fmt: skip
 
 
+def _gru_cell(rng: Rng) -> Drawn:
+    b, i, h = (
+        int(rng.choice([1, 2, 4, 8, 16, 32])),
+        channels(rng, 32, 2048),
+        channels(rng, 32, 1536),
+    )
+    return _make(
+        "aten.gru_cell.default", _spec(b, i), _spec(b, h), _spec(3 * h, i), _spec(3 * h, h),
+        _spec(3 * h), _spec(3 * h), weights=(2, 3, 4, 5),
+    )  # fmt: skip
+
+
 def _unary(
     target: str, *args: Any, dtype: str = "float32", **kwargs: Any
 ) -> Callable[[Rng], Drawn]:
@@ -411,6 +423,90 @@ def _layer_norm_permuted(rng: Rng) -> Drawn:
     )  # fmt: skip
 
 
+def _reduced(name: str, *before: Any) -> Callable[[Rng], Drawn]:
+    """Over the last dimension, or over the one before it (tokens, watched items)."""
+
+    def draw(rng: Rng) -> Drawn:
+        rows, c = _rows(rng), channels(rng, 16, 2048)
+        shape = (*rows, c) if rng.random() < 0.5 else (*rows[:1], log_uniform(rng, 2, 64), c)
+        if np.prod(shape) > 1 << 22:
+            shape = (*rows[:1], c)
+        dimension = -2 if len(shape) > 2 and rng.random() < 0.5 else -1
+        target = f"aten.{name}"
+        return _make(target, _spec(*shape), *before, [dimension], bool(rng.random() < 0.5))
+
+    return draw
+
+
+def _made_like(name: str, *value: Any) -> Callable[[Rng], Drawn]:
+    def draw(rng: Rng) -> Drawn:
+        shape = (log_uniform(rng, 4, 1024), log_uniform(rng, 4, 1024))
+        return _make(f"aten.{name}.default", _spec(*shape, dtype="int64"), *value)
+
+    return draw
+
+
+def _minimum(rng: Rng) -> Drawn:
+    spec = _spec(*_any_shape(rng), dtype="int64" if rng.random() < 0.5 else "float32")
+    return _make("aten.minimum.default", spec, spec)
+
+
+def _conv2d_wide_kernel(rng: Rng) -> Drawn:
+    """First layers: patches that do not overlap, and kernels of 7 to 11 with a stride of 4."""
+    n, size = int(rng.choice([1, 2, 4, 8])), log_uniform(rng, 64, 256)
+    k = int(rng.choice([4, 7, 8, 11, 14, 16]))
+    stride, padding = (4, 2) if k in (7, 11) else (k, 0)
+    c_out = channels(rng, 32, 1024)
+    return _make(
+        "aten.conv2d.default", _spec(n, 3, size, size), _spec(c_out, 3, k, k), _spec(c_out),
+        [stride] * 2, [padding] * 2, [1, 1], 1, weights=(1, 2),
+    )  # fmt: skip
+
+
+def _linear_few(rng: Rng) -> Drawn:
+    """Scores and probabilities: a few outputs."""
+    k, n = channels(rng, 32, 4096), log_uniform(rng, 1, 32)
+    rows = _spec(*_rows(rng), k)
+    return _make("aten.linear.default", rows, _spec(n, k), _spec(n), weights=(1, 2))
+
+
+def _attention_biased(rng: Rng) -> Drawn:
+    """A mask of each head, the same for the whole batch: relative positions."""
+    b, heads = int(rng.choice([1, 2, 4, 8])), int(rng.choice([4, 8, 12, 16]))
+    queries, d = log_uniform(rng, 8, 512), int(rng.choice([32, 64, 64, 128]))
+    keys = queries if rng.random() < 0.7 else log_uniform(rng, 8, 512)
+    query, key, value = (transposed((b, heads, n, d), 1, 2) for n in (queries, keys, keys))
+    return _make(
+        "aten.scaled_dot_product_attention.default", query, key, value,
+        _spec(1, heads, queries, keys), 0.0, False, scale=1.0,
+    )  # fmt: skip
+
+
+def _cat_many(rng: Rng) -> Drawn:
+    """Feature maps of all layers so far, and embeddings of all fields of a table."""
+    count = log_uniform(rng, 5, 32)
+    if rng.random() < 0.6:
+        n, size = int(rng.choice([1, 2, 4])), int(rng.choice([7, 14, 28, 56]))
+        growth = int(rng.choice([12, 24, 32, 48]))
+        first = _spec(n, channels(rng, 32, 512), size, size)
+        return _make("aten.cat.default", [first] + [_spec(n, growth, size, size)] * count, 1)
+    rows, width = log_uniform(rng, 1, 512), channels(rng, 8, 128)
+    return _make("aten.cat.default", [_spec(rows, width)] * count, 1)
+
+
+def _embedding_field(rng: Rng) -> Drawn:
+    """Fields of a table: large vocabularies, narrow or of one number, a column of indices."""
+    width = 1 if rng.random() < 0.3 else channels(rng, 8, 128)
+    vocabulary = log_uniform(rng, 100, min(1e6, 2.0**23 / width))
+    rows = log_uniform(rng, 1, 512)
+    indices = _spec(rows, dtype="int64")
+    if rng.random() < 0.6:
+        fields = log_uniform(rng, 2, 64)
+        strided = TensorSpec.of((rows,), "int64", (fields,))
+        indices = strided if rng.random() < 0.7 else _spec(rows, fields, dtype="int64")
+    return _make("aten.embedding.default", _spec(vocabulary, width), indices, weights=(0,))
+
+
 KINDS: Mapping[str, tuple[int, Callable[[Rng], Drawn]]] = {
     "conv2d": (520, _conv2d),
     "linear": (260, _linear),
@@ -456,6 +552,17 @@ KINDS: Mapping[str, tuple[int, Callable[[Rng], Drawn]]] = {
     "gather": (20, _gather),
     "arange": (15, _arange),
     "zeros": (20, _zeros),
+    "gru_cell": (120, _gru_cell),
+    "sum": (40, _reduced("sum.dim_IntList")),
+    "linalg_vector_norm": (30, _reduced("linalg_vector_norm.default", 2.0)),
+    "clamp_min": (20, _unary("aten.clamp_min.default", 1e-12)),
+    "abs": (20, _unary("aten.abs.default")),
+    "log": (20, _unary("aten.log.default")),
+    "lt": (20, _binary("lt", "int64")),
+    "gt": (20, _binary("gt", "int64")),
+    "minimum": (20, _minimum),
+    "full_like": (15, _made_like("full_like", 7)),
+    "zeros_like": (15, _made_like("zeros_like")),
 }
 """For each kind: how many shapes are drawn at ``scale=1``, and how."""
 
@@ -480,6 +587,12 @@ VARIANTS: Mapping[str, tuple[str, int, Callable[[Rng], Drawn]]] = {
     "mean, permuted": ("mean", 30, _mean_permuted),
     "cat, tokens": ("cat", 40, _cat_tokens),
     "layer_norm, permuted": ("layer_norm", 20, _layer_norm_permuted),
+    "conv2d, wide kernels": ("conv2d", 40, _conv2d_wide_kernel),
+    "linear, few outputs": ("linear", 40, _linear_few),
+    "attention, biased": ("scaled_dot_product_attention", 60, _attention_biased),
+    "mean, over rows": ("mean", 30, _reduced("mean.dim")),
+    "cat, many": ("cat", 60, _cat_many),
+    "embedding, fields": ("embedding", 60, _embedding_field),
 }
 """Forms that the first draws of a kind miss, and more of the kinds that are hard to predict: label,
 kind, how many at ``scale=1``, how. Each has a random stream of its own."""

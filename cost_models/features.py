@@ -180,14 +180,17 @@ def _attention(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -
     return values
 
 
-def _cell(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
-    rows, width = inputs[0][0] if len(inputs[0]) > 1 else 1, inputs[0][-1]
-    hidden = outputs[0][-1]
-    return {
-        "rows": log2(rows), "few_rows": float(min(rows, 32)), "width": log2(width),
-        "hidden": log2(hidden), "weights": log2(4 * hidden * (width + hidden)),
-        "hidden_16": float(hidden % 16),
-    }  # fmt: skip
+def _cell(gates: int) -> Callable[[Shapes, Shapes, Mapping[str, Any]], Values]:
+    def values(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
+        rows, width = inputs[0][0] if len(inputs[0]) > 1 else 1, inputs[0][-1]
+        hidden = outputs[0][-1]
+        return {
+            "rows": log2(rows), "few_rows": float(min(rows, 32)), "width": log2(width),
+            "hidden": log2(hidden), "weights": log2(gates * hidden * (width + hidden)),
+            "hidden_16": float(hidden % 16),
+        }  # fmt: skip
+
+    return values
 
 
 def _normalised(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
@@ -225,7 +228,8 @@ def _lookup(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> V
 _SPECIAL: Mapping[str, Callable[[Shapes, Shapes, Mapping[str, Any]], Values]] = {
     "conv2d": _convolution,
     "scaled_dot_product_attention": _attention,
-    "lstm_cell": _cell,
+    "lstm_cell": _cell(4),
+    "gru_cell": _cell(3),
     "layer_norm": _normalised,
     "rms_norm": _normalised,
     "softmax": _normalised,

@@ -9,7 +9,8 @@ are what an unseen model of that family brings, and shapes drawn for every kind
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,35 +20,93 @@ from simulator.graph import DataflowGraph
 
 PATH = Path(__file__).resolve().parent.parent / "calibration" / "data" / "operators.json.gz"
 
-Case = tuple[str, Callable[[], Any], list[tuple[tuple[int, ...], str]]]
-"""Architecture, what builds it, and (shape, element type) of its input in each case."""
+Input = tuple[tuple[int, ...], str]
+"""Shape and element type."""
+Case = tuple[str, Callable[[], Any], list[Mapping[str, Input]]]
+"""Architecture, what builds it, and its inputs by name in each case; one input needs no name ("")."""
 
 
-def _images(side: int, *batches: int) -> list[tuple[tuple[int, ...], str]]:
-    return [((batch, 3, side, side), "float32") for batch in batches]
+def _images(side: int, *batches: int) -> list[Mapping[str, Input]]:
+    return [{"": ((batch, 3, side, side), "float32")} for batch in batches]
 
 
-def _tokens(length: int, *batches: int) -> list[tuple[tuple[int, ...], str]]:
-    return [((batch, length), "int64") for batch in batches]
+def _tokens(length: int, *batches: int) -> list[Mapping[str, Input]]:
+    return [{"": ((batch, length), "int64")} for batch in batches]
+
+
+def _steps(*batches: int) -> list[Mapping[str, Input]]:
+    return [{"": ((batch, 32, 512), "float32")} for batch in batches]
+
+
+def _pairs(length: int, *batches: int) -> list[Mapping[str, Input]]:
+    tokens = [((batch, length), "int64") for batch in batches]
+    return [{"input_ids": pair, "decoder_input_ids": pair} for pair in tokens]
 
 
 def shipped() -> list[Case]:
     """The models of ``conf/model``."""
-    from scenarios.models import bert_base, googlenet, gpt2, inception_v3, lstm_cells, resnet
+    from scenarios.models import (
+        alexnet,
+        bert_base,
+        densenet121,
+        googlenet,
+        gpt2,
+        gru_cells,
+        inception_v3,
+        lstm_cells,
+        mobilenet_v2,
+        resnet,
+        squeezenet1_1,
+        t5_small,
+        two_tower,
+        vgg16,
+        vit_b_16,
+        wide_and_deep,
+    )
 
-    steps: list[tuple[tuple[int, ...], str]] = [((b, 32, 512), "float32") for b in (1, 2, 4, 8)]
+    def fields(batch: int) -> Mapping[str, Input]:
+        return {
+            "crossed": ((batch, 16), "int64"),
+            "categories": ((batch, 26), "int64"),
+            "dense": ((batch, 13), "float32"),
+        }
+
+    def retrieval(batch: int) -> Mapping[str, Input]:
+        return {
+            "history": ((batch, 50), "int64"),
+            "user": ((batch, 8), "int64"),
+            "candidates": ((500,), "int64"),
+            "item": ((500, 4), "int64"),
+        }
+
     return [
         ("resnet50", resnet.build, _images(224, 1, 2, 4, 8)),
         ("googlenet", googlenet.build, _images(224, 1, 2, 4, 8)),
         ("inception_v3", inception_v3.build, _images(299, 1, 2, 4, 8)),
         ("bert_base", bert_base.build, _tokens(128, 1, 2, 4, 8) + _tokens(32, 1, 4)),
         ("gpt2", gpt2.build, _tokens(128, 1, 2, 4, 8) + _tokens(32, 1, 4)),
-        ("lstm_cells", lstm_cells.build, steps),
+        ("lstm_cells", lstm_cells.build, _steps(1, 2, 4, 8)),
+        ("alexnet", alexnet.build, _images(224, 1, 4)),
+        ("vgg16", vgg16.build, _images(224, 1, 4)),
+        ("squeezenet1_1", squeezenet1_1.build, _images(224, 1, 4)),
+        ("resnet18", partial(resnet.build, 18), _images(224, 1, 4)),
+        ("resnet34", partial(resnet.build, 34), _images(224, 1, 4)),
+        ("densenet121", densenet121.build, _images(224, 1, 4)),
+        ("mobilenet_v2", mobilenet_v2.build, _images(224, 1, 4)),
+        ("vit_b_16", vit_b_16.build, _images(224, 1, 4)),
+        ("t5_small", t5_small.build, _pairs(128, 1, 4) + _pairs(32, 1, 4)),
+        ("gru_cells", gru_cells.build, _steps(1, 2, 4, 8)),
+        ("wide_and_deep", wide_and_deep.build, [fields(batch) for batch in (1, 8, 64)]),
+        ("two_tower", two_tower.build, [retrieval(batch) for batch in (1, 8, 64)]),
     ]
 
 
 def further() -> list[Case]:
-    """Architectures that are measured, not shipped: transformers' own definitions."""
+    """Definitions that are measured, not shipped: transformers' own.
+
+    Those of architectures that are shipped as well carry the same name, so that both are left out
+    together where an architecture is held out.
+    """
     from scenarios.models.transformer import ATTENTION, library
 
     t = library("calibration")
@@ -82,9 +141,13 @@ def graphs(cases: list[Case]) -> Iterator[tuple[str, DataflowGraph]]:
 
     for architecture, build, inputs in cases:
         module = build().eval()
-        for shape, dtype in inputs:
-            example = torch.zeros(shape, dtype=getattr(torch, dtype))
-            yield architecture, trace_model(module, (example,), name=architecture)
+        for given in inputs:
+            tensors = {
+                name: torch.zeros(shape, dtype=getattr(torch, dtype))
+                for name, (shape, dtype) in given.items()
+            }
+            example: Any = (tensors[""],) if "" in tensors else tensors
+            yield architecture, trace_model(module, example, name=architecture)
 
 
 def calibration_operators(seed: int = 0) -> list[OperatorSample]:

@@ -58,6 +58,10 @@ OPERATORS = {
         "aten.lstm_cell.default",
         *(T((3, 8)), [T((3, 6)), T((3, 6))], T((24, 8)), T((24, 6)), T((24,)), T((24,))),
     ),
+    "gru_cell": (
+        "aten.gru_cell.default",
+        *(T((3, 8)), T((3, 6)), T((18, 8)), T((18, 6)), T((18,)), T((18,))),
+    ),
     "relu": ("aten.relu.default", T((3, 8))),
     "layer_norm": ("aten.layer_norm.default", T((3, 8)), [8], T((8,)), T((8,))),
     "softmax": ("aten.softmax.int", T((3, 8)), -1),

@@ -55,6 +55,17 @@ def test_attention():
     assert found["mask"] == 0.0
 
 
+@pytest.mark.parametrize(("kind", "gates", "states"), [("lstm_cell", 4, 2), ("gru_cell", 3, 1)])
+def test_cells(kind, gates, states):
+    weights = (gates * 32, 8), (gates * 32, 32), (gates * 32,), (gates * 32,)
+    found = features_of(
+        kind, "float32", ((2, 8), *[(2, 32)] * states, *weights), ((2, 32),) * states, {}
+    )
+    assert (found["rows"], found["width"], found["hidden"]) == (1.0, 3.0, 5.0)
+    assert found["weights"] == math.log2(gates * 32 * (8 + 32))
+    assert found["flops"] == math.log2(2 * 2 * gates * 32 * (8 + 32))
+
+
 def test_broadcast_input_is_read_once():
     # [4, 8] seen as [16, 4, 8]: its first dimension has stride 0.
     whole = work("add", "float32", ((16, 4, 8), (16, 4, 8)), ((16, 4, 8),), {})
