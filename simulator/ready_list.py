@@ -5,12 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from simulator.context import SchedulingContext
 from simulator.equal_devices import EqualDevices
 from simulator.graph import DataflowGraph
+from simulator.planners.communication import Communication
+from simulator.planners.list_planner import compared
+from simulator.planners.ranking import Ranking
 from simulator.pricing import best_device, check_pricing, estimated_finishes
 from simulator.priorities import rounded_all
 from simulator.scheduler import Scheduler
@@ -39,7 +43,7 @@ class ReadyList(Scheduler):
         """Priority of every operator of a job, larger first; asked for once a graph."""
 
     def choose(self, context: SchedulingContext, task: int, devices: Sequence[int]) -> int:
-        """The device for a task: of the smallest of :meth:`scores`."""
+        """The device for a task."""
         if self._equal:
             return self._equal.best(task)
         return best_device(context, task, devices, self.pricing)
@@ -47,7 +51,7 @@ class ReadyList(Scheduler):
     def scores(
         self, context: SchedulingContext, task: int, devices: Sequence[int]
     ) -> list[tuple[float, int]]:
-        """What :meth:`choose` goes by: (seconds, device)."""
+        """What :meth:`choose` goes by: (seconds, device); only for those who listen."""
         return estimated_finishes(context, task, devices, self.pricing)
 
     def decide(self, context: SchedulingContext) -> None:
@@ -65,18 +69,51 @@ class ReadyList(Scheduler):
         while self._ready:
             negative, _, task = heappop(self._ready)
             able = context.able(task)
-            if not context.explain:
-                device = self.choose(context, task, able)
-                context.place(task, device)
-            else:
-                scores = self.scores(context, task, able)
-                score, device = min(scores)
-                context.place(task, device)
+            device = self.choose(context, task, able)
+            if context.explain:
                 name = context.cluster.devices[device].name
-                others = ", ".join(f"{s:.6g}" for s, d in scores if d != device)
-                context.explain(
-                    f"{context.label(task)} (priority {-negative:.6g}) -> {name}: "
-                    f"{score:.6g} < {others or 'no other'}"
-                )
+                text = compared(device, self.scores(context, task, able))
+                why = self.why(context, task, -negative)
+                context.explain(f"{context.label(task)} ({why}) -> {name}: {text}")
+            context.place(task, device)
             if equal:
                 equal.placed(device)
+
+    def why(self, context: SchedulingContext, task: int, priority: float) -> str:
+        """The numbers behind a task's place in the queue."""
+        return f"priority {priority:.6g}"
+
+
+R = TypeVar("R", bound=Ranking)
+
+
+class RankedReadyList(ReadyList, Generic[R]):
+    """The on-line form of a planned list scheduler: its priorities and its choice of devices, with
+    the prices of the moment at which a task is ready.
+    """
+
+    def begin(self, context: SchedulingContext) -> None:
+        """See :class:`simulator.scheduler.Scheduler`."""
+        super().begin(context)
+        self._communication = Communication(context.cluster)
+        self._rankings: dict[DataflowGraph, R] = {}
+
+    @abstractmethod
+    def rank(self, graph: DataflowGraph, seconds: np.ndarray, communication: Communication) -> R:
+        """See :class:`simulator.planners.list_planner.ListPlanner`."""
+
+    def ranking(self, context: SchedulingContext, job: int) -> R:
+        """The ranking of a job's graph, made once a graph."""
+        graph = context.jobs[job].graph
+        if graph not in self._rankings:
+            seconds = context.cost_matrix(job)
+            self._rankings[graph] = self.rank(graph, seconds, self._communication)
+        return self._rankings[graph]
+
+    def priorities(self, context: SchedulingContext, job: int) -> Sequence[float]:
+        """See :class:`ReadyList`."""
+        return self.ranking(context, job).priorities
+
+    def why(self, context: SchedulingContext, task: int, priority: float) -> str:
+        """See :class:`ReadyList`."""
+        return self.ranking(context, context.job_of(task)).why(context.operator_of(task))

@@ -44,6 +44,7 @@ _SCHEDULERS = (
     *("heft", "fcfs", "donf", "sufferage", "cpop", "peft", "task_groups", "best device"),
     *("min_min", "olb", "donf2", "lookahead", "max_min", "mct", "met", "single_device"),
     *("sjf", "round_robin", "adon", "pets", "hcpt"),
+    *("hsip", "etf", "dls", "mcp"),
 )
 
 

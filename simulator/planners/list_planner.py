@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
 
 from simulator.context import SchedulingContext
+from simulator.graph import DataflowGraph
 from simulator.planners.communication import Communication
-from simulator.planners.timeline import Timeline
+from simulator.planners.ranking import Ranking
+from simulator.planners.timeline import Timeline, Undo
 from simulator.scheduler import Scheduler
 
 Choice = tuple[float, int, int, float]
 """A task on a device: end, device, slot and start. The smallest of several ends first; ties go to the
 smaller device."""
+
+Score = tuple[float, int]
+"""What is compared, smaller first, and the device."""
+
+
+def compared(device: int, scores: Sequence[Score]) -> str:
+    """The score of the chosen device beside those of the others."""
+    own = next(score for score, other in scores if other == device)
+    others = [score for score, other in scores if other != device]
+    relation = "<" if all(own <= score for score in others) else "instead of"
+    return f"{own:.6g} {relation} {', '.join(f'{s:.6g}' for s in others) or 'no other'}"
 
 
 class Draft:
@@ -58,6 +74,7 @@ class Draft:
         self._first = context.tasks_of(job)[0]
         self.booked: list[tuple[int, float]] = []
         """Tasks and planned starts, in the order of planning."""
+        self._tried: list[tuple[int, Timeline, Undo]] = []
 
     def data_at(self, operator: int) -> list[float]:
         """By memory space: when the inputs of an operator are there, as far as their producers are
@@ -102,6 +119,26 @@ class Draft:
             found.append((start + duration, device, slot, start))
         return found
 
+    def option(self, operator: int, device: int, ready: float) -> Choice:
+        """When an operator could run on a device if its data is there at ``ready``."""
+        duration, insertion = self.seconds[operator][device], self._insertion
+        starts = [line.earliest(ready, duration, insertion) for line in self._timelines[device]]
+        start = min(starts)
+        return start + duration, device, starts.index(start), start
+
+    def possible(self, operator: int) -> list[float]:
+        """Seconds on every device, ``inf`` where it cannot run or should not, since the device is down
+        and another is not.
+        """
+        row, up = self.seconds[operator], self._up
+        if self._some_down and any(up[d] and s < math.inf for d, s in enumerate(row)):
+            return [s if up[d] else math.inf for d, s in enumerate(row)]
+        return row
+
+    def end(self, device: int) -> float:
+        """When the first slot of a device has nothing booked any more."""
+        return min(line.end for line in self._timelines[device])
+
     def book(self, operator: int, choice: Choice) -> None:
         """Put an operator where ``choice`` says, and place its task there."""
         end, device, slot, start = choice
@@ -111,20 +148,41 @@ class Draft:
         self.booked.append((task, start))
         self._context.place(task, device, rank=start)
 
-    def explain(self, operator: int, why: str, choice: Choice, choices: list[Choice]) -> None:
-        """Say what was chosen from what, if somebody listens."""
+    def try_out(self, operator: int, choice: Choice) -> None:
+        """Put an operator where ``choice`` says, until :meth:`undo`."""
+        end, device, slot, start = choice
+        timeline = self._timelines[device][slot]
+        undo = timeline.book(start, self.seconds[operator][device])
+        self.finish[operator], self.device[operator] = end, device
+        self._tried.append((operator, timeline, undo))
+
+    def undo(self) -> None:
+        """Take back all that was tried out."""
+        while self._tried:
+            operator, timeline, undo = self._tried.pop()
+            timeline.undo(undo)
+            self.finish[operator], self.device[operator] = 0.0, -1
+
+    @property
+    def explained(self) -> bool:
+        """Whether somebody listens to :meth:`explain`."""
+        return self._context.explain is not None
+
+    def explain(self, operator: int, why: str, choice: Choice, decided: str) -> None:
+        """Say what was chosen and what decided, if somebody listens."""
         context = self._context
         if context.explain:
-            end, device, _, start = choice
-            name = context.cluster.devices[device].name
-            others = ", ".join(f"{other[0]:.6g}" for other in choices if other[1] != device)
+            _, device, _, start = choice
             context.explain(
-                f"{context.label(self._first + operator)} ({why}) -> {name} at {start:.6g}: "
-                f"{end:.6g} < {others or 'no other'}"
+                f"{context.label(self._first + operator)} ({why}) -> "
+                f"{context.cluster.devices[device].name} at {start:.6g}: {decided}"
             )
 
 
-class ListPlanner(Scheduler):
+R = TypeVar("R")
+
+
+class ListPlanner(Scheduler, Generic[R]):
     """Plans a job when it arrives, one task after the other. Later jobs use the gaps that earlier
     plans leave. What a fault takes is placed anew on the device on which it would be done first, at
     its planned rank.
@@ -137,25 +195,41 @@ class ListPlanner(Scheduler):
 
     def __init__(self, insertion: bool = True) -> None:
         self.insertion = insertion
+        self._rankings: dict[DataflowGraph, R] = {}
         self._timelines: list[list[Timeline]] = []
         self._plans: dict[int, list[tuple[int, float]]] = {}  # tasks and ranks in order of planning
 
     def begin(self, context: SchedulingContext) -> None:
         """Lay out an empty plan of every slot."""
+        self._rankings = {}
         self._communication = Communication(context.cluster)
         self._timelines = [
             [Timeline() for _ in range(device.slots)] for device in context.cluster.devices
         ]
 
     @abstractmethod
-    def plan(self, draft: Draft) -> None:
+    def rank(self, graph: DataflowGraph, seconds: np.ndarray, communication: Communication) -> R:
+        """What a graph's plans are made by; asked for once a graph.
+
+        Args:
+            graph: the graph.
+            seconds: believed, float64[operators, devices], ``inf`` where a device cannot run it.
+            communication: transfer times.
+        """
+
+    @abstractmethod
+    def plan(self, draft: Draft, ranking: R) -> None:
         """Book every operator of a job, each after its predecessors."""
 
     def decide(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
         for job in context.arrived:
             draft = Draft(context, job, self._communication, self._timelines, self.insertion)
-            self.plan(draft)
+            graph = draft.graph
+            if graph not in self._rankings:
+                seconds = context.cost_matrix(job)
+                self._rankings[graph] = self.rank(graph, seconds, self._communication)
+            self.plan(draft, self._rankings[graph])
             self._plans[job] = draft.booked
         if context.lost:
             self._repair(context)
@@ -180,3 +254,30 @@ class ListPlanner(Scheduler):
                 else:
                     continue
                 context.place(task, device, rank)
+
+
+class OrderedPlanner(ListPlanner[Ranking]):
+    """A list planner whose order does not depend on where operators go."""
+
+    def choose(
+        self, draft: Draft, ranking: Ranking, operator: int, choices: Sequence[Choice]
+    ) -> Choice:
+        """Where the next operator goes."""
+        return ranking.choose(operator, choices)
+
+    def scores(
+        self, draft: Draft, ranking: Ranking, operator: int, choices: Sequence[Choice]
+    ) -> list[Score]:
+        """What :meth:`choose` compares; only for those who listen."""
+        return [(ranking.score(operator, choice), choice[1]) for choice in choices]
+
+    def plan(self, draft: Draft, ranking: Ranking) -> None:
+        """See :class:`ListPlanner`."""
+        explained = draft.explained
+        for operator in ranking.order:
+            choices = draft.choices(operator)
+            best = self.choose(draft, ranking, operator, choices)
+            if explained:
+                scores = self.scores(draft, ranking, operator, choices)
+                draft.explain(operator, ranking.why(operator), best, compared(best[1], scores))
+            draft.book(operator, best)

@@ -166,16 +166,39 @@ SCHEDULERS: dict[str, Callable[[int], Scheduler]] = {
     "fcfs": lambda seed: create("fcfs"),
     "donf": lambda seed: create("donf", pricing="contention_aware"),
     "adon": lambda seed: create("adon", pricing="per_edge"),
-    "heft": lambda seed: create("heft"),
-    "heft-append": lambda seed: create("heft", insertion=False),
     "sufferage": lambda seed: create("sufferage"),
     "sufferage-remap": lambda seed: create("sufferage", remap=True),
 }
-STATIC: dict[str, Callable[[int], Scheduler]] = {
-    "random-plan": RandomPlan,
+LISTS: dict[str, Callable[[int], Scheduler]] = {
     "heft": lambda seed: create("heft"),
     "heft-append": lambda seed: create("heft", insertion=False),
+    "cpop": lambda seed: create("cpop"),
+    "peft": lambda seed: create("peft"),
+    "pets": lambda seed: create("pets"),
+    "hcpt-append": lambda seed: create("hcpt", insertion=False),
+    "hsip": lambda seed: create("hsip"),
+    "mcp-append": lambda seed: create("mcp", insertion=False),
+    "lookahead": lambda seed: create("lookahead"),
+    "etf": lambda seed: create("etf"),
+    "etf-insertion": lambda seed: create("etf", insertion=True),
+    "dls": lambda seed: create("dls"),
 }
+"""Planned list schedulers."""
+READY_LISTS: dict[str, Callable[[int], Scheduler]] = {
+    "dynamic_heft": lambda seed: create("dynamic_heft"),
+    "dynamic_cpop": lambda seed: create("dynamic_cpop"),
+    "dynamic_peft": lambda seed: create("dynamic_peft", pricing="contention_aware"),
+    "dynamic_pets": lambda seed: create("dynamic_pets"),
+    "dynamic_hcpt": lambda seed: create("dynamic_hcpt", pricing="per_edge"),
+    "dynamic_hsip": lambda seed: create("dynamic_hsip"),
+    "dynamic_mcp": lambda seed: create("dynamic_mcp"),
+    "dynamic_lookahead": lambda seed: create("dynamic_lookahead"),
+    "dynamic_etf": lambda seed: create("dynamic_etf", pricing="contention_aware"),
+    "dynamic_dls": lambda seed: create("dynamic_dls"),
+}
+"""Their on-line forms."""
+SCHEDULERS |= LISTS | READY_LISTS
+STATIC: dict[str, Callable[[int], Scheduler]] = {"random-plan": RandomPlan, **LISTS}
 PACKING: dict[str, Callable[[int], Scheduler]] = {
     "packed-donf": lambda seed: create("packed", scheduler="donf"),
     "packed-fcfs": lambda seed: create("packed", scheduler="fcfs"),
@@ -184,7 +207,7 @@ PACKING: dict[str, Callable[[int], Scheduler]] = {
     "packs-erratic-ready": lambda seed: RandomPacks(Erratic(seed, only_ready=True), seed),
     "packs-plan": lambda seed: RandomPacks(RandomPlan(seed), seed),
 }
-ONLINE = ("fcfs", "donf", "adon", "sufferage")
+ONLINE = ("fcfs", "donf", "adon", "sufferage", *READY_LISTS)
 """Schedulers that only append ready tasks to queues."""
 
 

@@ -55,3 +55,21 @@ def test_the_earliest_gap(requests: list[tuple[int, int]], ready: int, duration:
     assert line.earliest(ready, duration) == expected
     last = max(taken, default=-1) + 1
     assert line.earliest(ready, duration, insertion=False) == max(ready, last)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), max_size=8),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), max_size=8),
+)
+def test_what_is_undone_leaves_nothing(
+    kept: list[tuple[int, int]], tried: list[tuple[int, int]]
+) -> None:
+    line = Timeline()
+    for wanted, length in kept:
+        line.book(line.earliest(wanted, length), length)
+    before = {key: [*value] if key != "_end" else value for key, value in vars(line).items()}
+    done = [line.book(line.earliest(wanted, length), length) for wanted, length in tried]
+    for booking in reversed(done):
+        line.undo(booking)
+    assert vars(line) == before
