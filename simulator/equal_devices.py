@@ -16,7 +16,7 @@ import numpy as np
 
 from simulator.context import EVERYWHERE, SchedulingContext
 from simulator.graph import DataflowGraph
-from simulator.pricing import data_in, parcels_of
+from simulator.pricing import data_in, parcels_of, prices_edges
 
 LEAST_DEVICES = 32
 """With fewer, looking at each is no slower."""
@@ -90,7 +90,7 @@ class _Data:
             for _, size, home, _ in self._shared:
                 sizes[home] = sizes.get(home, 0.0) + size
             self._to_strangers = list(sizes.items())
-            if equal._pricing == "per_edge":
+            if prices_edges(equal._pricing):
                 self._to_strangers = [(item.space, item.bytes) for item in self._shared]
         self._ends: dict[int, list[tuple[float, int]]] = {}
 

@@ -62,7 +62,7 @@ REALS = frozenset(range(ARRIVAL, PARCELS + 1))
 ) = range(9)
 """Positions in the header of a graph."""
 
-PER_EDGE, PER_LINK, AWARE = 0, 1, 2
+PER_EDGE, PER_LINK, AWARE, PER_EDGE_AWARE = 0, 1, 2, 3
 """How a device is priced; see :mod:`simulator.pricing`."""
 UNKNOWN_ROUTE = -2
 FULL = -3
@@ -245,6 +245,8 @@ def best_device(whole, real, task, now, pricing):  # type: ignore[no-untyped-def
     values = whole[graph + READS]
     begin = values + whole[at]
     end = values + whole[at + 1]
+    together = pricing in (PER_LINK, AWARE)
+    aware = pricing in (AWARE, PER_EDGE_AWARE)
     best = np.inf
     chosen = -1
     for device in range(devices):
@@ -271,17 +273,17 @@ def best_device(whole, real, task, now, pricing):  # type: ignore[no-untyped-def
             channel = whole[whole[CHANNEL] + wire]
             if channel < 0:
                 return UNKNOWN_ROUTE
-            if pricing != PER_EDGE:
+            if together:
                 # Sent together with those before it from the same space; the last one counts.
                 size += real[parcels + source]
                 real[parcels + source] = size
             start = now
-            if pricing == AWARE and real[whole[FREE] + channel] > now:
+            if aware and real[whole[FREE] + channel] > now:
                 start = real[whole[FREE] + channel]
             there = start + (real[whole[LATENCY] + wire] + size / real[whole[BANDWIDTH] + wire])
             if there > ready:
                 ready = there
-        if pricing != PER_EDGE:
+        if together:
             for entry in range(begin, end):
                 source = whole[home + whole[entry]]
                 if source >= 0:

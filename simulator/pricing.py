@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from simulator.context import EVERYWHERE, InputTensor, SchedulingContext
 from simulator.errors import InvalidInput
 
-PRICINGS = ("per_edge", "per_link", "contention_aware")
+PRICINGS = ("per_edge", "per_link", "contention_aware", "per_edge_aware")
 """``per_edge``: every tensor has its route alone; ``per_link``: tensors from one memory space are sent
-together, spaces in parallel; ``contention_aware``: the same, behind what the links already carry."""
+together, spaces in parallel; ``contention_aware``: the same, behind what the links already carry;
+``per_edge_aware``: every tensor alone, behind what the links already carry."""
+_ALONE = frozenset({"per_edge", "per_edge_aware"})
+_AWARE = frozenset({"contention_aware", "per_edge_aware"})
 
 
 def check_pricing(pricing: str) -> str:
@@ -25,6 +28,16 @@ def check_pricing(pricing: str) -> str:
     if pricing not in PRICINGS:
         raise InvalidInput(f"Unknown pricing '{pricing}'; known: {', '.join(PRICINGS)}")
     return pricing
+
+
+def prices_edges(pricing: str) -> bool:
+    """Whether every tensor is priced alone."""
+    return pricing in _ALONE
+
+
+def sees_links(pricing: str) -> bool:
+    """Whether a price depends on what links carry already."""
+    return pricing in _AWARE
 
 
 def data_ready(
@@ -69,7 +82,7 @@ def parcels_of(
         size = index.bytes[tensor]
         each.append((home, size))
         sizes[home] = sizes.get(home, 0.0) + size
-    return (each if pricing == "per_edge" else list(sizes.items())), []
+    return (each if prices_edges(pricing) else list(sizes.items())), []
 
 
 def data_in(
@@ -91,13 +104,13 @@ def data_in(
             if copy is not None:
                 if copy > latest:
                     latest = copy
-            elif pricing == "per_edge":
+            elif prices_edges(pricing):
                 parcels.append((home, size))
             else:
                 sizes[home] = sizes.get(home, 0.0) + size
         parcels += sizes.items()
     wires, free = context._wires, context._channel_free
-    aware = pricing == "contention_aware"
+    aware = sees_links(pricing)
     for home, size in parcels:
         if home == space:
             continue

@@ -56,9 +56,14 @@ class ReadyList(Scheduler):
 
     def decide(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
-        now, equal = context.now, self._equal
-        if equal:
-            equal.look()
+        if self._equal:
+            self._equal.look()
+        self._take_in(context)
+        self._place_all(context)
+
+    def _take_in(self, context: SchedulingContext) -> None:
+        """Put what became ready into the list."""
+        now = context.now
         for task in context.placeable:
             job = context.job_of(task)
             graph = context.jobs[job].graph
@@ -66,6 +71,9 @@ class ReadyList(Scheduler):
                 self._priorities[graph] = rounded_all(np.array(self.priorities(context, job)))
             priority = self._priorities[graph][context.operator_of(task)]
             heappush(self._ready, (-priority, now, task))
+
+    def _place_all(self, context: SchedulingContext) -> None:
+        equal = self._equal
         while self._ready:
             negative, _, task = heappop(self._ready)
             able = context.able(task)

@@ -40,6 +40,17 @@ class Donf(ReadyList):
         return weighted_out_degree(graph)
 
 
+class DonfLight(Donf):
+    """DONF whose tensors each have their route alone (DONFL in TripletRun; with what the links carry
+    already: ``pricing=per_edge_aware``). ``donf2`` and ``adon`` take the same pricings.
+    """
+
+    name: ClassVar[str] = "donf_light"
+
+    def __init__(self, pricing: str = "per_edge") -> None:
+        super().__init__(pricing)
+
+
 class Donf2(Donf):
     """DONF with one level of look-ahead: ``WOD(i) + alpha * sum of WOD over its successors``.
 

@@ -1,4 +1,4 @@
-"""Sufferage, in its original pass structure.
+"""Sufferage, in its original pass structure, and one task at a time.
 
 Source: Maheswaran, Ali, Siegel, Hensgen, Freund, "Dynamic Mapping of a Class of Independent Tasks onto
 Heterogeneous Computing Systems", JPDC 59(2):107-131, 1999, doi:10.1006/jpdc.1999.1581.
@@ -9,44 +9,27 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+import numpy as np
+
+from simulator.batch_mode import BatchMode, Completions, explain_commit
 from simulator.context import SchedulingContext
-from simulator.pricing import check_pricing, data_ready
-from simulator.priorities import rounded
-from simulator.scheduler import Scheduler
+from simulator.pricing import data_ready
+from simulator.priorities import rounded, rounded_all
 
 
-class Sufferage(Scheduler):
+class Sufferage(BatchMode):
     """Maps all ready tasks in passes: each device takes at most one task a pass, the one that would
     suffer most from its second-best device. Ready times change only at the end of a pass.
-
-    Args:
-        pricing: how the way of the data is priced, see :mod:`simulator.pricing`.
-        remap: take back tasks that are queued but not started and map them again, as the paper's
-            batch mode does. Off by default: data already sent to a device would be sent again.
     """
 
     name: ClassVar[str] = "sufferage"
 
-    def __init__(self, pricing: str = "per_link", remap: bool = False) -> None:
-        self.pricing = check_pricing(pricing)
-        self.remap = remap
-        self._queued: set[int] = set()
-
-    def decide(self, context: SchedulingContext) -> None:
-        """See :class:`Scheduler`."""
-        unmapped = list(context.placeable)
-        if self.remap:
-            self._queued = {task for task in self._queued if context.is_queued(task)}
-            for task in sorted(self._queued):
-                context.withdraw(task)
-            unmapped = sorted([*self._queued, *unmapped])
-        if not unmapped:
-            return
-        while unmapped:
-            holds, unmapped = self._pass(context, unmapped)
+    def map(self, context: SchedulingContext, tasks: list[int]) -> None:
+        """See :class:`BatchMode`."""
+        while tasks:
+            holds, tasks = self._pass(context, tasks)
             for device in sorted(holds):
                 context.place(holds[device][1], device)
-            self._queued.update(task for _, task in holds.values())
 
     def _pass(
         self, context: SchedulingContext, unmapped: list[int]
@@ -79,3 +62,24 @@ class Sufferage(Scheduler):
                 left.add(holds[device][1])
             holds[device] = (loss, task)
         return holds, [task for task in unmapped if task in left]
+
+
+class SufferageOne(BatchMode):
+    """Of all ready tasks the one that would suffer most from its second-best device is placed on its
+    best; then all sufferages are worked out anew (ties: the task that became ready first).
+
+    That is how SAGA (ANRGUSC/saga) reads the paper; it commits one task a pass.
+    """
+
+    name: ClassVar[str] = "sufferage_one"
+
+    def map(self, context: SchedulingContext, tasks: list[int]) -> None:
+        """See :class:`BatchMode`."""
+        times = Completions(context, tasks, self.pricing)
+        for rows in times.rows_left():
+            best, second = times.best[rows], times.second[rows]
+            suffers = (times.choices[rows] > 1) & (best < math.inf)
+            losses = rounded_all(np.subtract(second, best, out=np.zeros(len(rows)), where=suffers))
+            loss = max(losses)
+            task, device, finish = times.commit(int(rows[losses.index(loss)]))
+            explain_commit(context, task, device, finish, f"sufferage {loss:.6g}")

@@ -33,7 +33,10 @@ from simulator.scheduler import Scheduler  # noqa: E402
 from simulator.schedulers import create  # noqa: E402
 from simulator.workload import Job, Workload  # noqa: E402
 
-SCHEDULERS = ("single_device", "fcfs", "donf", "heft", "sufferage")
+SCHEDULERS = (
+    *("single_device", "fcfs", "donf", "heft", "sufferage"),
+    *("sjf", "mct", "min_min", "duplex", "work_stealing", "donf_memory"),
+)
 SHARED = Cluster(
     "two", [MemorySpace("ram")], [Device("fast", "ram"), Device("slow", "ram")], host="ram"
 )

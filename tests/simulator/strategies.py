@@ -168,6 +168,23 @@ SCHEDULERS: dict[str, Callable[[int], Scheduler]] = {
     "adon": lambda seed: create("adon", pricing="per_edge"),
     "sufferage": lambda seed: create("sufferage"),
     "sufferage-remap": lambda seed: create("sufferage", remap=True),
+    "sufferage_one": lambda seed: create("sufferage_one", pricing="per_edge_aware"),
+    "min_min": lambda seed: create("min_min"),
+    "max_min-remap": lambda seed: create("max_min", remap=True),
+    "duplex": lambda seed: create("duplex", pricing="contention_aware"),
+    "mct": lambda seed: create("mct", pricing="per_edge_aware"),
+    "met": lambda seed: create("met"),
+    "olb": lambda seed: create("olb"),
+    "sjf": lambda seed: create("sjf"),
+    "sjf-at-once": lambda seed: create("sjf", hold=False),
+    "round_robin": lambda seed: create("round_robin"),
+    "random": lambda seed: create("random", seed=seed),
+    "work_stealing": lambda seed: create("work_stealing", victim="random", seed=seed),
+    "work_stealing-near": lambda seed: create(
+        "work_stealing", home="data", victim="nearest", owner="oldest", gain=True
+    ),
+    "donf_light": lambda seed: create("donf_light"),
+    "donf_memory": lambda seed: create("donf_memory", threshold=0.5),
 }
 LISTS: dict[str, Callable[[int], Scheduler]] = {
     "heft": lambda seed: create("heft"),
@@ -207,7 +224,11 @@ PACKING: dict[str, Callable[[int], Scheduler]] = {
     "packs-erratic-ready": lambda seed: RandomPacks(Erratic(seed, only_ready=True), seed),
     "packs-plan": lambda seed: RandomPacks(RandomPlan(seed), seed),
 }
-ONLINE = ("fcfs", "donf", "adon", "sufferage", *READY_LISTS)
+ONLINE = (
+    *("fcfs", "donf", "adon", "sufferage", "sufferage_one", "min_min", "mct", "met", "olb", "sjf"),
+    *("sjf-at-once", "round_robin", "random", "donf_light", "donf_memory"),
+    *READY_LISTS,
+)
 """Schedulers that only append ready tasks to queues."""
 
 

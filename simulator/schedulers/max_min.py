@@ -1,0 +1,27 @@
+"""Max-Min.
+
+Source: Maheswaran, Ali, Siegel, Hensgen, Freund, "Dynamic Mapping of a Class of Independent Tasks onto
+Heterogeneous Computing Systems", JPDC 59(2):107-131, 1999, doi:10.1006/jpdc.1999.1581.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from simulator.batch_mode import BatchMode, Completions, explain_commit
+from simulator.context import SchedulingContext
+
+
+class MaxMin(BatchMode):
+    """Of the best completion times of all ready tasks the largest comes first: its task is placed
+    there, and so on (ties: the task that became ready first, the device of smaller id).
+    """
+
+    name: ClassVar[str] = "max_min"
+
+    def map(self, context: SchedulingContext, tasks: list[int]) -> None:
+        """See :class:`BatchMode`."""
+        times = Completions(context, tasks, self.pricing)
+        for rows in times.rows_left():
+            task, device, finish = times.commit(int(rows[times.best[rows].argmax()]))
+            explain_commit(context, task, device, finish, f"the largest of {len(rows)}")
