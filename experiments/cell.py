@@ -70,6 +70,8 @@ class Outcome:
             "metrics": dict(self.figures),
             "draws": list(self.draws),
             "wallclock": dict(self.wallclock),
+            # Whether the same config gives the same result.
+            "reproducible": self.scenario.simulation.decision_cost.charge != "wallclock",
         }
 
 
@@ -113,6 +115,7 @@ def run_scenario(
     simulation = scenario.simulation
     faults = build_faults(simulation.faults, simulation.max_attempts)
     faults.check(world.cluster)
+    decision_cost = simulation.decision_cost.build()
     prepared = time.perf_counter()
 
     def run(actual: Any, seed: int, listen: Callable[[str], None] | None = None) -> Trace:
@@ -129,6 +132,7 @@ def run_scenario(
             horizon=simulation.horizon_s,
             seed=seed,
             faults=faults,
+            decision_cost=decision_cost,
             explain=listen,
         )
 
@@ -145,6 +149,8 @@ def run_scenario(
         "simulate_seconds": simulated - prepared,
         "draws_seconds": time.perf_counter() - simulated,
         **trace.wallclock,
+        "seconds_per_decision": trace.wallclock["deciding_seconds"]
+        / max(1.0, trace.wallclock["decisions"]),
     }
     label = label_of(scenario.scheduler, config_dirs)
     return Outcome(scenario, label, world, trace, draws, figures, wallclock)
@@ -161,6 +167,7 @@ def _figures(
     finished = np.all(trace.jobs["status"] == "finished")
     return {
         **metrics(trace, scenario.workload.warm_up_s),
+        "decisions_charged_s": trace.meta.get("decision_cost", {}).get("charged_s", 0.0),
         "makespan_low_s": low,
         "makespan_high_s": high,
         "bound_s": None if ended else bounds.bound_s,

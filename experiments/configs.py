@@ -15,12 +15,14 @@ from scenarios.fault_config import FaultConfig, build_faults
 from scenarios.graph_files import FORMS
 from scenarios.model_config import ModelConfig
 from simulator.context import CONTENTIONS, MOVEMENTS
+from simulator.decision_cost import DecisionCost
 from simulator.errors import InvalidInput
 from simulator.memory import MEMORIES, WEIGHTS
 from simulator.units import parse_seconds
 
 GROUPS = ("model", "cluster", "scheduler", "workload", "simulation", "cost_model", "family")
 """Config groups of which a run takes exactly one entry each."""
+CHARGES = ("stated", "wallclock")
 NOISES = ("none", "lognormal", "measured", "empirical", "systematic", "stragglers", "drift")
 
 
@@ -85,6 +87,54 @@ class DriftConfig:
 
 
 @dataclass
+class DecisionCostConfig:
+    """What a decision of the scheduler costs in simulated time; nothing unless a part is given.
+
+    Attributes:
+        charge: ``stated``: the sum of the parts; ``wallclock``: what this machine takes, so that no run
+            can be repeated.
+        per_decision, per_task, per_pair: like ``10us``, see :mod:`simulator.decision_cost`.
+    """
+
+    charge: str = "stated"
+    per_decision: str | None = None
+    per_task: str | None = None
+    per_pair: str | None = None
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What is given of the model, as written."""
+        keys = ("per_decision", "per_task", "per_pair")
+        return {key: value for key in keys if (value := getattr(self, key)) is not None}
+
+    def build(self) -> DecisionCost | None:
+        """The cost; None if decisions cost nothing.
+
+        Raises:
+            InvalidInput: names the key, the value and what is known.
+        """
+        if self.charge not in CHARGES:
+            raise InvalidInput(
+                f"There is no simulation.decision_cost.charge={self.charge}; known: "
+                f"{', '.join(CHARGES)}"
+            )
+        if self.charge == "wallclock":
+            if self.parts:
+                raise InvalidInput(
+                    f"simulation.decision_cost.{next(iter(self.parts))} has no meaning with "
+                    "simulation.decision_cost.charge=wallclock; leave one of both out"
+                )
+            return DecisionCost(wallclock=True)
+        if not self.parts:
+            return None
+
+        def seconds(key: str) -> float:
+            return parse_seconds(self.parts.get(key, "0s"), f"simulation.decision_cost.{key}")
+
+        return DecisionCost(seconds("per_decision"), seconds("per_task"), seconds("per_pair"))
+
+
+@dataclass
 class SimulationConfig:
     """How time passes.
 
@@ -103,6 +153,7 @@ class SimulationConfig:
         horizon: the run ends then, like ``60s``; what is not done stays in the system. None: it ends
             when all jobs are done.
         faults: what breaks, see :mod:`scenarios.fault_config`; random ones are drawn by ``seed.noise``.
+        decision_cost: what decisions cost in simulated time.
         max_attempts: executions of a task after which its job fails if faults ask for another; null
             for no limit.
     """
@@ -120,6 +171,7 @@ class SimulationConfig:
     horizon: str | None = None
     faults: list[FaultConfig] = field(default_factory=list)
     max_attempts: int | None = 4
+    decision_cost: DecisionCostConfig = field(default_factory=DecisionCostConfig)
     description: str = ""
 
     @property
@@ -158,6 +210,7 @@ class SimulationConfig:
         if self.horizon_s is not None and not 0 < self.horizon_s < math.inf:
             raise InvalidInput(f"simulation.horizon={self.horizon} must be above 0")
         build_faults(self.faults, self.max_attempts)
+        self.decision_cost.build()
         if self.draws < 0 or self.draws == 1:
             raise InvalidInput(
                 f"simulation.draws={self.draws}: an interval needs at least 2 draws; 0 for none"
@@ -214,6 +267,11 @@ class SimulationConfig:
         return memory_text(asdict(self))
 
     @property
+    def decision_cost_text(self) -> str:
+        """See :func:`decision_cost_text`."""
+        return decision_cost_text(asdict(self))
+
+    @property
     def noise_text(self) -> str:
         """See :func:`noise_text`."""
         return noise_text(asdict(self))
@@ -226,6 +284,19 @@ def memory_text(simulation: Mapping[str, Any]) -> str:
     memory: str = simulation.get("memory", "unlimited")
     on_demand = simulation.get("weights", "resident") == "on_demand"
     return memory + (", weights on demand" if on_demand else "")
+
+
+def decision_cost_text(simulation: Mapping[str, Any]) -> str:
+    """What tables call a simulation's decision cost: ``10us/decision + 1us/task``. Runs made before
+    decisions could cost anything do not say so.
+    """
+    given = DecisionCostConfig(**simulation.get("decision_cost") or {})
+    if given.charge == "wallclock":
+        return "wall clock, not reproducible"
+    return (
+        " + ".join(f"{value}/{key.removeprefix('per_')}" for key, value in given.parts.items())
+        or "none"
+    )
 
 
 def noise_text(simulation: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 Columns: ``cell`` (hash of what decides the result), ``status`` (done, failed), ``error``; labels
 (``model``, ``batch``, ``cluster``, ``scheduler``, ``workload``, ``profiles``); settings
-(``movement``, ``contention``, ``noise``, ``cost_model``, ``seed_workload``, ``seed_noise``,
+(``movement``, ``contention``, ``noise``, ``memory``, ``decision_cost``, ``cost_model``, ``seed_workload``, ``seed_noise``,
 ``seed_search``); figures in seconds (``makespan_s`` with its 95% interval ``makespan_low_s`` and
 ``makespan_high_s``, ``bound_s`` (``binding_bound`` says which of them), ``critical_path_s``, ``best_device_s``, flow times ``mean_flow_s``,
 ``p50_flow_s``, ``p95_flow_s``, ``p99_flow_s``), ratios (``gap_to_bound``, ``slr``, ``speedup``, ``efficiency``), counts of jobs,
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments import atomic
-from experiments.configs import memory_text, noise_text
+from experiments.configs import decision_cost_text, memory_text, noise_text
 from scenarios.family_config import FamilyConfig
 from simulator.errors import InvalidInput
 
@@ -44,6 +44,7 @@ COLUMNS = {
     "contention": "string",
     "noise": "string",
     "memory": "string",
+    "decision_cost": "string",
     "cost_model": "string",
     "seed_workload": "int64",
     "seed_noise": "int64",
@@ -101,6 +102,7 @@ def row_of(document: Mapping[str, Any]) -> dict[str, Any]:
         "contention": config["simulation"]["contention"],
         "noise": noise_text(config["simulation"]),
         "memory": memory_text(config["simulation"]),
+        "decision_cost": decision_cost_text(config["simulation"]),
         # An instance brings its times along.
         "cost_model": config.get("cost_model", {"name": "given"})["name"],
         **{f"seed_{key}": seed for key, seed in config["seed"].items()},

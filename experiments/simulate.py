@@ -20,7 +20,7 @@ from rich.table import Table
 from experiments import atomic
 from experiments.cell import Outcome, label_of, run_scenario
 from experiments.command import Invocation, hydra_command
-from experiments.configs import SimulateConfig
+from experiments.configs import Scenario, SimulateConfig
 from experiments.provenance import config_digest
 from experiments.world import prepare
 from scenarios.instances import save_instance
@@ -199,6 +199,7 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
         + ("" if bare else f", {format_bytes(moved)}")
         + f"; {simulation.movement}, contention {simulation.contention}, noise {simulation.noise_text}"
         + ("" if simulation.memory_text == "unlimited" else f", memory {simulation.memory_text}")
+        + _decisions(scenario, figures, show)
         + ("" if bare else f"; {figures['extrapolated_share']:.0%} of the time is extrapolated")
     )
     if figures["interval_without"]:
@@ -206,6 +207,14 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
         console.print(f"the interval leaves out errors of {names}: nobody has measured them")
     console.print(f"wrote {folder}/", style="dim", soft_wrap=True)
     console.print("look at gantt.png, or open trace.perfetto.json in ui.perfetto.dev", style="dim")
+
+
+def _decisions(scenario: Scenario, figures: Mapping[str, Any], show: Callable[[float], str]) -> str:
+    """What decisions cost, if they cost anything."""
+    text = scenario.simulation.decision_cost_text
+    if text == "none":
+        return ""
+    return f", decisions {show(figures['decisions_charged_s'])} ({text})"
 
 
 def _energy(figure: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ SETTING = (
     "contention",
     "noise",
     "memory",
+    "decision_cost",
     "cost_model",
     "profiles",
 )
@@ -48,6 +49,7 @@ _DEFAULTS: dict[str, Any] = {
     "contention": "",
     "noise": "none",
     "memory": "unlimited",
+    "decision_cost": "none",
     "cost_model": "",
     "seed_workload": 0,
     "seed_noise": 0,
@@ -86,6 +88,7 @@ class Setting:
     contention: str
     noise: str
     memory: str
+    decision_cost: str
     cost_model: str
     profiles: str
 
@@ -249,7 +252,7 @@ class Standings:
         """The cluster, and whatever else differs between settings."""
         parts = [setting.cluster or "given times"] + [
             getattr(setting, key)
-            for key in ("workload", "movement", "contention", "noise", "memory", "cost_model")
+            for key in SETTING[1:-1]
             if key != "cost_model" or setting.cost_model != GIVEN
             if len({getattr(other, key) for other in self.settings}) > 1
         ]

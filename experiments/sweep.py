@@ -133,6 +133,11 @@ def print_plan(plan: Plan, console: Console) -> None:
     ]
     if left_out:
         console.print(f"left out: {', '.join(left_out)}")
+    if count := _not_reproducible(plan):
+        console.print(
+            f"{count} cells charge the wall clock for decisions: another run gives other results, and "
+            "processes side by side slow each other (workers=1); what is done is kept"
+        )
     counts = Counter(plan.states.values())
     if counts["missing"] < cells:
         causes = {"code": "code changed"}
@@ -150,6 +155,11 @@ def print_plan(plan: Plan, console: Console) -> None:
                 "simulates them again",
                 style="dim",
             )
+
+
+def _not_reproducible(plan: Plan) -> int:
+    """How many cells charge for decisions what they take on this machine."""
+    return sum(task.scenario.simulation.decision_cost.charge == "wallclock" for task in plan.tasks)
 
 
 def print_estimate(plan: Plan, console: Console) -> None:

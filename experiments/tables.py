@@ -158,6 +158,7 @@ def rules(setting: Setting) -> str:
         contention,
         f"noise {setting.noise}" if setting.noise != "none" else "",
         f"memory {setting.memory}" if setting.memory != "unlimited" else "",
+        f"decisions cost {setting.decision_cost}" if setting.decision_cost != "none" else "",
         setting.cost_model if setting.cost_model not in _USUAL_COST_MODELS else "",
     ]
     return ", ".join(part for part in parts if part)

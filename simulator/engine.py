@@ -6,8 +6,10 @@ import math
 import sys
 from collections.abc import Callable
 
+from simulator.charged import ChargedFaultySimulation, ChargedSimulation
 from simulator.cluster import Cluster
 from simulator.costs import CostTable, NoiseModel
+from simulator.decision_cost import DecisionCost
 from simulator.direct import DirectSimulation, is_routed
 from simulator.errors import InvalidInput
 from simulator.faults import Faults
@@ -36,6 +38,7 @@ def simulate(
     weights: str = "resident",
     horizon: float | None = None,
     faults: Faults | None = None,
+    decision_cost: DecisionCost | None = None,
     way: str | None = None,
     explain: Callable[[str], None] | None = None,
 ) -> Trace:
@@ -58,6 +61,8 @@ def simulate(
         horizon: the run ends then, seconds: what is on a device is cut off, jobs that are not done
             stay ``queued``, later ones are not admitted; None: it ends when all is done.
         faults: what goes wrong (:mod:`simulator.faults`); None: nothing.
+        decision_cost: what a decision costs in simulated time (:mod:`simulator.decision_cost`); None:
+            nothing.
         way: ``general``, ``direct``, ``compiled`` or ``planned``: how to simulate where several ways
             give the same trace; None takes the fastest.
         explain: called with one line for each decision of a scheduler that explains itself.
@@ -88,6 +93,7 @@ def simulate(
         weights,
         end,
         faults or Faults(),
+        decision_cost,
     )
     simulation = _way(setting, way)(setting)
     simulation.explain = explain
@@ -96,7 +102,9 @@ def simulate(
 
 def _way(setting: Setting, asked: str | None) -> type[Simulation]:
     """The fastest way that this setting allows, or the one asked for."""
-    general = FaultySimulation if setting.faults else Simulation
+    general: type[Simulation] = FaultySimulation if setting.faults else Simulation
+    if setting.decision_cost is not None:
+        general = ChargedFaultySimulation if setting.faults else ChargedSimulation
     possible: dict[str, type[Simulation]] = {"general": general}
     if _is_constant(setting):
         fair = setting.contention == "fair"
@@ -166,10 +174,13 @@ def _compiled_fair(setting: Setting) -> dict[str, type[Simulation]]:
 
 
 def _is_constant(setting: Setting) -> bool:
-    """Whether nothing slows what has begun, but for shared links, and every tensor crosses alone."""
+    """Whether nothing slows what has begun, but for shared links, every tensor crosses alone, and
+    decisions take no time.
+    """
     cluster = setting.cluster
     return not (
         setting.faults
+        or setting.decision_cost is not None
         or "pack" in setting.scheduler.needs
         or setting.horizon < math.inf
         or counts_memory(setting.memory, setting.weights)

@@ -27,6 +27,7 @@ from simulator.cluster import Cluster, Route
 from simulator.contention import flow_model
 from simulator.context import EVERYWHERE, RequestedTransfer, SchedulingContext
 from simulator.costs import CostTable, GraphCosts, NoiseModel, rows_of
+from simulator.decision_cost import DecisionCost
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.faults import Faults
 from simulator.flows import Flow
@@ -57,6 +58,7 @@ class Setting:
     weights: str = "resident"
     horizon: float = math.inf
     faults: Faults = field(default_factory=Faults)
+    decision_cost: DecisionCost | None = None
 
 
 FINISHED, LOST = "finished", "lost"

@@ -195,6 +195,9 @@ class WorkStealing(Scheduler):
         return True
 
     def _suits(self, context: SchedulingContext, task: int, thief: int, victim: int) -> bool:
+        # Where decisions take time, a theft may have come too late.
+        if context.device_of(task) != victim or not context.is_queued(task):
+            return False
         if context.seconds(task)[thief] == math.inf:
             return False
         if not self.gain:

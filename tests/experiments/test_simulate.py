@@ -151,6 +151,49 @@ def test_a_scheduler_of_the_users_gets_its_options_and_the_search_seed(no_plots,
     assert "does not take these options" in capsys.readouterr().err
 
 
+def test_a_stated_decision_cost_repeats_and_the_wall_clock_is_marked(no_plots, folder, capsys):
+    words = ["instance=topcuoglu", "scheduler=heft", "simulation.decision_cost.per_task=0.5s"]
+    assert simulate.main(words) == 0
+    (run,) = runs()
+    result = json.loads((run / "result.json").read_text())
+    # The plan of ten tasks, 80 s long, begins 5 s later.
+    assert result["metrics"]["makespan_s"] == 85.0
+    assert result["metrics"]["decisions_charged_s"] == 5.0
+    assert result["reproducible"] is True
+    wallclock = result["wallclock"]
+    assert wallclock["seconds_per_decision"] == wallclock["deciding_seconds"] / 1
+    assert "decisions 5 (0.5s/task)" in " ".join(capsys.readouterr().out.split())
+    (row,) = load_results(run).to_dict("records")
+    assert row["decision_cost"] == "0.5s/task"
+
+    cost = "simulation.decision_cost.charge"
+    assert simulate.main(["instance=topcuoglu", "scheduler=heft", f"{cost}=wallclock"]) == 0
+    other = next(folder for folder in runs() if folder != run)
+    result = json.loads((other / "result.json").read_text())
+    assert result["reproducible"] is False
+    assert result["metrics"]["makespan_s"] == pytest.approx(
+        80 + result["wallclock"]["deciding_seconds"]
+    )
+    assert "wall clock, not reproducible" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["charge=dear"],
+            "There is no simulation.decision_cost.charge=dear; known: stated, wallcl",
+        ),
+        (["charge=wallclock", "per_pair=1us"], "decision_cost.per_pair has no meaning with"),
+        (["per_task=10"], "simulation.decision_cost.per_task"),
+    ],
+)
+def test_a_wrong_decision_cost_is_refused(no_plots, folder, capsys, words, message):
+    words = [f"simulation.decision_cost.{word}" for word in words]
+    assert simulate.main(["instance=topcuoglu", *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
 def test_power_memory_and_a_stream_of_jobs(no_plots, folder, capsys):
     words = ["--config-dir", str(folder), "model=branches", "cluster=box", "scheduler=fcfs"]
     words += ["simulation.draws=0", "workload=poisson", "workload.jobs=5", "workload.rate=1e4/s"]

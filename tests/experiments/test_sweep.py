@@ -103,6 +103,17 @@ def test_a_changed_file_that_a_cell_names_makes_it_stale(quiet):
     assert states(*words, folders=[quiet]) == ["stale", "stale"]
 
 
+def test_cells_that_charge_the_wall_clock_are_marked_and_kept(quiet, capsys):
+    words = ["instance=peft", "scheduler=heft,donf", "name=study", "workers=1"]
+    words += ["simulation.decision_cost.charge=wallclock"]
+    assert sweep.main(words) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "2 cells charge the wall clock for decisions: another run gives other results" in out
+    assert set(load_results(SWEEP)["decision_cost"]) == {"wall clock, not reproducible"}
+    assert states(*words) == ["done", "done"]
+    assert plan(*words).todo == []
+
+
 def test_the_key_of_a_cell_is_what_decides_its_result(quiet):
     base = ["instance=peft", "name=study"]
     hashes = {}
@@ -117,11 +128,12 @@ def test_the_key_of_a_cell_is_what_decides_its_result(quiet):
         ["simulation.contention=fifo"],
         ["simulation.draws=7"],
         ["workload=periodic"],
+        ["simulation.decision_cost.per_task=1us"],
         ["strict=true"],
     ):
         (task,) = plan(*base, *words).tasks
         hashes[task.hash] = words
-    assert len(hashes) == 11
+    assert len(hashes) == 12
     for words in (
         ["output_dir=elsewhere"],
         ["workers=3"],

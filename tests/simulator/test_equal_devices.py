@@ -26,7 +26,12 @@ from tests.simulator.test_ways import assert_same
 
 CHOOSERS: dict[str, tuple[dict[str, Any], ...]] = {
     "fcfs": ({}, {"by_priority": True}),
-    "donf": ({}, {"pricing": "per_edge"}, {"pricing": "contention_aware"}),
+    "donf": (
+        {},
+        {"pricing": "per_edge"},
+        {"pricing": "contention_aware"},
+        {"pricing": "per_edge_aware"},
+    ),
     "dynamic_heft": ({},),
 }
 
