@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
 from collections import Counter
 
 import numpy as np
@@ -10,14 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.charged import ChargedSimulation
 from simulator.cluster import Cluster, Device, MemorySpace
 from simulator.costs import CostTable
 from simulator.decision_cost import DecisionCost
 from simulator.engine import simulate
-from simulator.errors import InvalidInput
+from simulator.errors import InvalidInput, SchedulingError
 from simulator.faults import Fault, Faults
 from simulator.graph import from_edges
 from simulator.idle import CAUSES, idle_seconds
+from simulator.memory import LimitedMemory
 from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from simulator.trace import COLUMNS, Trace
@@ -26,6 +30,7 @@ from tests.simulator.replay import Replay, _Shop
 from tests.simulator.scripted import Decision, Recorded, Script
 from tests.simulator.strategies import SCHEDULERS, Case, cases
 from tests.simulator.test_fault_properties import PACKING, broken_cases
+from tests.simulator.test_memory_properties import check_accounts, give_host, tight_cases
 from tests.simulator.test_properties import quick
 
 ONE = Cluster("one", [MemorySpace("m")], [Device("A", "m")])
@@ -290,7 +295,7 @@ COSTS = st.builds(
 )
 
 
-@settings(quick, max_examples=400)
+@settings(quick, max_examples=300)
 @given(cases(schedulers=STEADY), COSTS)
 def test_replay_derives_the_same_run(case: Case, cost: DecisionCost) -> None:
     recorded = Recorded(case.scheduler())
@@ -332,6 +337,71 @@ def test_every_job_ends_where_things_break(broken: tuple[Case, Faults], cost: De
         tasks = range(total, total + len(job.graph))
         total += len(job.graph)
         assert status == "failed" or all(done[task] for task in tasks)
+
+
+def state_of(run: ChargedSimulation) -> dict[str, object]:
+    """All that a decision about placements may change."""
+    run._stale = [True] * len(run._stale)  # what is believed of queues is worked out now
+    state: dict[str, object] = {
+        "queues": [sorted(queue) for queue in run._queues],
+        "devices": list(run._device),
+        "load": list(run._load),
+        "copies": dict(run._copies),
+        "requests": sorted(run._requests),
+        "links": list(run._channel_free),
+        "believed": [run.available(device) for device in range(len(run.cluster.devices))],
+    }
+    memory = run._memory
+    if isinstance(memory, LimitedMemory):
+        check_accounts(memory)
+        state |= {
+            "used": list(memory._used),
+            "idle": list(memory._idle_bytes),
+            "to write": list(memory._to_write),
+        }
+    return state
+
+
+@settings(quick, max_examples=150)
+@given(tight_cases(), st.sampled_from(["unlimited", "resident", "on_demand"]))
+def test_until_its_cost_has_passed_a_decision_leaves_no_trace(case: Case, memory: str) -> None:
+    options = {"memory": "limited", "weights": memory} if memory != "unlimited" else {}
+    if memory == "on_demand":
+        give_host(case)
+    decided = 0
+
+    def decide(run: ChargedSimulation) -> None:
+        nonlocal decided
+        before = state_of(run)
+        real(run)
+        decided += 1
+        if run._busy:
+            assert state_of(run) == before
+
+    real = ChargedSimulation._decide
+    inner = case.scheduler()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.suppress(SchedulingError, InvalidInput),  # out of memory
+    ):
+        patch.setattr(ChargedSimulation, "_decide", decide)
+        case.run(inner, decision_cost=DecisionCost(per_decision=0.3), **options)
+    assert decided
+
+
+@settings(quick, max_examples=150)
+@given(tight_cases(), st.sampled_from(["resident", "on_demand"]))
+def test_no_cost_is_the_run_without_where_memory_is_tight(case: Case, weights: str) -> None:
+    if weights == "on_demand":
+        give_host(case)
+    options = {"memory": "limited", "weights": weights}
+    try:
+        expected = case.run(way="general", **options)
+    except (SchedulingError, InvalidInput) as error:
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            case.run(decision_cost=DecisionCost(), **options)
+    else:
+        check_same(case.run(decision_cost=DecisionCost(), **options), expected)
 
 
 def test_other_schedulers_are_not_slowed_for_it() -> None:
