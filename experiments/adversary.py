@@ -129,6 +129,7 @@ def run_on(scenario: Scenario, instance: dict[str, Any], config_dirs: Sequence[P
         scheduler,
         movement=simulation.movement,
         contention=simulation.contention,
+        decision_cost=simulation.decision_cost.build(),
     )
 
 
