@@ -58,6 +58,8 @@ class RequestedTransfer(NamedTuple):
 
 
 Wire = tuple[int, float, float, tuple[int, ...]]
+Queued = tuple[float, int, int]
+"""Rank, number of the placement, task."""
 
 
 class GraphIndex:
@@ -213,13 +215,13 @@ class SchedulingContext:
         # By task.
         self._job: list[int] = []
         self._pending: MutableSequence[int] = []
-        self._device: list[int] = []  # -1 until placed
-        self._sequence: list[int] = []  # placement that counts; others in the queue are stale
-        self._rank: list[float] = []
-        self._ready_at: list[float] = []
-        self._placed_at: list[float] = []
-        self._started: list[bool] = []
-        self._expected: list[float] = []  # believed finish, while placed
+        self._device: MutableSequence[int] = []  # -1 until placed
+        self._sequence: MutableSequence[int] = []  # number of the placement
+        self._rank: MutableSequence[float] = []
+        self._ready_at: MutableSequence[float] = []
+        self._placed_at: MutableSequence[float] = []
+        self._started: MutableSequence[bool] = []
+        self._expected: MutableSequence[float] = []  # believed finish, while placed
         # By tensor.
         self._tensors = 0
         self._home: MutableSequence[int] = []
@@ -227,15 +229,16 @@ class SchedulingContext:
         self._copies: dict[tuple[int, int], float] = {}  # (tensor, space) -> arrival
         # By device.
         devices = len(cluster.devices)
-        self._queues: list[list[tuple[float, int, int]]] = [[] for _ in range(devices)]
+        self._queues: MutableSequence[list[Queued]] = [[] for _ in range(devices)]
         self._slots = [device.slots for device in cluster.devices]
         # Whether a device can begin a task as soon as it has ended the one before.
         self._serial = [d.slots == 1 and not d.completion_latency for d in cluster.devices]
         self._tail_rank = [0.0] * devices  # largest rank in the queue, where it is not empty
-        self._load = [0] * devices  # placed and unfinished
-        self._running: list[list[int]] = [[] for _ in range(devices)]
+        self._load: MutableSequence[int] = [0] * devices  # placed and unfinished
+        self._running: MutableSequence[list[int]] = [[] for _ in range(devices)]
         self._available: MutableSequence[float] = [0.0] * devices
-        self._stale = [False] * devices  # whether _available must be worked out again
+        # Whether _available must be worked out again.
+        self._stale: MutableSequence[bool] = [False] * devices
         self._placements = 0
         self._returned = False  # whether a task ever left a device unfinished, or runs again
         self._channel_free: MutableSequence[float] = [0.0] * len(cluster.channels)
@@ -469,12 +472,16 @@ class SchedulingContext:
             raise SchedulingError(f"Task '{self.label(task)}' has started; only queued tasks move")
         self._returned = True
         self._release(task, device)
-        queue = self._queues[device]
-        queue.remove((self._rank[task], self._sequence[task], task))
-        heapify(queue)
+        self._unqueue(task, device)
         self._device[task] = -1
         self._load[device] -= 1
         self._stale[device] = True
+
+    def _unqueue(self, task: int, device: int) -> None:
+        """Take a task out of a device's queue."""
+        queue = self._queues[device]
+        queue.remove((self._rank[task], self._sequence[task], task))
+        heapify(queue)
 
     def _empty_queue(self, device: int) -> list[int]:
         """Withdraw all that is queued on a device; returns the tasks in the queue's order."""
@@ -589,7 +596,7 @@ class SchedulingContext:
     # -- bookkeeping shared by both worlds ------------------------------------------------------
 
     def _check_placement(self, task: int, device: int, rank: float | None) -> None:
-        if not 0 <= task < len(self._device):
+        if not 0 <= task < len(self._job):
             raise SchedulingError(f"There is no task {task} to place")
         if not 0 <= device < len(self._load):
             raise SchedulingError(
@@ -621,7 +628,7 @@ class SchedulingContext:
         wrong = (place < 0) | (place >= matrix.shape[1]) | np.isnan(rank)
         if not wrong.any():
             wrong = ~np.isfinite(matrix[np.arange(count), place])
-        taken = self._device[first : first + count]
+        taken = [*self._device[first : first + count]]
         if taken.count(-1) < count:
             wrong |= np.array(taken) >= 0
         if wrong.any():  # say which and why
@@ -704,13 +711,7 @@ class SchedulingContext:
         self._done_at.append(self.now)
         self._job += [number] * tasks
         self._add_to_data(index)
-        self._device += [-1] * tasks
-        self._sequence += [0] * tasks
-        self._rank += [0.0] * tasks
-        self._ready_at += [math.inf] * tasks
-        self._placed_at += [math.inf] * tasks
-        self._started += [False] * tasks
-        self._expected += [math.inf] * tasks
+        self._add_tasks(tasks)
         origin = EVERYWHERE if job.origin is None else self.cluster.space_index[job.origin]
         for tensor in index.inputs:
             self._home[first_tensor + tensor] = origin
@@ -720,6 +721,16 @@ class SchedulingContext:
             self.ready.append(first_task + operator)
             self._ready_at[first_task + operator] = self.now
         return number
+
+    def _add_tasks(self, count: int) -> None:
+        """Make room for what is kept of a new job's tasks."""
+        self._device += [-1] * count
+        self._sequence += [0] * count
+        self._rank += [0.0] * count
+        self._ready_at += [math.inf] * count
+        self._placed_at += [math.inf] * count
+        self._started += [False] * count
+        self._expected += [math.inf] * count
 
     def _add_to_data(self, index: GraphIndex) -> None:
         """Make room for what is kept of a new job's tensors and of what its tasks wait for."""

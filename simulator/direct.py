@@ -25,6 +25,7 @@ from simulator.context import EVERYWHERE, GraphIndex
 from simulator.scheduler import Scheduler
 from simulator.simulation import Setting, Simulation
 from simulator.trace import Table, execution_table, transfer_table
+from simulator.workload import Job
 
 
 def is_routed(setting: Setting) -> bool:
@@ -43,7 +44,6 @@ class DirectSimulation(Simulation):
     _packs = False
 
     def _prepare(self) -> None:
-        self._lay_out()
         cluster = self.cluster
         self._overheads = [device.launch_overhead for device in cluster.devices]
         self._delivers = any(job.destination is not None for job in self._workload)
@@ -74,19 +74,10 @@ class DirectSimulation(Simulation):
         self._tracking = False  # whether somebody asks when devices are available
         self._exact = self._actual_source is None
         self._end_of_task = Occurrence(self._clock, None, None)  # the queue says whose end it is
-        self.place = self._make_place(self._make_fetch())  # type: ignore[method-assign,assignment]
-        self._finish_due = self._make_finish_due(self._make_complete())
-        self._send = self._make_send()  # type: ignore[method-assign]
+        self.place = self._make_place()  # type: ignore[method-assign,assignment]
+        self._finish_due = self._make_finish_due()
         self._decide = self._make_decide()  # type: ignore[method-assign]
-        self._begin_tasks = self._make_begin_tasks()  # type: ignore[method-assign,assignment]
-
-    def _lay_out(self) -> None:
-        """Make what the compiled way passes to its functions, and where they leave the tasks that a
-        finish released.
-        """
-        self._whole: Any = None
-        self._real: Any = None
-        self._released: Any = []
+        self._settle = self._make_settle()  # type: ignore[method-assign]
 
     def _make_arrivals(self) -> Any:
         return {}
@@ -98,13 +89,7 @@ class DirectSimulation(Simulation):
         clock = self._clock
         queue, due, end_of_task = clock._queue, self._due, self._end_of_task
         start_time, finish_time, started = self._start_time, self._finish_time, self._started
-        decide, send, finish_due, begin_tasks = (
-            self._decide,
-            self._send,
-            self._finish_due,
-            self._begin_tasks,
-        )
-        touched, placed_now, called_for = self._touched, self._placed_now, self._called_for
+        decide, settle, finish_due = self._decide, self._settle, self._finish_due
         asked_at_finishes = not self._scheduler.static
         other = False  # whether something else than the end of a task happened
         momentary: list[int] = []  # tasks that start and end at this instant, not started yet
@@ -139,16 +124,9 @@ class DirectSimulation(Simulation):
                 if other or asked_at_finishes:
                     other = False
                     decide()
-                send()
-                if placed_now:
-                    placed_now.clear()
-                if called_for:
-                    called_for.clear()
-                if touched:
-                    for device in sorted(touched) if len(touched) > 1 else touched:
-                        begin_tasks(device)
-                    touched.clear()
-            self._settled = now
+                settle()
+            elif momentary:
+                settle()
             if momentary:
                 for task in momentary:
                     heappush(queue, (now, TASK_ENDS, task, end_of_task))
@@ -159,44 +137,15 @@ class DirectSimulation(Simulation):
     # What happens to every task is done by functions that are made once a run around its lists:
     # looking these up in the object each time would take a third of the time.
 
-    def _make_complete(self) -> Callable[[Any, Any, int, int, float], int]:
+    def _make_finish_due(self) -> Callable[[], None]:
+        due, device_of, ready_at = self._due, self._device, self._ready_at
+        ready, finished, ended = self.ready, self.finished, self._ended
         home, written, pending, job_of = self._home, self._written, self._pending, self._job
         job_index, first_task, first_tensor = self._job_index, self._first_task, self._first_tensor
-        released = self._released
-
-        def complete(whole: Any, real: Any, task: int, space: int, now: float) -> int:
-            """A task has written what it writes to a space. Returns how many tasks waited for nothing
-            else; they are the first of ``_released``.
-            """
-            job = job_of[task]
-            index, first, base = job_index[job], first_task[job], first_tensor[job]
-            for tensor in index.writes[task - first]:
-                home[base + tensor] = space
-                written[base + tensor] = now
-            count = 0
-            for successor in index.successors[task - first]:
-                successor += first
-                left = pending[successor] - 1
-                pending[successor] = left
-                if not left:
-                    if count == len(released):
-                        released.append(successor)
-                    released[count] = successor
-                    count += 1
-            return count
-
-        return complete
-
-    def _make_finish_due(
-        self, complete: Callable[[Any, Any, int, int, float], int]
-    ) -> Callable[[], None]:
-        due, device_of, released = self._due, self._device, self._released
-        ready_at, ready, finished = self._ready_at, self.ready, self.finished
         expected, load, touched, stale = self._expected, self._load, self._touched, self._stale
         waiting, running, start_time = self._waiting, self._running, self._start_time
         free_slots, slot_of, slots = self._free_slots, self._slot, self._slots
         space_of, idle, push, delivers = self._space_of, self._idle, self._push, self._delivers
-        ended, whole, real = self._ended, self._whole, self._real
 
         def finish_due() -> None:
             """Apply the finishes of this instant."""
@@ -220,22 +169,29 @@ class DirectSimulation(Simulation):
                 running[device].remove(task)
                 if expected[task] != now:
                     stale[device] = True
+                job, space = job_of[task], space_of[device]
+                index, first, base = job_index[job], first_task[job], first_tensor[job]
+                for tensor in index.writes[task - first]:
+                    home[base + tensor] = space
+                    written[base + tensor] = now
                 early = self._early
-                count = complete(whole, real, task, space_of[device], now)
-                if count:
-                    for number in range(count):
-                        successor = released[number]
-                        ready_at[successor] = now
-                        ready.append(successor)
-                        if early and device_of[successor] >= 0:
-                            # When its data arrives is known from now on.
-                            place = device_of[successor]
-                            self._early -= 1
-                            stale[place] = True
-                            touched.add(place)
-                            self._called_for.append(place)
-                            if not push:
-                                self._request_inputs(successor, place)
+                for successor in index.successors[task - first]:
+                    successor += first
+                    left = pending[successor] - 1
+                    pending[successor] = left
+                    if left:
+                        continue
+                    ready_at[successor] = now
+                    ready.append(successor)
+                    if early and device_of[successor] >= 0:
+                        # When its data arrives is known from now on.
+                        place = device_of[successor]
+                        self._early -= 1
+                        stale[place] = True
+                        touched.add(place)
+                        self._called_for.append(place)
+                        if not push:
+                            self._request_inputs(successor, place)
                 if early or delivers:
                     self._request_outputs(task, device)
             finished.extend(due)
@@ -262,6 +218,25 @@ class DirectSimulation(Simulation):
             finished.clear()
 
         return ask
+
+    def _make_settle(self) -> Callable[[], None]:
+        send, begin_tasks = self._make_send(), self._make_begin_tasks()
+        touched, placed_now, called_for = self._touched, self._placed_now, self._called_for
+
+        def settle() -> None:
+            """Send what was asked for at this instant, and let devices begin what they can."""
+            send()
+            if placed_now:
+                placed_now.clear()
+            if called_for:
+                called_for.clear()
+            if touched:
+                for device in sorted(touched) if len(touched) > 1 else touched:
+                    begin_tasks(device)
+                touched.clear()
+            self._settled = self.now
+
+        return settle
 
     def _make_begin_tasks(self) -> Callable[[int], None]:
         free_slots, queues, pending, running = (
@@ -307,9 +282,9 @@ class DirectSimulation(Simulation):
 
         return begin_tasks
 
-    def _arrive(self) -> None:
-        super()._arrive()
-        self._data_at += [-1.0] * (len(self._job) - len(self._data_at))
+    def _note_actual(self, job: Job) -> None:
+        super()._note_actual(job)
+        self._data_at += [-1.0] * len(job.graph)
         self._believed_rows += self._job_index[-1].seconds
         self._actual_rows += self._actual[-1]
 
@@ -357,7 +332,8 @@ class DirectSimulation(Simulation):
             return self.now
         if not self._tracking:
             self._tracking = True
-            self._stale[:] = [True] * len(self._stale)
+            for other in range(len(self._stale)):
+                self._stale[other] = True
         if self._exact and not self._stale[device]:
             moment = self._available[device]
             return moment if moment > self.now else self.now
@@ -371,11 +347,9 @@ class DirectSimulation(Simulation):
         stale, known = self._stale, self._available
         return [available(d) if stale[d] else known[d] if known[d] > now else now for d in devices]
 
-    def _make_place(
-        self, fetch: Callable[[Any, Any, int, int, float], float]
-    ) -> Callable[[int, int, float | None], None]:
+    def _make_place(self) -> Callable[[int, int, float | None], None]:
+        fetch = self._make_fetch()
         device_of, load, rows = self._device, self._load, self._believed_rows
-        whole, real = self._whole, self._real
         sequence_of, rank_of, placed_at = self._sequence, self._rank, self._placed_at
         touched, waiting_on, pending = self._touched, self._waiting, self._pending
         start_time = self._start_time
@@ -411,10 +385,7 @@ class DirectSimulation(Simulation):
                         self._return_waiting(device)
             waits = pending[task]
             if push or not waits:
-                data = fetch(whole, real, task, space_of[device], now)
-                while data < 0.0:
-                    self._mend(task, data)
-                    data = fetch(whole, real, task, space_of[device], now)
+                data = fetch(task, space_of[device], now)
             if waits:
                 self._early += 1
                 data = -1.0
@@ -446,13 +417,9 @@ class DirectSimulation(Simulation):
 
         return place
 
-    def _mend(self, task: int, refusal: float) -> None:
-        """See to what the compiled :meth:`_make_fetch` lacked."""
-        raise NotImplementedError
-
     def withdraw(self, task: int) -> None:
         """See :class:`simulator.context.SchedulingContext`."""
-        device = self._device[task] if 0 <= task < len(self._device) else -1
+        device = self._device[task] if 0 <= task < len(self._job) else -1
         super().withdraw(task)
         self._early -= self._pending[task] > 0
         if self._load[device] == self._slots[device] - 1:
@@ -475,14 +442,14 @@ class DirectSimulation(Simulation):
             return self._written[tensor]
         return self._arrivals_of.get(tensor * self._spaces + space)
 
-    def _make_fetch(self) -> Callable[[Any, Any, int, int, float], float]:
+    def _make_fetch(self) -> Callable[[int, int, float], float]:
         home_of, arrivals, wires = self._home, self._arrivals_of, self._wires
         free, spaces, asking = self._channel_free, self._spaces, self._asking
         job_index, first_tensor = self._job_index, self._first_tensor
         job_of, first_task = self._job, self._first_task
         begins, queued = self._starts.append, self.contention == "fifo"
 
-        def fetch(whole: Any, real: Any, task: int, space: int, now: float) -> float:
+        def fetch(task: int, space: int, now: float) -> float:
             """Bring the inputs of a task that exist to a space, from now on; a tensor crosses to
             a space once. Returns when they will all be there, at least now.
             """
@@ -513,7 +480,7 @@ class DirectSimulation(Simulation):
                     latest = end
             return latest
 
-        def fetch_routed(whole: Any, real: Any, task: int, space: int, now: float) -> float:
+        def fetch_routed(task: int, space: int, now: float) -> float:
             """The same where routes have several links."""
             latest = now
             job = job_of[task]
@@ -716,18 +683,26 @@ def rows_of_moves(
         first_tensor: of every job.
     """
     tensor, home, space, requested, start, end = moves
-    job = np.searchsorted(first_tensor, tensor, side="right") - 1
-    size = np.concatenate([index.graph.tensor_bytes for index in indices])[tensor]
-    pairs, pair = np.unique(home * len(routes) + space, return_inverse=True)
-    ends = (divmod(number, len(routes)) for number in pairs.tolist())
-    channels = [routes[a][b].channels for a, b in ends]
+    sizes = [index.graph.tensor_bytes for index in indices]
+    if len(indices) > 1:
+        job = np.searchsorted(first_tensor, tensor, side="right") - 1
+        size = np.concatenate(sizes)[tensor]
+    else:
+        job, size = np.zeros(len(tensor), dtype=np.int64), sizes[0][tensor]
+    pair = home * len(routes) + space
+    pairs = np.flatnonzero(np.bincount(pair))
+    number = np.zeros(pairs.max(initial=-1) + 1, dtype=np.int32)
+    number[pairs] = np.arange(len(pairs))
+    pair = number[pair]
+    used = [routes[both // len(routes)][both % len(routes)] for both in pairs.tolist()]
+    channels = [() if route is None else route.channels for route in used]
     links = np.array([len(c) for c in channels], dtype=np.int64)
     first = np.cumsum(links) - links
-    channel = np.array([c for cs in channels for c in cs], dtype=np.int64)
-    hops = links[pair]
-    if (hops == 1).all():
-        link = channel[first[pair]]
+    channel = np.array([c for cs in channels for c in cs], dtype=np.int32)
+    if (links == 1).all():
+        link = channel[pair]
         return transfer_table(tensor, job, home, space, link, requested, start, end, size)
+    hops = links[pair]
     row = np.repeat(np.arange(len(tensor)), hops)
     hop = np.arange(len(row)) - np.repeat(np.cumsum(hops) - hops, hops)
     link = channel[first[pair[row]] + hop]

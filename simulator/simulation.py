@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -104,9 +104,9 @@ class Simulation(SchedulingContext):
         ]
         self._due: list[int] = []  # tasks that finish at this instant
         # By task; inf until it is known.
-        self._start_time: list[float] = []
-        self._finish_time: list[float] = []
-        self._slot: list[int] = []
+        self._start_time: MutableSequence[float] = []
+        self._finish_time: MutableSequence[float] = []
+        self._slot: MutableSequence[int] = []
         self._free_slots: list[list[int]] = [list(range(n)) for n in self._slots]
         self._touched: set[int] = set()
         self._next_job = 0
@@ -253,11 +253,13 @@ class Simulation(SchedulingContext):
     def _arrive(self) -> None:
         job = self._workload.jobs[len(self.jobs)]
         self._memory.arrived(self._admit(job))
-        tasks = len(job.graph)
-        self._start_time += [math.inf] * tasks
-        self._finish_time += [math.inf] * tasks
-        self._slot += [0] * tasks
         self._note_actual(job)
+
+    def _add_tasks(self, count: int) -> None:
+        super()._add_tasks(count)
+        self._start_time += [math.inf] * count
+        self._finish_time += [math.inf] * count
+        self._slot += [0] * count
 
     def _realise(self, job: Job) -> np.ndarray:
         """Actual seconds [operators, devices] of a job."""
