@@ -116,6 +116,23 @@ class CSR:
         return tuple(table.tolist())
 
 
+def entries_of(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """int64[entries]: the entries of all rows, row by row in the order ``rows``, by the position that
+    they have where the rows stand in the order of their numbers.
+
+    Args:
+        rows: int[rows], a permutation.
+        counts: int[rows], entries of every row.
+    """
+    begins = np.cumsum(counts)
+    begins -= counts
+    begins, counts = begins[rows], counts[rows]
+    begins -= np.cumsum(counts) - counts
+    found: np.ndarray = np.repeat(begins, counts)
+    found += np.arange(len(found))
+    return found
+
+
 def python_integers(count: int, first: int = 0) -> np.ndarray:
     """object[count]: ``first``, ``first`` + 1, ... as Python objects; what is made of these shares
     them.

@@ -63,8 +63,8 @@ def simulate(
         faults: what goes wrong (:mod:`simulator.faults`); None: nothing.
         decision_cost: what a decision costs in simulated time (:mod:`simulator.decision_cost`); None:
             nothing.
-        way: ``general``, ``direct``, ``compiled`` or ``planned``: how to simulate where several ways
-            give the same trace; None takes the fastest.
+        way: ``general``, ``direct``, ``compiled``, ``planned`` or ``compiled_plan``: how to simulate
+            where several ways give the same trace; None takes the fastest.
         explain: called with one line for each decision of a scheduler that explains itself.
 
     Returns:
@@ -107,13 +107,16 @@ def _way(setting: Setting, asked: str | None) -> type[Simulation]:
         general = ChargedFaultySimulation if setting.faults else ChargedSimulation
     possible: dict[str, type[Simulation]] = {"general": general}
     if _is_constant(setting):
-        fair = setting.contention == "fair"
+        fair, planned = setting.contention == "fair", _is_planned(setting)
         if not fair:
             possible = {"direct": DirectSimulation} | possible
-        if asked == "compiled" or (asked is None and _pays_to_compile(setting)):
+        pays = asked is None and _pays_to_compile(setting, planned)
+        if asked == "compiled" or (pays and not planned):
             possible = (_compiled_fair if fair else _compiled)(setting) | possible
-        if _is_planned(setting):
+        if planned:
             possible = {"planned": PlannedSimulation} | possible
+            if asked == "compiled_plan" or pays:
+                possible = _compiled_plan() | possible
     if asked is None:
         return next(iter(possible.values()))
     if asked not in possible:
@@ -123,7 +126,7 @@ def _way(setting: Setting, asked: str | None) -> type[Simulation]:
     return possible[asked]
 
 
-_simulated_directly = 0
+_simulated_directly = 0.0
 """Tasks of this process so far that might have run in the compiled way."""
 MOST_COPIES = 2**27
 """Pairs of a tensor and a memory space of which the compiled way keeps track in one table."""
@@ -131,22 +134,25 @@ MOST_SHARED_COPIES, MOST_SPACES = 2**25, 100
 """The same where links are shared, and memory spaces of which all routes are noted beforehand."""
 PAYS_TO_COMPILE = 200_000
 """Tasks whose simulation takes some times longer than loading numba and what was compiled."""
-FAIR_TAKES = 5
-"""Times longer of a task whose transfers share links."""
+FAIR_TAKES, PLAN_TAKES = 5, 0.2
+"""Times longer of a task whose transfers share links, and of one of a fixed plan without contention."""
 
 
-def _pays_to_compile(setting: Setting) -> bool:
+def _pays_to_compile(setting: Setting, planned: bool) -> bool:
     """Whether this process has so much to simulate that it should load what is compiled.
 
     Nobody knows what is still to come: once waiting has cost as much, it is loaded (as skiers hire
     their skis until they have paid the price of a pair). The trace does not depend on it.
     """
     global _simulated_directly
-    tasks = sum(len(job.graph) for job in setting.workload)
+    tasks: float = sum(len(job.graph) for job in setting.workload)
     kernels = "simulator.kernels"
     if setting.contention == "fair":
         tasks *= FAIR_TAKES
         kernels = "simulator.flow_kernels"
+    elif planned:
+        tasks *= PLAN_TAKES
+        kernels = "simulator.plan_kernels"
     _simulated_directly += tasks
     return _simulated_directly >= PAYS_TO_COMPILE or kernels in sys.modules
 
@@ -160,6 +166,13 @@ def _compiled(setting: Setting) -> dict[str, type[Simulation]]:
     from simulator.compiled import CompiledSimulation
 
     return {"compiled": CompiledSimulation}
+
+
+def _compiled_plan() -> dict[str, type[Simulation]]:
+    """The compiled way of fixed plans; it takes over from the planned way."""
+    from simulator.compiled_plan import CompiledPlan
+
+    return {"compiled_plan": CompiledPlan}
 
 
 def _compiled_fair(setting: Setting) -> dict[str, type[Simulation]]:

@@ -11,14 +11,15 @@ is that of the other ways of simulating.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 import numpy as np
 
 from simulator.clock import TASK_ENDS, Occurrence
 from simulator.context import EVERYWHERE, InputTensor
-from simulator.csr import python_integers
+from simulator.csr import entries_of, python_integers
 from simulator.direct import rows_of_moves
 from simulator.errors import SchedulingError
 from simulator.graph import DataflowGraph
@@ -37,28 +38,39 @@ def argsort_of_numbers(numbers: np.ndarray) -> np.ndarray:
     return order
 
 
+def _taken(columns: tuple[np.ndarray, ...], rows: np.ndarray) -> tuple[np.ndarray, ...]:
+    """These rows of all columns."""
+    return tuple(column[rows] for column in columns)
+
+
 class PlannedSimulation(Simulation):
     """See the module docstring."""
 
     def _prepare(self) -> None:
         cluster = self.cluster
-        self._space_array = np.array(cluster.space_of)
+        self._space_array = np.array(cluster.space_of, dtype=np.int32)
         # By task, in the order of the tasks' numbers; there is one offset more.
-        self._since: list[float] = []  # when what its job brings with it is in its device's memory
-        self._duration: list[float] = []
-        self._offset: list[int] = [0]
-        self._source: list[int] = []  # by edge, in the order of the tasks that they lead to
-        self._delay: list[float] = []  # by edge: seconds from the finish to the data's arrival
+        self._since: MutableSequence[
+            float
+        ] = []  # when what its job brings is in its device's memory
+        self._duration: MutableSequence[float] = []
+        self._offset: MutableSequence[int] = [0]
+        self._source: MutableSequence[
+            int
+        ] = []  # by edge, in the order of the tasks that they lead to
+        # By edge: seconds from the finish to the data's arrival.
+        self._delay: MutableSequence[float] = []
         self._edge_delays: list[np.ndarray] = []  # by job: the same, in the order of the graph
         # Devices whose head waits for a task to be taken.
         self._watchers: dict[int, list[int]] = {}
         # By device.
         devices = len(cluster.devices)
-        self._order: list[list[int]] = [[] for _ in range(devices)]  # all of its tasks
-        self._next: list[int] = [0] * devices  # position of the head in the order
-        self._free: list[int] = list(self._slots)
-        self._last_start: list[float] = [0.0] * devices
+        self._order: list[Any] = [self._ordered(np.zeros(0, np.int64)) for _ in range(devices)]
+        self._next: MutableSequence[int] = [0] * devices  # position of the head in the order
+        self._free: MutableSequence[int] = list(self._slots)
+        self._last_start: MutableSequence[float] = [0.0] * devices
         self._planned_jobs = 0
+        self._planned_tasks = 0
         # Of jobs that were placed at once and are not compiled yet: devices and ranks of their tasks.
         self._whole_plans: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._placed: list[np.ndarray] = []  # by job: the devices of its tasks
@@ -99,37 +111,51 @@ class PlannedSimulation(Simulation):
     # -- the loop -------------------------------------------------------------------------------
 
     def _run_events(self) -> None:
-        """All events; a task's end is dealt with in the loop itself, without a call."""
+        """All events; a task's end lets devices take tasks at once, which decides their own ends."""
         clock = self._clock
-        queue = clock._queue
+        queue, free_of, device_of = clock._queue, self._free, self._device
+        advance = self._make_advance()
+        news = False
+        while queue:
+            now, what, task, event = heappop(queue)
+            if what != TASK_ENDS:  # these come first of an instant
+                news = True
+                clock._now = now
+                callbacks, event.callbacks = event.callbacks, None
+                for callback in callbacks:
+                    callback(event)
+            elif news:
+                free_of[device_of[task]] += 1
+            else:
+                advance(task, now)
+            if news and not (queue and queue[0][0] == now):
+                news = False
+                self.now = now
+                self._plan()
+                advance(None, now)
+
+    def _make_advance(self) -> Callable[[int | None, float], None]:
+        queue, devices = self._clock._queue, range(len(self._order))
         since, device_of, duration = self._since, self._device, self._duration
         offset, source, delay, watchers = self._offset, self._source, self._delay, self._watchers
         order_of, next_of, free_of = self._order, self._next, self._free
         last_start = self._last_start
         start_time, finish_time = self._start_time, self._finish_time
         never = math.inf
-        end_of_task = Occurrence(clock, None, None)  # one for all: the queue says whose end it is
-        news = False
-        free: list[int] = []  # devices with a free slot whose head is to be looked at
-        while queue:
-            now, what, head, event = heappop(queue)
-            if what == TASK_ENDS:
-                device = device_of[head]
-                free_of[device] += 1
-                free.append(device)
+        end_of_task = Occurrence(
+            self._clock, None, None
+        )  # one for all: the queue says whose end it is
+
+        def advance(ended: int | None, now: float) -> None:
+            """A task has ended, or (None) devices may take more: let them take what they can, and
+            those whose heads waited for that.
+            """
+            if ended is None:
+                free = list(devices)
             else:
-                news = True
-                clock._now = now
-                callbacks, event.callbacks = event.callbacks, None
-                for callback in callbacks:
-                    callback(event)
-            if queue and queue[0][0] == now:
-                continue
-            if news:
-                news = False
-                self.now = now
-                self._plan()
-                free = list(range(len(order_of)))
+                device = device_of[ended]
+                free_of[device] += 1
+                free = [device]
             for device in free:  # grows while it is gone through
                 order, position = order_of[device], next_of[device]
                 while free_of[device] and position < len(order):
@@ -158,7 +184,8 @@ class PlannedSimulation(Simulation):
                     position += 1
                     free_of[device] -= 1
                 next_of[device] = position
-            free.clear()
+
+        return advance
 
     def _plan(self) -> None:
         """Let the scheduler plan the jobs that have arrived; its plan may change every queue."""
@@ -174,10 +201,13 @@ class PlannedSimulation(Simulation):
             self._forget_ends(returned)
         if self._planned_jobs < len(self.jobs):
             self._compile()
+        self._forget_watchers()
+
+    def _forget_watchers(self) -> None:
         self._watchers.clear()
 
     def _return_waiting(self, device: int) -> list[int]:
-        """Put tasks that have not started back into the queue, whose order may change."""
+        """Put tasks that have not started back into the queue, whose order may change; returns them."""
         order, last = self._order[device], self._next[device]
         while self._next[device]:
             task = order[self._next[device] - 1]
@@ -204,7 +234,7 @@ class PlannedSimulation(Simulation):
         first = self._first_task[fresh]
         for job in range(fresh, len(self.jobs)):
             self._compile_job(job)
-        self._planned_jobs = len(self.jobs)
+        self._planned_jobs, self._planned_tasks = len(self.jobs), len(self._job)
         rank, sequence = self._rank, self._sequence
         if fresh in self._whole_plans and fresh + 1 == self._planned_jobs:
             placed, ranks = self._whole_plans[fresh]  # placed in the order of the tasks
@@ -220,11 +250,14 @@ class PlannedSimulation(Simulation):
         ):
             position = self._next[device]
             queued = order[position:]
-            order[position:] = new.tolist()
             if queued:
-                order[position:] = sorted(
-                    queued + order[position:], key=lambda task: (rank[task], sequence[task])
-                )
+                tasks = [*queued, *new.tolist()]
+                new = np.array(sorted(tasks, key=lambda task: (rank[task], sequence[task])))
+            order[position:] = self._ordered(new)
+
+    def _ordered(self, tasks: np.ndarray) -> Any:
+        """Tasks of a device, as its order keeps them."""
+        return tasks.tolist()
 
     def _compile_job(self, number: int) -> None:
         graph = self._job_index[number].graph
@@ -246,14 +279,27 @@ class PlannedSimulation(Simulation):
         delay = self._delays(graph, graph.edge_tensor, space[source], space[target])
         since = np.full(count, self.now)
         self._deliver_inputs(number, graph, space, since)
-        by_target = graph.edges_by_target
-        offset = np.cumsum(np.bincount(target, minlength=count)) + len(self._source)
+        by_target, ends = graph.edges_by_target, np.cumsum(np.bincount(target, minlength=count))
+        self._add_delays(first, duration, since, ends, source[by_target], delay[by_target])
+        self._edge_delays.append(delay)
+
+    def _add_delays(
+        self,
+        first: int,
+        duration: np.ndarray,
+        since: np.ndarray,
+        ends: np.ndarray,
+        source: np.ndarray,
+        delay: np.ndarray,
+    ) -> None:
+        """Keep what the loop needs of a job's tasks, from ``first`` on: columns by task, the last one
+        where its edges end; and by edge, the operator from which it comes and its delay.
+        """
         self._duration += duration.tolist()
         self._since += since.tolist()
-        self._offset += offset.tolist()
-        self._source += python_integers(count, first)[source[by_target]].tolist()
-        self._delay += delay[by_target].tolist()
-        self._edge_delays.append(delay)
+        self._offset += (ends + len(self._source)).tolist()
+        self._source += python_integers(len(ends), first)[source].tolist()
+        self._delay += delay.tolist()
 
     def _delays(
         self, graph: DataflowGraph, tensor: np.ndarray, a: np.ndarray, b: np.ndarray
@@ -306,7 +352,7 @@ class PlannedSimulation(Simulation):
         return [(self._rank[task], self._sequence[task], task) for task in tasks]
 
     def _data_expected(self, task: int, device: int) -> float:
-        if task >= len(self._since) or not self.is_ready(task):
+        if task >= self._planned_tasks or not self.is_ready(task):
             return max(self.now, self._rank[task])
         edges = range(self._offset[task], self._offset[task + 1])
         arrivals = (self._finish_time[self._source[e]] + self._delay[e] for e in edges)
@@ -314,7 +360,7 @@ class PlannedSimulation(Simulation):
 
     def is_ready(self, task: int) -> bool:
         """See :class:`simulator.context.SchedulingContext`."""
-        if task >= len(self._since):
+        if task >= self._planned_tasks:
             return not self._pending[task]
         edges = range(self._offset[task], self._offset[task + 1])
         return all(self._finish_time[self._source[e]] <= self.now for e in edges)
@@ -356,7 +402,8 @@ class PlannedSimulation(Simulation):
     # -- the end --------------------------------------------------------------------------------
 
     def _check_finished(self, scheduler: object) -> None:
-        left = self._finish_time.count(math.inf)
+        self._finish_array = np.array(self._finish_time)
+        left = int(np.isinf(self._finish_array).sum())
         if left:
             self._left = [left]
             for device, order in enumerate(self._order):
@@ -365,9 +412,8 @@ class PlannedSimulation(Simulation):
 
     def _trace(self) -> Trace:
         # What only the loop needs goes before the tables come: half of the memory.
-        for done in (self._since, self._duration, self._offset, self._source, self._delay):
-            done.clear()
-        self._finish_array = finish = np.array(self._finish_time)
+        self._forget_delays()
+        finish = self._finish_array
         self._device_array = np.concatenate([np.zeros(0, dtype=np.int64), *self._placed])
         # Instants are numbered: 0, 2, ... are those at which a task finished, between them others.
         self._by_finish = np.argsort(finish, kind="stable")
@@ -378,6 +424,10 @@ class PlannedSimulation(Simulation):
         self._instant_of = np.empty(len(finish), dtype=np.int64)
         self._instant_of[self._by_finish] = 2 * np.cumsum(later) - 2
         return super()._trace()
+
+    def _forget_delays(self) -> None:
+        for done in (self._since, self._duration, self._offset, self._source, self._delay):
+            done.clear()
 
     def _number_of(self, moment: float) -> int:
         """The number of an instant."""
@@ -413,7 +463,7 @@ class PlannedSimulation(Simulation):
 
     def _slots_taken(self, start: np.ndarray, finish: np.ndarray) -> np.ndarray:
         """The lowest slot that was free when each task was taken."""
-        slot = np.zeros(len(start), dtype=np.int64)
+        slot = np.zeros(len(start), dtype=np.int32)
         for device, order in enumerate(self._order):
             if self._slots[device] > 1:
                 free_from = [-math.inf] * self._slots[device]
@@ -437,11 +487,10 @@ class PlannedSimulation(Simulation):
             for number, index in enumerate(self._job_index)
         ]
         columns = parts[0]
-        if len(parts) > 1:
+        if len(parts) > 1:  # jobs' tensors ascend, and within a job the order is there
             columns = tuple(map(np.concatenate, zip(*parts, strict=True)))
-        # Jobs' tensors ascend, and within a job they are sorted: what remains is the time.
-        order = argsort_of_numbers(columns[-1] + 1)
-        tensor, home, space, requested, end = (column[order] for column in columns[:-1])
+            columns = _taken(columns, argsort_of_numbers(columns[-1] + 1))
+        tensor, home, space, requested, end, _ = columns
         return rows_of_moves(
             (tensor, home, space, requested, requested, end),
             self._routes,
@@ -453,20 +502,35 @@ class PlannedSimulation(Simulation):
         self, number: int, graph: DataflowGraph, finish: np.ndarray, space_of_task: np.ndarray
     ) -> tuple[np.ndarray, ...]:
         """Tensor, source, destination, requested, end and the number of the instant of the request, of
-        a job's crossings, by tensor.
+        a job's crossings, by the latter and then by tensor.
         """
         first, first_tensor = self._first_task[number], self._first_tensor[number]
         job = self.jobs[number]
         space = space_of_task[first : first + len(graph)]
         ends = finish[first : first + len(graph)]
         a, b = space[graph.edge_source], space[graph.edge_target]
-        edges = graph.edges_by_tensor
-        edges = edges[a[edges] != b[edges]]
+        moving = a != b
         instant = self._instant_of[first : first + len(graph)]
-        source = graph.edge_source[edges]
+        edges = np.flatnonzero(moving)
+        tensor, source = graph.edge_tensor[edges], graph.edge_source[edges]
+        # No two tasks finish together, each tensor crosses once: one task's edges after another's.
+        alone = not graph.inputs and job.destination is None and len(self._instants) == len(finish)
+        if alone and bool(((tensor[1:] > tensor[:-1]) | (source[1:] != source[:-1])).all()):
+            by_finish = (
+                self._by_finish if len(graph) == len(finish) else argsort_of_numbers(instant)
+            )
+            edges = edges[entries_of(by_finish, np.bincount(source, minlength=len(graph)))]
+        else:
+            alone = False
+            edges = graph.edges_by_tensor
+            edges = edges[moving[edges]]
+        tensor, source = graph.edge_tensor[edges], graph.edge_source[edges]
         since = ends[source]
         end = since + self._edge_delays[number][edges]
-        parts = [(graph.edge_tensor[edges], a[edges], b[edges], since, end, instant[source])]
+        columns: tuple[np.ndarray, ...] = (tensor, a[edges], b[edges], since, end, instant[source])
+        if alone:
+            return (tensor + first_tensor if first_tensor else tensor, *columns[1:])
+        parts = [columns]
         if job.origin is not None and graph.inputs:
             read, reader = self._input_reads(graph)
             home = np.full(len(read), self.cluster.space_index[job.origin])
@@ -481,15 +545,13 @@ class PlannedSimulation(Simulation):
             delay = self._delays(graph, written, space[writer], away)
             since, at = ends[writer], instant[writer]
             parts.append((written, space[writer], away, since, since + delay, at))
-        columns: tuple[np.ndarray, ...] = parts[0]
         if len(parts) > 1:
             columns = tuple(map(np.concatenate, zip(*parts, strict=True)))
-            moving = columns[1] != columns[2]
-            columns = tuple(column[moving] for column in columns)
+            columns = _taken(columns, columns[1] != columns[2])
         key = columns[0] * len(self.cluster.spaces) + columns[2]
         if (key[1:] <= key[:-1]).any():  # several readers of a tensor in a space, inputs, outputs
-            rows = np.unique(key, return_index=True)[1]
-            columns = tuple(column[rows] for column in columns)
+            columns = _taken(columns, np.unique(key, return_index=True)[1])
+        columns = _taken(columns, argsort_of_numbers(columns[-1] + 1))
         tensors, homes, aways, requested, end, at = columns
         if job.destination is not None:
             to = self.cluster.space_index[job.destination]

@@ -279,8 +279,9 @@ def execution_table(
         "operator": operator,
         "device": device,
         "slot": slot,
-        "attempt": np.zeros(count) if attempt is None else attempt,
-        "status": np.full(count, "finished") if status is None else status,
+        "attempt": np.zeros(count, dtype=np.int32) if attempt is None else attempt,
+        # 32 bytes a row, were it written out.
+        "status": np.broadcast_to("finished", count) if status is None else status,
         "ready": ready,
         "placed": placed,
         "start": start,
@@ -330,7 +331,8 @@ def assemble(
         statuses: of each job; finished unless given.
         reasons: of each job why it failed; empty unless given.
     """
-    transfers["tensor"] = transfers["tensor"] - np.asarray(first_tensor)[transfers["job"]]
+    if len(first_tensor) > 1:
+        transfers["tensor"] = transfers["tensor"] - np.asarray(first_tensor)[transfers["job"]]
     members = {"execution": executions["execution"], "job": executions["job"]}
     graphs: dict[DataflowGraph, int] = {}
     for entry in jobs:

@@ -25,6 +25,7 @@ FORMAT = "hetsim.benchmark/1"
 ROOT = Path(__file__).parents[2]
 ROWS = {
     "plan": "fixed plan",
+    "plan-python": "same, not compiled",
     "fcfs": "fcfs, fifo",
     "fcfs-python": "same, not compiled",
     "donf": "donf, fifo",
@@ -36,6 +37,7 @@ ROWS = {
     "cell": "sweep cell",
 }
 SIZES = {
+    "plan-python": (1_000, 10_000, 100_000),
     "fcfs": (10_000,),
     "fcfs-python": (10_000,),
     "donf": (10_000,),

@@ -131,10 +131,12 @@ def engine_row(
     def engine() -> float:
         return simulate(graph, cluster, costs, make(), contention=contention, way=way).makespan
 
-    compile_s = 0.0
-    if way == "compiled":
-        kernels = "flow_kernels" if contention == "fair" else "kernels"
-        compile_s, _ = timed(lambda: importlib.import_module(f"simulator.{kernels}"))
+    kernels = {"compiled": "kernels", "compiled_plan": "plan_kernels"}.get(way or "")
+    if kernels and contention == "fair":
+        kernels = "flow_kernels"
+    compile_s = (
+        timed(lambda: importlib.import_module(f"simulator.{kernels}"))[0] if kernels else 0.0
+    )
     first_s, makespan = timed(engine)
     peak = peak_mib()
     acts, jit_s = references(case.dependencies(), everything=planned)
@@ -161,8 +163,8 @@ def engine_row(
     }
     if planned:
         row["loops_tasks_per_s"] = {name: tasks / value for name, value in best.items()}
-        row["jit_s"] = jit_s
-    if way == "compiled":
+        row["loops_jit_s"] = jit_s
+    if kernels:
         row["jit_s"] = compile_s
     return row
 
@@ -223,7 +225,9 @@ def accepts(case: Layered, contention: str) -> str | None:
 def measure(name: str, case: Layered, repeats: int) -> Row:
     """The row of that name."""
     if name == "plan":
-        return engine_row(case, fixed_plan(case), repeats, planned=True)
+        return engine_row(case, fixed_plan(case), repeats, planned=True, way="compiled_plan")
+    if name == "plan-python":
+        return engine_row(case, fixed_plan(case), repeats, way="planned")
     schedulers: dict[str, Callable[[], Scheduler]] = {
         "fcfs": lambda: create("fcfs"),
         "donf": lambda: create("donf", pricing="contention_aware"),

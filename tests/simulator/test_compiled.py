@@ -88,10 +88,19 @@ def test_shared_links_of_too_many_copies_are_left_to_the_general_way(
 
 
 @pytest.mark.parametrize(
-    ("contention", "kernels", "first"), [("fifo", "kernels", 9), ("fair", "flow_kernels", 1)]
+    ("scheduler", "contention", "kernels", "first"),
+    [
+        ("fcfs", "fifo", "kernels", 9),
+        ("fcfs", "fair", "flow_kernels", 1),
+        ("heft", "none", "plan_kernels", 49),
+    ],
 )
-def test_numba_is_loaded_once_it_pays(contention: str, kernels: str, first: int) -> None:
-    """In a process of its own: a small run loads nothing, many do; fewer where links are shared."""
+def test_numba_is_loaded_once_it_pays(
+    scheduler: str, contention: str, kernels: str, first: int
+) -> None:
+    """In a process of its own: a small run loads nothing, many do; fewer where links are shared, more
+    of fixed plans.
+    """
     program = f"""
 import sys, numpy as np
 from simulator import engine
@@ -101,11 +110,37 @@ from simulator.graph import from_edges
 from simulator.schedulers import create
 graph = from_edges("chain", 100, [(i, i + 1, 1.0) for i in range(99)])
 costs = CostTable.of(graph, np.ones((100, 2)))
-for number in range(12):
+for number in range({first + 3}):
     cluster = fully_connected("two", 2, 1.0)
-    engine.simulate(graph, cluster, costs, create("fcfs"), contention="{contention}")
+    engine.simulate(graph, cluster, costs, create("{scheduler}"), contention="{contention}")
     assert ("numba" in sys.modules) == (number >= {first}), number
     assert ("simulator.{kernels}" in sys.modules) == (number >= {first}), number
     engine.PAYS_TO_COMPILE = 1000
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_queue_in_any_order_of_ranks() -> None:
+    """Tasks that are placed in random order, some of them taken back, run in the order of their ranks."""
+    rng = np.random.default_rng(7)
+    tasks = 200
+    graph = from_edges("alone", tasks, [])
+    costs = CostTable.of(graph, np.ones((tasks, 1)))
+    rank = rng.integers(0, 50, tasks).astype(float)
+    order = rng.permutation(tasks).tolist()
+    again = order[: tasks // 2]
+
+    def act(context: SchedulingContext, call: int) -> None:
+        if call:
+            return
+        for task in order:
+            context.place(task, 0, rank[task])
+        for task in again:
+            context.withdraw(task)
+        for task in again:
+            context.place(task, 0, rank[task])
+
+    trace = simulate(graph, fully_connected("one", 1), costs, Script(act), way="compiled")
+    placed = {task: number for number, task in enumerate(order + again)}  # the last time counts
+    expected = sorted(range(tasks), key=lambda task: (rank[task], placed[task]))
+    assert trace.executions["task"].tolist() == expected

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.csr import CSR, python_integers
+from simulator.csr import CSR, entries_of, python_integers
 
 ROWS = st.lists(st.lists(st.integers(0, 7), max_size=4), max_size=8)
+
+
+@given(ROWS, st.randoms(use_true_random=False))
+def test_entries_in_another_order_of_rows(rows: list[list[int]], random: Random) -> None:
+    order = list(range(len(rows)))
+    random.shuffle(order)
+    counts = np.array([len(row) for row in rows], dtype=np.int64)
+    found = entries_of(np.array(order, dtype=np.int64), counts)
+    flat = [value for row in rows for value in row]
+    assert [flat[at] for at in found] == [value for number in order for value in rows[number]]
 
 
 @given(ROWS)

@@ -71,6 +71,15 @@ def test_the_planned_way_is_the_general_one(case: Case) -> None:
     assert_same(planned, general)
 
 
+@settings(quick, max_examples=300)
+@given(cases(schedulers=tuple(STATIC), contentions=("none",), movements=("push",), least=0.1))
+def test_the_compiled_way_of_plans_is_the_general_one(case: Case) -> None:
+    compiled, general = run(case, "compiled_plan"), run(case, "general")
+    assert compiled is not None
+    assert general is not None
+    assert_same(compiled, general)
+
+
 @pytest.mark.parametrize("way", ["compiled", "direct", "general"])
 def test_what_came_for_a_withdrawn_task_is_priced_as_there(way: str) -> None:
     """x's 4 bytes are on their way to B, there at 6, when y is withdrawn at 5: it would be done at 7 on
