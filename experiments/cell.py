@@ -15,6 +15,7 @@ import numpy as np
 from experiments import catalog
 from experiments.configs import Scenario, SchedulerConfig, scheduler_label
 from experiments.provenance import config_digest, revision, versions
+from experiments.structure import width
 from experiments.world import World, prepare
 from scenarios.fault_config import build_faults
 from simulator import schedulers
@@ -176,6 +177,8 @@ def _figures(
         "path_load_bound_s": bounds.path_load_s,
         "binding_bound": None if ended else bounds.binding,
         "gap_to_bound": bounds.gap(trace.makespan) if finished and not ended else None,
+        # Of several jobs even chains run beside one another.
+        "graph_width": width(world.graph) if len(trace.jobs["status"]) == 1 else None,
         **_normalised(world, trace, bounds, None if best is None else best[1]),
         "best_device": None if best is None else best[0],
         "best_device_s": None if best is None else best[1],

@@ -22,16 +22,25 @@ from simulator.errors import InvalidInput
 if TYPE_CHECKING:
     import pandas as pd
 
+    from experiments.analysis import Options
+
+KEYS = ("baseline", "map", "unit", "error")
 HELP = """\
 examples:
   outputs/sweeps/paper1                      table and report of a sweep
   outputs/sweeps/paper1 baseline=heft        relative to heft
+  outputs/sweeps/paper1 map=ccr,heterogeneity   who wins where, over two factors that vary
+  outputs/sweeps/paper1 unit=seed            tests pair single seeds, not models (unit=contest)
+  outputs/sweeps/paper1 error=sigma          robustness against a factor of your own
   outputs/runs/A outputs/runs/B              two runs: config, metrics, operators that differ
 """
 
 
 def compare_sweep(
-    folder: str | Path, baseline: str | None = None, console: Console | None = None
+    folder: str | Path,
+    baseline: str | None = None,
+    console: Console | None = None,
+    options: Options | None = None,
 ) -> Path:
     """Print a sweep's main table and write its ``report/``.
 
@@ -39,20 +48,28 @@ def compare_sweep(
         folder: the sweep's folder.
         baseline: the scheduler that answers compare with; ``fcfs`` or the slowest unless given.
         console: where to print; standard output at 100 columns unless given.
+        options: what else is asked for; its baseline is not used.
 
     Returns:
         The path of the report's ``index.html``.
 
     Raises:
-        InvalidInput: no sweep's folder, damaged results, no finished cell, or an unknown baseline.
+        InvalidInput: no sweep's folder, damaged results, no finished cell, an unknown baseline, or an
+            option that names nothing that varies.
     """
+    from dataclasses import replace
+
+    from experiments.analysis import Options, analyse
+    from experiments.answers import check_baseline
+    from experiments.methods import methods, read_cells
     from experiments.report import write_report
     from experiments.standings import standings
-    from experiments.tables import check_baseline, terminal_table
+    from experiments.terminal import terminal_table, wrapped
 
     folder = Path(folder)
     console = console or _console()
-    table = standings(_read(folder))
+    results = _read(folder)
+    table = standings(results, _choices(folder))
     if not table.contests:
         first = f" The first: {table.failures[0].error}." if table.failures else ""
         raise InvalidInput(
@@ -60,6 +77,7 @@ def compare_sweep(
             f"{folder / 'failures.csv'}"
         )
     check_baseline(table, baseline)
+    analysis = analyse(table, replace(options or Options(), baseline=baseline))
     path = folder / "manifest.json"
     manifest = read_document(path) if path.is_file() else {}
     seconds = manifest.get("wall_s")
@@ -72,10 +90,18 @@ def compare_sweep(
         took,
         str(folder / "failures.csv"),
         f"{command} rerun=failed" if command else None,
+        (analysis.overall, analysis.pairs) if analysis.overall and analysis.pairs else None,
     ):
         console.print(line, soft_wrap=True)
     title = f"Sweep {manifest.get('name') or folder.name}"
-    index = write_report(table, folder / "report", folder / "cells", baseline, manifest, title)
+    recorded = read_cells(folder / "cells", results["cell"])
+    paragraph = methods(recorded, table, analysis.pairs, analysis.baseline)
+    index, left_out = write_report(
+        analysis, folder / "report", folder / "cells", baseline, manifest, title, paragraph
+    )
+    if left_out:
+        for line in wrapped(f"not drawn: {'; '.join(left_out)}", "dim"):
+            console.print(line, soft_wrap=True)
     console.print(f"wrote {index}", style="dim", soft_wrap=True, markup=False)
     return index
 
@@ -96,6 +122,22 @@ def _read(folder: Path) -> pd.DataFrame:
     return load_results(folder)
 
 
+def _choices(folder: Path) -> dict[str, dict[str, str]]:
+    """Value of each axis for every cell; empty where the sweep left none."""
+    import yaml  # type: ignore[import-untyped]
+
+    path = folder / "grid.yaml"
+    if not path.is_file():
+        return {}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        document = yaml.load(path.read_text(), Loader=loader)
+    except (OSError, yaml.YAMLError) as error:
+        raise InvalidInput(f"Cannot read {path}: {str(error).splitlines()[0]}") from None
+    cells = document.get("cells") if isinstance(document, dict) else None
+    return cells if isinstance(cells, dict) else {}
+
+
 def _others(folder: Path) -> str:
     """What lies beside a folder that is missing or the wrong one."""
     beside = folder if folder.is_dir() else folder.parent
@@ -113,7 +155,12 @@ def _others(folder: Path) -> str:
     return f" There: {', '.join(str(beside / name) for name in near)}"
 
 
-def compare(paths: Sequence[Path], baseline: str | None, console: Console | None = None) -> None:
+def compare(
+    paths: Sequence[Path],
+    baseline: str | None,
+    console: Console | None = None,
+    options: Options | None = None,
+) -> None:
     """Compare one sweep's schedulers, or two runs.
 
     Raises:
@@ -130,11 +177,13 @@ def compare(paths: Sequence[Path], baseline: str | None, console: Console | None
 
         if baseline is not None:
             raise InvalidInput("baseline= is for sweeps; of two runs the first is the baseline")
+        if options is not None:
+            raise InvalidInput("map=, unit= and error= are for sweeps")
         for line in compare_runs(paths[0], paths[1]):
             (console or _console()).print(line, soft_wrap=True)
         return
     if len(paths) == 1 and not runs:
-        compare_sweep(paths[0], baseline, console)
+        compare_sweep(paths[0], baseline, console, options)
         return
     for path in paths:
         if path not in runs:
@@ -145,7 +194,7 @@ def compare(paths: Sequence[Path], baseline: str | None, console: Console | None
 
 
 def _console() -> Console:
-    from experiments.tables import WIDTH
+    from experiments.terminal import WIDTH
 
     console = Console(highlight=False)
     console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
@@ -160,22 +209,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("words", nargs="*", metavar="FOLDER | baseline=scheduler")
+    parser.add_argument("words", nargs="*", metavar="FOLDER | KEY=VALUE")
     words = parser.parse_args(arguments).words
 
     def run() -> None:
-        paths, baseline = [], None
+        from experiments.analysis import Options
+
+        paths: list[Path] = []
+        given: dict[str, str] = {}
         for word in words:
             key, separator, value = word.partition("=")
             if not separator or Path(word).exists():
                 paths.append(Path(word).expanduser())
-            elif key == "baseline":
-                baseline = value
+            elif key in KEYS:
+                given[key] = value
             elif "/" in key:
                 raise InvalidInput(f"There is no folder {shlex.quote(word)}.{_others(Path(word))}")
             else:
-                raise InvalidInput(f"compare has no option '{key}'; known: baseline")
-        compare(paths, baseline)
+                raise InvalidInput(f"compare has no option '{key}'; known: {', '.join(KEYS)}")
+        axes = tuple(given["map"].split(",")) if "map" in given else None
+        if axes is not None and len(axes) != 2:
+            raise InvalidInput(f"map={given['map']}: a map has two factors, e.g. map=ccr,fat")
+        baseline = given.pop("baseline", None)
+        options = Options(None, axes, given.get("unit"), given.get("error")) if given else None
+        if options is None:
+            compare(paths, baseline)
+        else:
+            compare(paths, baseline, options=options)
 
     return report_errors(run)
 

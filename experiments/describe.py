@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from cost_models.arithmetic import operator_bytes, operator_flops
 from experiments.command import Invocation, hydra_command
 from experiments.configs import DescribeConfig
 from experiments.simulate import make_console
+from experiments.structure import Structure
 from experiments.world import World, prepare
 from simulator.bounds import critical_path
 from simulator.cluster import Cluster
@@ -27,41 +26,6 @@ from simulator.path_load import MOST_ENTRIES
 from simulator.units import format_bytes, format_seconds
 
 _KINDS = 12  # rows of the table; what is left is summed up
-
-
-@dataclass(frozen=True)
-class Structure:
-    """What a graph looks like, times aside.
-
-    Attributes:
-        depth: operators on the longest path.
-        width: the most operators at one distance from the sources.
-    """
-
-    operators: int
-    edges: int
-    depth: int
-    width: int
-    flops: float
-    bytes: float
-    weight_bytes: float
-
-    @classmethod
-    def of(cls, graph: DataflowGraph) -> Structure:
-        """The structure of a graph."""
-        level = [0] * len(graph)
-        for operator, parents in enumerate(graph.predecessors):
-            level[operator] = 1 + max((level[p] for p in parents), default=-1)
-        traced = all(operator.outputs for operator in graph.operators)
-        return cls(
-            len(graph),
-            sum(map(len, graph.successors)),
-            max(level) + 1,
-            int(np.bincount(level).max()),
-            sum(map(operator_flops, graph.operators)) if traced else 0.0,
-            sum(map(operator_bytes, graph.operators)) if traced else 0.0,
-            graph.weight_bytes,
-        )
 
 
 def parallelism(graph: DataflowGraph, seconds: np.ndarray) -> float:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from experiments.results import read_document
 from experiments.statistics import FEWEST_DRAWS, compare
-from experiments.tables import WIDTH, wrapped
+from experiments.terminal import WIDTH, wrapped
 from simulator.errors import InvalidInput
 from simulator.trace import Trace
 from simulator.units import format_bytes, format_energy, format_seconds

@@ -5,7 +5,8 @@ Columns: ``cell`` (hash of what decides the result), ``status`` (done, failed), 
 (``movement``, ``contention``, ``noise``, ``memory``, ``decision_cost``, ``cost_model``, ``seed_workload``, ``seed_noise``,
 ``seed_search``); figures in seconds (``makespan_s`` with its 95% interval ``makespan_low_s`` and
 ``makespan_high_s``, ``bound_s`` (``binding_bound`` says which of them), ``critical_path_s``, ``best_device_s``, flow times ``mean_flow_s``,
-``p50_flow_s``, ``p95_flow_s``, ``p99_flow_s``), ratios (``gap_to_bound``, ``slr``, ``speedup``, ``efficiency``), counts of jobs,
+``p50_flow_s``, ``p95_flow_s``, ``p99_flow_s``), ratios (``gap_to_bound``, ``slr``, ``speedup``, ``efficiency``), counts of jobs, ``graph_width``
+(the most operators at one distance from the sources; of a single job),
 ``energy_j`` and ``cost`` (empty where unknown) and shares
 (``utilisation``, ``extrapolated_share``); ``interval_without``, the profiles whose errors nobody knows, which the
 interval leaves out; where graphs were drawn, ``family`` and each of its parameters that some row has
@@ -56,6 +57,7 @@ COLUMNS = {
     "binding_bound": "string",
     "gap_to_bound": "double",
     "critical_path_s": "double",
+    "graph_width": "double",
     "best_device": "string",
     "best_device_s": "double",
     "slr": "double",

@@ -8,19 +8,20 @@ all have met the same arrivals and the same draws.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.contests import GIVEN, SETTING, Contest, Failure, Setting, Standing, Standings
+from experiments.factors import Factor, with_factors
+from experiments.instances import Instances
 from experiments.statistics import (
     FEWEST_DRAWS,
-    SAME,
-    Comparison,
     Interval,
     compare,
     interval,
     probability_best,
+    separable_draws,
 )
 from simulator.errors import InvalidInput
 
@@ -28,17 +29,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = Mapping[Hashable, Any]
-SETTING = (
-    "cluster",
-    "workload",
-    "movement",
-    "contention",
-    "noise",
-    "memory",
-    "decision_cost",
-    "cost_model",
-    "profiles",
-)
 SEEDS = ("seed_workload", "seed_noise", "seed_search")
 REQUIRED = ("cell", "status", "model", "cluster", "scheduler", "makespan_s")
 _DEFAULTS: dict[str, Any] = {
@@ -66,210 +56,25 @@ _DEFAULTS: dict[str, Any] = {
     "interval_without": "",
     "jobs_failed": 0,
     "wall_s": np.nan,
+    "graph_width": np.nan,
+    "decision_s": np.nan,
     "draws": None,
 }
 ALONE = "single_device"
-BEST_DEVICE = "best device"
-GIVEN = "given"
-"""Cost model of bare instances, each of which brings a cluster of its own along."""
-_CHAIN = 0.9
-"""A graph whose critical path is this share of its time on the best device has no parallel work."""
-
-_AT_BOUND = 0.02
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What the contests of one table share; bare instances name neither cluster nor profiles."""
-
-    cluster: str
-    workload: str
-    movement: str
-    contention: str
-    noise: str
-    memory: str
-    decision_cost: str
-    cost_model: str
-    profiles: str
-
-
-@dataclass(frozen=True)
-class Standing:
-    """One scheduler in one contest.
-
-    Attributes:
-        scheduler: its label.
-        makespans: float[seeds] seconds at believed times.
-        draws: float[pooled draws] seconds, paired with those of the contest's other schedulers; empty
-            where there are none.
-        interval: of the pooled draws; of the cell's own percentiles where only these are known.
-        best_share: share of the draws in which it is the shortest; None without draws.
-        separable: from the contest's best; None for the best itself or without draws.
-        utilisation: mean over seeds; NaN where unknown.
-        cells: ids of its cells, in order of seeds.
-    """
-
-    scheduler: str
-    makespans: np.ndarray
-    draws: np.ndarray
-    interval: Interval | None
-    best_share: float | None
-    separable: bool | None
-    utilisation: float
-    cells: tuple[str, ...]
-
-    @property
-    def makespan_s(self) -> float:
-        """Mean over seeds, seconds."""
-        return float(self.makespans.mean())
-
-    @property
-    def biased(self) -> bool:
-        """Whether the makespan at believed times lies outside the interval of the draws."""
-        return self.interval is not None and self.makespan_s not in self.interval
-
-
-@dataclass(frozen=True)
-class Contest:
-    """Schedulers on one model in one setting.
-
-    Attributes:
-        standings: schedulers by makespan; the best device alone is not among them.
-        alone: everything on the best single device, where the sweep ran it; with the draws then.
-        best_device: its name.
-        best_device_s: mean over seeds of the time on the best device alone; NaN where unknown.
-        bound_s: mean over seeds of the lower bound; NaN where unknown.
-        critical_path_s: likewise, of the critical path.
-        seeds: how many are compared.
-        seeds_left_out: how many some scheduler did not finish.
-        absent: schedulers without a finished cell among the seeds compared.
-        extrapolated_share: mean over cells of the share of time outside the measured range.
-        interval_without: profiles whose error is unknown and therefore not in the draws.
-    """
-
-    setting: Setting
-    model: str
-    batch: int
-    standings: tuple[Standing, ...]
-    alone: Standing | None
-    best_device: str
-    best_device_s: float
-    bound_s: float
-    critical_path_s: float
-    seeds: int
-    seeds_left_out: int
-    absent: tuple[str, ...]
-    extrapolated_share: float
-    interval_without: tuple[str, ...]
-
-    @property
-    def best(self) -> Standing:
-        """The scheduler of the smallest makespan."""
-        return self.standings[0]
-
-    @property
-    def draws(self) -> int:
-        """Pooled draws of each scheduler."""
-        return min(len(standing.draws) for standing in self.standings)
-
-    def find(self, scheduler: str) -> Standing | None:
-        """The standing of a scheduler, or None."""
-        return next((s for s in self.standings if s.scheduler == scheduler), None)
-
-    def speedup(self, standing: Standing) -> float:
-        """Time on the best device alone over the makespan: above 1 where scheduling helps."""
-        return self.best_device_s / standing.makespan_s
-
-    def gap(self, standing: Standing) -> float:
-        """Makespan over the lower bound, minus 1."""
-        return standing.makespan_s / self.bound_s - 1.0 if self.bound_s > 0 else np.nan
-
-    @property
-    def verdict(self) -> str | None:
-        """Why a ranking would be idle here, or None where schedulers do differ."""
-        if len(self.standings) < 2:
-            return None
-        best, worst = self.best.makespan_s, self.standings[-1].makespan_s
-        if worst > best * (1.0 + SAME):
-            return None
-        if best >= self.best_device_s * (1.0 - SAME):
-            if self.critical_path_s >= _CHAIN * self.best_device_s:
-                return "a chain, scheduling cannot help"
-            return f"none is faster than {self.best_device} alone"
-        if self.gap(self.best) <= _AT_BOUND:
-            return "at the lower bound, scheduling cannot help"
-        return "the choice among them does not matter"
-
-    def against(self, first: Standing, second: Standing) -> Comparison:
-        """Compare two of this contest's schedulers."""
-        return compare(first.makespans, second.makespans, first.draws, second.draws)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A cell without a result."""
-
-    cell: str
-    what: str
-    error: str
-
-
-@dataclass(frozen=True)
-class Standings:
-    """All contests of a sweep, in the order of its cells.
-
-    Attributes:
-        cells: how many there are, failed ones included.
-        wall_s: seconds that the cells took, summed; NaN where unknown.
-    """
-
-    contests: tuple[Contest, ...]
-    failures: tuple[Failure, ...]
-    cells: int
-    wall_s: float
-
-    @property
-    def settings(self) -> tuple[Setting, ...]:
-        """The distinct settings, in order."""
-        return tuple(dict.fromkeys(contest.setting for contest in self.contests))
-
-    @property
-    def schedulers(self) -> tuple[str, ...]:
-        """Every scheduler that some contest compares, in alphabetical order."""
-        return tuple(sorted({s.scheduler for c in self.contests for s in c.standings}))
-
-    def label(self, contest: Contest, with_setting: bool = False) -> str:
-        """A contest's name: the model, and its batch where several batches are compared."""
-        several = len({c.batch for c in self.contests}) > 1
-        name = (
-            f"{contest.model} x{contest.batch}" if several or contest.batch > 1 else contest.model
-        )
-        if with_setting and len(self.settings) > 1:
-            name += f", {self.setting_label(contest.setting)}"
-        return name
-
-    def setting_label(self, setting: Setting) -> str:
-        """The cluster, and whatever else differs between settings."""
-        parts = [setting.cluster or "given times"] + [
-            getattr(setting, key)
-            for key in SETTING[1:-1]
-            if key != "cost_model" or setting.cost_model != GIVEN
-            if len({getattr(other, key) for other in self.settings}) > 1
-        ]
-        # A cluster's name says what its devices are, unless they changed under the name.
-        if len({s.profiles for s in self.settings if s.cluster == setting.cluster}) > 1:
-            parts.append(setting.profiles)
-        return " ".join(part for part in parts if part)
-
-
-def standings(results: pd.DataFrame) -> Standings:
+def standings(
+    results: pd.DataFrame, choices: Mapping[str, Mapping[str, str]] | None = None
+) -> Standings:
     """Group a sweep's rows into contests. Runs of which jobs failed count among the failures.
 
     Args:
         results: one row a cell, columns as in ``results.parquet``.
+        choices: value of each axis for every cell, as in ``grid.yaml``.
 
     Raises:
-        InvalidInput: a column is missing, or a finished cell has no positive makespan.
+        InvalidInput: a column is missing, a finished cell has no positive makespan, or two cells
+            differ in nothing.
     """
     missing = [name for name in REQUIRED if name not in results.columns]
     if missing:
@@ -294,6 +99,8 @@ def standings(results: pd.DataFrame) -> Standings:
             f"Cell {bad['cell'].iloc[0]} is done but its makespan is "
             f"{bad['makespan_s'].iloc[0]}; the results are damaged, run the sweep with rerun=all"
         )
+    results, factors = with_factors(results, choices)
+    done = results[results["status"] == "done"]
     failed = results[results["status"] != "done"]
     failures = tuple(
         Failure(str(row["cell"]), _describe(row), _first_line(row["error"]))
@@ -301,13 +108,64 @@ def standings(results: pd.DataFrame) -> Standings:
     )
     # A failed cell may not know its profiles; all cells of a cluster have the same.
     keys = [key for key in SETTING if key != "profiles"] + ["model", "batch"]
-    contests = [
-        _contest(dict(zip(keys, key, strict=True)), rows)
-        for key, rows in done.groupby(keys, sort=False, dropna=False)
-    ]
+    groups = done.groupby(keys, sort=False, dropna=False)
+    contests = [_contest(dict(zip(keys, key, strict=True)), rows) for key, rows in groups]
     return Standings(
-        tuple(contests), failures, len(results), float(done["wall_s"].sum(min_count=1))
+        tuple(contests),
+        failures,
+        len(results),
+        float(done["wall_s"].sum(min_count=1)),
+        factors,
+        _instances(done, groups.ngroup().to_numpy(), contests, factors),
+        _scheduler_factors(done, factors),
     )
+
+
+def _instances(
+    done: pd.DataFrame, contest: np.ndarray, contests: Sequence[Contest], factors: Sequence[Factor]
+) -> Instances:
+    """Makespans of every seed of every contest, those included that not all schedulers finished."""
+    import pandas as pd
+
+    # The best device alone is no scheduler of its contest.
+    compared = [{s.scheduler for s in c.standings} | {*c.absent} for c in contests]
+    pairs = zip(done["scheduler"], contest.tolist(), strict=True)
+    rows = np.array([name in compared[number] for name, number in pairs], dtype=bool)
+    done, contest = done[rows], contest[rows]
+    keys = pd.DataFrame({"contest": contest, **{name: done[name].to_numpy() for name in SEEDS}})
+    instance = keys.groupby([*keys.columns], sort=False).ngroup().to_numpy()
+    scheduler, names = pd.factorize(done["scheduler"], sort=True)
+    shape = (int(instance.max(initial=-1)) + 1, len(names))
+    makespans, planning = np.full(shape, np.nan), np.full(shape, np.nan)
+    makespans[instance, scheduler] = done["makespan_s"].to_numpy(dtype=np.float64)
+    planning[instance, scheduler] = done["decision_s"].to_numpy(dtype=np.float64)
+    first = np.unique(instance, return_index=True)[1]
+    facts = done.iloc[first]
+    columns = [factor.column for factor in factors if not factor.of_scheduler]
+    return Instances(
+        tuple(str(name) for name in names),
+        makespans,
+        planning,
+        facts["best_device_s"].to_numpy(dtype=np.float64),
+        facts["bound_s"].to_numpy(dtype=np.float64),
+        contest[first],
+        facts.groupby(list(SEEDS), sort=False).ngroup().to_numpy(),
+        facts[columns].reset_index(drop=True),
+    )
+
+
+def _scheduler_factors(done: pd.DataFrame, factors: Sequence[Factor]) -> dict[str, dict[str, Any]]:
+    """What each scheduler has for those factors that are part of it, absent ones left out."""
+    columns = [factor.column for factor in factors if factor.of_scheduler]
+    first = done.drop_duplicates("scheduler")
+    return {
+        str(row["scheduler"]): {
+            column: row[column]
+            for column in columns
+            if row[column] is not None and not _is_nan(row[column])
+        }
+        for row in first[list(dict.fromkeys(["scheduler", *columns]))].to_dict("records")
+    }
 
 
 def _contest(key: dict[str, Hashable], rows: pd.DataFrame) -> Contest:
@@ -347,7 +205,9 @@ def _contest(key: dict[str, Hashable], rows: pd.DataFrame) -> Contest:
         own = draws.get(name, np.zeros(0))
         separable = None
         if name != best and len(own):
-            separable = compare(makespans[best], makespans[name], draws[best], own).separable
+            separable = separable_draws(draws[best], own)
+        elif name != best:
+            separable = compare(makespans[best], makespans[name], own, own).separable
         return Standing(
             scheduler=name,
             makespans=makespans[name],
@@ -374,6 +234,7 @@ def _contest(key: dict[str, Hashable], rows: pd.DataFrame) -> Contest:
         best_device_s=_mean(row["best_device_s"] for row in facts),
         bound_s=_mean(row["bound_s"] for row in facts),
         critical_path_s=_mean(row["critical_path_s"] for row in facts),
+        graph_width=_mean(row["graph_width"] for row in facts),
         seeds=len(seeds),
         seeds_left_out=len(everything) - len(seeds),
         absent=tuple(sorted(set(by_scheduler) - set(kept))),

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.bootstrap import FEWEST, bootstrap_means
+
 SEPARABLE = 0.95
 """A beats B if it is faster in this share of the draws; otherwise the two are not separable."""
 TIE = 1e-9
 """Makespans that differ by less, relatively, are equal: sums of the same times in another order."""
 FEWEST_DRAWS = 20
 """With fewer draws neither an interval nor a probability is given."""
-FEWEST_SEEDS = 5
-"""With fewer seeds a mean over seeds has no bootstrap interval."""
 SAME = 0.01
 """Schedulers whose makespans lie within this of one another are called equal."""
 
@@ -78,17 +78,11 @@ def reduction(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return 1.0 - a / b
 
 
-def bootstrap_mean(
-    values: np.ndarray, level: float = 0.95, resamples: int = 10_000, seed: int = 0
-) -> Interval:
-    """Percentile bootstrap interval of the mean of independent ``values`` (Efron 1979).
-
-    The values are differences or ratios of pairs, one a seed, so that resampling keeps the pairs.
-    """
-    values = np.asarray(values, dtype=np.float64)
-    rng = np.random.default_rng(seed)
-    chosen = rng.integers(0, len(values), (resamples, len(values)))
-    return interval(values[chosen].mean(axis=1), level)
+def bootstrap_mean(values: np.ndarray, level: float = 0.95, seed: int = 0) -> Interval:
+    """BCa bootstrap interval of the mean of independent ``values``, one a seed."""
+    column = np.asarray(values, dtype=np.float64)[:, None]
+    low, high = bootstrap_means(column, level, seed=seed)
+    return Interval(float(low[0]), float(high[0]), level)
 
 
 @dataclass(frozen=True)
@@ -122,10 +116,22 @@ class Comparison:
 
     @property
     def separable(self) -> bool | None:
-        """Whether one of the two is shorter in 95% of the draws; None where draws are missing."""
+        """Whether one of the two is shorter in 95% of the draws.
+
+        Without draws: whether the interval of the mean over seeds leaves 0 out. None without either.
+        """
         if self.probability is None:
-            return None
-        return max(self.probability, 1.0 - self.probability) >= SEPARABLE
+            return None if self.seeds_interval is None else 0.0 not in self.seeds_interval
+        return _decided(self.probability)
+
+
+def separable_draws(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether one of the two is shorter in 95% of the paired draws."""
+    return _decided(probability_shorter(a, b))
+
+
+def _decided(probability: float) -> bool:
+    return max(probability, 1.0 - probability) >= SEPARABLE
 
 
 def compare(
@@ -147,7 +153,7 @@ def compare(
     """
     first, second = _paired(np.asarray(a), np.asarray(b))
     point = float(1.0 - first.mean() / second.mean())
-    over_seeds = bootstrap_mean(reduction(first, second)) if len(first) >= FEWEST_SEEDS else None
+    over_seeds = bootstrap_mean(reduction(first, second)) if len(first) >= FEWEST else None
     if min(len(a_draws), len(b_draws)) < FEWEST_DRAWS:
         return Comparison(point, None, None, None, over_seeds)
     reductions = reduction(a_draws, b_draws)
@@ -158,65 +164,6 @@ def compare(
         probability_shorter(a_draws, b_draws),
         over_seeds,
     )
-
-
-@dataclass(frozen=True)
-class PairCounts:
-    """Over instances: how often the row beats the column, ties, loses; its worst ratio to it.
-
-    Attributes:
-        wins: int[schedulers, schedulers].
-        ties: int[schedulers, schedulers].
-        losses: int[schedulers, schedulers].
-        worst: float[schedulers, schedulers]: the largest makespan(row) / makespan(column).
-    """
-
-    wins: np.ndarray
-    ties: np.ndarray
-    losses: np.ndarray
-    worst: np.ndarray
-
-
-def pair_counts(makespans: np.ndarray, tie: float = SAME) -> PairCounts:
-    """Wins, ties and losses of every pair.
-
-    Args:
-        makespans: float[instances, schedulers] in seconds, NaN where one has no result.
-        tie: relative difference below which a pair is a tie.
-    """
-    count = makespans.shape[1]
-    wins = np.zeros((count, count), dtype=np.int64)
-    ties, losses = wins.copy(), wins.copy()
-    worst = np.full((count, count), np.nan)
-    for i in range(count):
-        for j in range(count):
-            ratio = makespans[:, i] / makespans[:, j]
-            ratio = ratio[np.isfinite(ratio)]
-            if not len(ratio):
-                continue
-            worst[i, j] = ratio.max()
-            wins[i, j] = np.sum(ratio < 1.0 - tie)
-            losses[i, j] = np.sum(ratio > 1.0 / (1.0 - tie))
-            ties[i, j] = len(ratio) - wins[i, j] - losses[i, j]
-    return PairCounts(wins, ties, losses, worst)
-
-
-def performance_profile(makespans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Performance profile (Dolan and More 2002, doi:10.1007/s101070100263).
-
-    Args:
-        makespans: float[instances, schedulers] in seconds, NaN where one has no result (it then
-            never reaches the best).
-
-    Returns:
-        ratios float[points], ascending from 1, and shares float[points, schedulers]: in which share
-        of the instances a scheduler is within that ratio of the best.
-    """
-    ratios = makespans / np.nanmin(makespans, axis=1, keepdims=True)
-    ratios = np.where(ratios < 1.0 + TIE, 1.0, ratios)
-    points = np.unique(np.append(ratios[np.isfinite(ratios)], 1.0))
-    shares = (ratios[None, :, :] <= points[:, None, None]).mean(axis=1)
-    return points, shares
 
 
 def _paired(*samples: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from experiments.contests import BEST_DEVICE, Contest, Standing, Standings
 from experiments.plots.style import (
     TWO_COLUMNS,
     Style,
@@ -20,8 +21,8 @@ from experiments.plots.style import (
     shorten,
     text_colour,
 )
-from experiments.standings import BEST_DEVICE, Contest, Standing, Standings
-from experiments.tables import main_frame, time_unit
+from experiments.rounding import time_unit
+from experiments.tables import main_frame
 
 _PER_ROW = 3
 _INTERVAL = "#333333"

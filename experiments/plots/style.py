@@ -37,7 +37,9 @@ HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "++", "ooo")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 2, 2, 2)))
 MARKERS = "osD^vP*X"
 OTHER = "#BBBBBB"
-"""Operator kinds outside the most frequent."""
+"""Operator kinds outside the most frequent; schedulers outside the best."""
+MOST_LINES = 10
+"""Schedulers drawn in colour where lines cross; the rest is grey."""
 
 # The order gives colour (modulo 8) and hatch; never reorder, only append.
 _SCHEDULERS = (
@@ -90,6 +92,58 @@ def scheduler_styles(names: Iterable[str]) -> dict[str, Style]:
         chosen[name] = number
         taken.add(number)
     return {name: _style(number) for name, number in chosen.items()}
+
+
+def told_apart(
+    names: Sequence[str], always: Iterable[str] = (), most: int = MOST_LINES
+) -> tuple[list[str], list[str]]:
+    """Schedulers drawn in colour and those in grey.
+
+    Args:
+        names: the best first.
+        always: never grey.
+        most: in colour.
+    """
+    kept = [name for name in names if name in set(always)]
+    room = max(most - len(kept), 0)
+    kept += [name for name in names if name not in kept][:room]
+    return [n for n in names if n in kept], [n for n in names if n not in kept]
+
+
+def grey_note(grey: Sequence[str]) -> str:
+    """What a caption says of schedulers in grey."""
+    if not grey:
+        return ""
+    return (
+        f" Grey, unnamed: the {len(grey)} schedulers that are worse overall; all are in the data."
+    )
+
+
+def scheduler_handle(name: str, style: Style, line: bool = True) -> Any:
+    """A legend's entry of a scheduler: its line and marker."""
+    from matplotlib.lines import Line2D
+
+    return Line2D(
+        [],
+        [],
+        color=style.colour,
+        linestyle=style.dash if line else "",
+        marker=style.marker,
+        markersize=4,
+        markeredgecolor="black",
+        markeredgewidth=0.3,
+        label=shorten(name, 26),
+    )
+
+
+def log_ratio_axis(axis: Any, last: float) -> None:
+    """Ticks of an axis of ratios, already logarithmic, in plain numbers."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+
+    axis.set_major_locator(FixedLocator(ratio_ticks(last)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def kind_colours(seconds: Mapping[str, float]) -> dict[str, str]:
@@ -202,8 +256,11 @@ def shorten(text: str, length: int) -> str:
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], columns: int) -> None:
-    """A legend under all panels, in ``columns`` columns, that takes space of its own."""
+    """A legend under all panels that takes space of its own, in at most ``columns`` columns."""
     if handles:
+        longest = max(len(str(handle.get_label())) for handle in handles)
+        # Inches of a character of 7 points, and of a handle with its gaps.
+        columns = max(1, min(columns, int(figure.get_figwidth() / (0.05 * longest + 0.45))))
         figure.legend(
             handles=list(handles),
             loc="outside lower center",
@@ -211,3 +268,20 @@ def legend_below(figure: Figure, handles: Sequence[Any], columns: int) -> None:
             handlelength=1.8,
             columnspacing=1.2,
         )
+
+
+def ratio_ticks(last: float) -> list[float]:
+    """Ticks of a logarithmic axis of ratios from 1 to ``last``."""
+    for step in (
+        [1.0, 1.01, 1.02, 1.03, 1.04, 1.05],
+        [1.0, 1.05, 1.1, 1.15, 1.2],
+        [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
+        [1.0, 1.2, 1.4, 1.6, 1.8, 2.0],
+        [1.0, 1.5, 2.0, 2.5, 3.0, 4.0],
+        [1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0],
+    ):
+        if last <= step[-1]:
+            return [tick for tick in step if tick <= last * 1.03]
+    return [
+        tick for tick in (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0) if tick <= last * 1.03
+    ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,68 @@ def sweep_rows(
                 if cells is not None:
                     trace.save(cells / cell)
     return pd.DataFrame(rows)
+
+
+def grid_rows(
+    makespan: Callable[..., float],
+    axes: Mapping[str, Sequence[Any]],
+    seeds: Sequence[int] = range(3),
+    **facts: Any,
+) -> tuple[pd.DataFrame, dict[str, dict[str, str]]]:
+    """A sweep over a grid, nothing simulated: makespans by a formula of the axes and the seed.
+
+    Args:
+        makespan: takes the values of all axes in their order, then the seed; seconds.
+        axes: keys as in a sweep -> values. Options of models and schedulers show in labels, as in
+            real sweeps; whatever else has no column of its own shows in the choices alone.
+        seeds: ``seed.workload``.
+        facts: columns that are the same in every row.
+
+    Returns:
+        The rows, and the choices of ``grid.yaml``.
+    """
+    rows, choices = [], {}
+    for *values, seed in itertools.product(*axes.values(), seeds):
+        chosen = dict(zip(axes, values, strict=True))
+        labels = {"model": "daggen", "cluster": "c", "scheduler": "donf", "workload": "single"}
+        for group in labels:
+            labels[group] = chosen.get(group, labels[group])
+            prefix = f"{group}.options." if group == "scheduler" else f"{group}."
+            own = [
+                f"{axis.removeprefix(prefix)}={value}"
+                for axis, value in chosen.items()
+                if axis.startswith(prefix) and value != "default"
+            ]
+            labels[group] += f"({', '.join(own)})" if own else ""
+        cell = f"{len(rows):012x}"
+        seconds = makespan(*values, seed)
+        rows.append(
+            {
+                "cell": cell,
+                "status": "done",
+                "batch": 1,
+                **labels,
+                "movement": "push",
+                "contention": chosen.get("simulation.contention", "fifo"),
+                "noise": chosen.get("simulation.noise", "none"),
+                "cost_model": "boosted",
+                "seed_workload": seed,
+                "makespan_s": seconds,
+                "bound_s": 0.5,
+                "critical_path_s": 0.4,
+                "best_device": "gpu0",
+                "best_device_s": 4.0,
+                "utilisation": 0.5,
+                "extrapolated_share": 0.0,
+                "profiles": "2x amd-epyc-1core (measured)",
+                "decision_s": 1e-4 * len(labels["scheduler"]),
+                "wall_s": 0.01,
+                **facts,
+            }
+        )
+        choices[cell] = {axis: str(value) for axis, value in chosen.items()}
+        choices[cell]["seed.workload"] = str(seed)
+    return pd.DataFrame(rows), choices
 
 
 def write_sweep(folder: Path, rows: pd.DataFrame, **manifest: Any) -> Path:

@@ -3,6 +3,7 @@
 import io
 import json
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from experiments import compare as command
 from experiments import report
+from experiments.analysis import Options
 from experiments.compare import compare, compare_sweep, main
 from experiments.differences import compare_runs, config_differences, operator_differences
 from simulator import schedulers
@@ -85,10 +87,12 @@ def test_table_is_printed_and_names_the_report(sweep):
 def test_report_is_complete(sweep):
     _, index, _ = sweep
     names = {path.name for path in index.parent.iterdir()}
-    stems = ["fig_makespan", "fig_profile", "fig_pairs", "fig_gap"]
+    stems = ["fig_makespan", "fig_profile", "fig_pairs", "fig_gap", "fig_planning"]
     stems += ["fig_gantt_branches", "fig_gantt_narrow"]
     figures = {f"{stem}.{suffix}" for stem in stems for suffix in ("pdf", "png", "csv", "txt")}
-    assert names == figures | {"index.html", "table_main.csv", "table_main.md", "table_main.tex"}
+    tables = ("table_main", "table_overall", "table_pairs", "table_by_factor")
+    written = {f"{name}.{suffix}" for name in tables for suffix in ("csv", "md", "tex")}
+    assert names == figures | written | {"index.html", "methods.txt"}
     page = index.read_text()
     links = Links()
     links.feed(page)
@@ -121,8 +125,10 @@ def test_figures_hold_the_sweeps_own_numbers(sweep):
     assert set(pairs["scheduler"]) == {"fcfs", "heft", "best device"}
     assert (pairs["wins"] + pairs["ties"] + pairs["losses"] == 2).all()
     profile = pd.read_csv(index.parent / "fig_profile.csv")
-    assert profile["ratio_to_best"].iloc[0] == 1.0
-    assert (profile.iloc[-1, 1:] == 1.0).all()
+    assert set(profile["reference"]) == {"best", "lower bound"}
+    for _, part in profile.groupby("reference"):
+        assert part["ratio"].iloc[0] == 1.0
+        assert (part.iloc[-1, 2:] == 1.0).all()
 
 
 def test_a_new_report_replaces_an_old_one_whole(sweep, tmp_path, monkeypatch):
@@ -132,7 +138,8 @@ def test_a_new_report_replaces_an_old_one_whole(sweep, tmp_path, monkeypatch):
     old.write_bytes(b"")
     for drawing in ("draw_profile", "draw_pairs", "draw_makespans"):
         monkeypatch.setattr(report, drawing, fake_figure)
-    monkeypatch.setattr(report, "draw_gaps", lambda *_: None)
+    for drawing in ("draw_gaps", "draw_planning"):
+        monkeypatch.setattr(report, drawing, lambda *_: None)
     console = Console(file=io.StringIO(), width=100)
     index = compare_sweep(folder, console=console)
     assert not old.exists()
@@ -149,7 +156,7 @@ def test_a_new_report_replaces_an_old_one_whole(sweep, tmp_path, monkeypatch):
 
 
 def fake_figure(*arguments):
-    stem = arguments[-1]
+    (stem,) = (argument for argument in arguments if isinstance(argument, Path))
     for suffix in (".png", ".pdf", ".csv", ".txt"):
         stem.with_name(stem.name + suffix).write_text("n = 1")
 
@@ -194,13 +201,20 @@ def test_damaged_folders_are_named_in_one_sentence(tmp_path, prepare, message):
 
 def test_command_line(tmp_path, monkeypatch, capsys):
     seen = []
-    monkeypatch.setattr(command, "compare", lambda paths, baseline: seen.append((paths, baseline)))
+    monkeypatch.setattr(
+        command, "compare", lambda paths, baseline, **more: seen.append((paths, baseline, more))
+    )
     assert main(["outputs/sweeps/x", "baseline=heft"]) == 0
-    ((paths, baseline),) = seen
+    ((paths, baseline, more),) = seen
+    assert more == {}
     assert [str(path) for path in paths] == ["outputs/sweeps/x"]
     assert baseline == "heft"
     assert main(["outputs/sweeps/x", "base=heft"]) == 2
     assert "compare has no option 'base'" in capsys.readouterr().err
+    assert main(["x", "map=ccr,fat", "unit=seed", "error=sigma"]) == 0
+    assert seen[-1][2]["options"] == Options(None, ("ccr", "fat"), "seed", "sigma")
+    assert main(["x", "map=ccr"]) == 2
+    assert "a map has two factors" in capsys.readouterr().err
     # A folder whose name has '=' in it is a folder.
     (tmp_path / "a=b").mkdir()
     assert main([str(tmp_path / "a=b")]) == 0
@@ -288,5 +302,7 @@ def test_one_sweep_or_two_runs(tmp_path):
         compare([tmp_path / "A"], None)
     with pytest.raises(InvalidInput, match="baseline= is for sweeps"):
         compare([tmp_path / "A", tmp_path / "B"], "heft")
+    with pytest.raises(InvalidInput, match="map=, unit= and error= are for sweeps"):
+        compare([tmp_path / "A", tmp_path / "B"], None, options=Options(unit="seed"))
     with pytest.raises(InvalidInput, match="There is no folder"):
         compare([tmp_path / "A", tmp_path / "nowhere"], None)

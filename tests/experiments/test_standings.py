@@ -112,9 +112,36 @@ def test_draws_that_are_not_paired_give_no_probability():
 @pytest.mark.parametrize(
     ("makespan", "facts", "verdict"),
     [
-        (3.97, {"critical_path_s": 3.9}, "a chain, scheduling cannot help"),
-        (3.97, {"critical_path_s": 2.0}, "none is faster than gpu0 alone"),
-        (1.01, {}, "at the lower bound, scheduling cannot help"),
+        (
+            3.97,
+            {"critical_path_s": 3.9},
+            "a chain, scheduling cannot help (critical path 98% of gpu0)",
+        ),
+        (
+            3.97,
+            {"critical_path_s": 2.0},
+            "none is faster than gpu0 alone (critical path 50% of it)",
+        ),
+        (
+            3.97,
+            {"critical_path_s": 2.0, "graph_width": 1.0},
+            "a chain, scheduling cannot help (width 1, critical path 50% of gpu0)",
+        ),
+        (
+            2.0,
+            {"critical_path_s": 2.0, "graph_width": 1.0},
+            "a chain, scheduling cannot help (width 1, critical path 50% of gpu0)",
+        ),
+        (
+            1.01,
+            {"graph_width": 3.0},
+            "at the lower bound, scheduling cannot help (the critical path is 99% of the makespan)",
+        ),
+        (
+            1.01,
+            {"critical_path_s": 0.6},
+            "at the lower bound, scheduling cannot help (the load is 99% of the makespan)",
+        ),
         (2.0, {}, "the choice among them does not matter"),
     ],
 )

@@ -10,8 +10,6 @@ from experiments.statistics import (
     bootstrap_mean,
     compare,
     interval,
-    pair_counts,
-    performance_profile,
     probability_best,
     probability_shorter,
     reduction,
@@ -92,30 +90,12 @@ def test_bootstrap_over_seeds():
     assert compare([1.0] * 5, [2.0] * 5, none, none).seeds_interval.low == pytest.approx(0.5)
 
 
-def test_pair_counts_by_hand():
-    #            a     b      c
-    makespans = np.array(
-        [
-            [1.0, 2.0, np.nan],  # a wins
-            [1.0, 1.005, 4.0],  # a tie: within 1%
-            [3.0, 1.0, 1.0],  # b wins
-        ]
-    )
-    counts = pair_counts(makespans)
-    assert (counts.wins[0, 1], counts.ties[0, 1], counts.losses[0, 1]) == (1, 1, 1)
-    assert (counts.wins[1, 2], counts.ties[1, 2], counts.losses[1, 2]) == (1, 1, 0)
-    assert counts.worst[0, 1] == 3.0
-    assert counts.worst[1, 0] == 2.0
-    assert (counts.wins == counts.losses.T).all()
-    assert (counts.ties == counts.ties.T).all()
-
-
-def test_performance_profile_by_hand():
-    makespans = np.array([[1.0, 2.0], [3.0, 1.0], [1.0, 1.0], [2.0, np.nan]])
-    points, shares = performance_profile(makespans)
-    assert points.tolist() == [1.0, 2.0, 3.0]
-    # a is best in 3 of 4 and within 3 of the best always; b has one result too few.
-    assert shares.tolist() == [[0.75, 0.5], [0.75, 0.75], [1.0, 0.75]]
+def test_without_draws_seeds_decide():
+    none = np.zeros(0)
+    b = np.array([1.0, 1.1, 0.9, 1.2, 1.0, 1.05])
+    assert compare(0.9 * b, b, none, none).separable is True
+    assert compare(b[::-1], b, none, none).separable is False
+    assert compare(b[:4], 2 * b[:4], none, none).separable is None
 
 
 def test_unpaired_samples_are_refused():

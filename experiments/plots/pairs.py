@@ -1,0 +1,150 @@
+"""Pair by pair? Wins, ties and losses of every pair, the worst-case ratio beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from experiments.contests import BEST_DEVICE
+from experiments.instances import Instances
+from experiments.pairs import PairTests, pair_counts
+from experiments.plots.style import (
+    TWO_COLUMNS,
+    figure_style,
+    new_figure,
+    save_figure,
+    text_colour,
+    told_apart,
+)
+from experiments.rounding import fit
+from experiments.statistics import SAME
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SIDE_BY_SIDE = 10
+"""With more schedulers the two matrices stand above one another."""
+_MOST = 18
+_LEGIBLE = 4.0
+"""Points: smaller numbers are not written into the cells."""
+
+
+def draw_pairs(
+    instances: Instances, stem: Path, tests: PairTests | None = None, always: Sequence[str] = ()
+) -> list[Path]:
+    """Wins, ties and losses of every pair, and the worst ratio of the row to the column.
+
+    Args:
+        instances: what is counted.
+        stem: of the files.
+        tests: pairs that are not separable are marked with a dot.
+        always: schedulers never left out.
+    """
+    import pandas as pd
+    from matplotlib.colors import LinearSegmentedColormap
+
+    instances = instances.with_best_device(BEST_DEVICE)
+    ordered = [instances.schedulers[i] for i in instances.by_mean_ratio()]
+    names, hidden = told_apart(ordered, [*always, BEST_DEVICE], _MOST)
+    everything = pair_counts(instances.of(ordered).makespans)
+    counts = pair_counts(instances.of(names).makespans)
+    count = len(names)
+    total = np.maximum(counts.wins + counts.ties + counts.losses, 1)
+    balance = (counts.wins - counts.losses) / total
+    # Blue and orange of the palette: told apart with every common colour blindness.
+    diverging = LinearSegmentedColormap.from_list("balance", ["#D55E00", "#F7F7F7", "#0072B2"])
+    growing = LinearSegmentedColormap.from_list("worst", ["#FFFFFF", "#E69F00", "#8A2B00"])
+    side = count <= _SIDE_BY_SIDE
+    width = TWO_COLUMNS
+    undecided = _undecided(tests)
+    percent = len(instances) > 99
+    with figure_style():
+        each = (width - 1.6) / 2 if side else width - 1.6
+        span = min(each, (0.42 if side else 0.3) * count)
+        cell = span / count * 72  # points
+        # Where all three numbers cannot be read, the first alone can.
+        brief = 0.85 * cell / (0.6 * 8) < _LEGIBLE
+        figure = new_figure(width, span + 1.1 if side else 2 * (span + 1.0))
+        left, right = figure.subplots(1, 2) if side else figure.subplots(2, 1)
+        off = ~np.eye(count, dtype=bool)
+        shown = np.where(off, balance, 0.0)
+        left.imshow(shown, cmap=diverging, vmin=-1, vmax=1)
+        what = "row wins against column" if brief else "row wins / ties / loses against column"
+        left.set_title(what + (", %" if percent else ""))
+        ratios = np.where(off, counts.worst, 1.0)
+        top = float(np.nanmax(ratios)) if np.isfinite(ratios).any() else 2.0
+        scale = np.log(np.clip(ratios, 1.0, None)) / max(np.log(max(top, 1.02)), 1e-12)
+        right.imshow(scale, cmap=growing, vmin=0, vmax=1)
+        right.set_title("worst case: row / column")
+        for axes, values, colours in ((left, shown, diverging), (right, scale, growing)):
+            _matrix_axes(axes, names)
+            for i in range(count):
+                for j in range(count):
+                    if i == j or not total[i, j] or not np.isfinite(counts.worst[i, j]):
+                        continue
+                    worst = counts.worst[i, j]
+                    if axes is left:
+                        three = [counts.wins[i, j], counts.ties[i, j], counts.losses[i, j]]
+                        text = "/".join(
+                            f"{100 * n / total[i, j]:.0f}" if percent else f"{n}"
+                            for n in three[: 1 if brief else 3]
+                        )
+                    else:
+                        text = f"{worst:.2f}" if worst < 100 else f"{worst:.0f}"
+                    size = min(6.5, 0.85 * cell / (0.6 * len(text)))
+                    level = (values[i, j] + 1) / 2 if axes is left else values[i, j]
+                    red, green, blue, _ = colours(float(level))
+                    face = f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
+                    ink = text_colour(face)
+                    if size >= _LEGIBLE:
+                        axes.text(j, i, text, ha="center", va="center", fontsize=size, color=ink)
+                    if axes is left and frozenset((names[i], names[j])) in undecided:
+                        axes.plot(j + 0.36, i - 0.34, marker="o", markersize=1.6, color=ink)
+        rows = [
+            {
+                "scheduler": ordered[i],
+                "against": ordered[j],
+                "wins": everything.wins[i, j],
+                "ties": everything.ties[i, j],
+                "losses": everything.losses[i, j],
+                "worst_ratio": everything.worst[i, j],
+            }
+            for i in range(len(ordered))
+            for j in range(len(ordered))
+            if i != j
+        ]
+        first, second = ("Left", "Right") if side else ("Above", "Below")
+        caption = (
+            f"Pairs of schedulers over n = {len(instances)} instances (one seed of one model in one "
+            f"setting each), makespans at predicted operator times, the best overall first. {first}: on "
+            f"how many instances{' (percent)' if percent else ''} the row has the shorter makespan, differs by less than "
+            f"{SAME:.0%} (tie), has the longer one; blue where the row wins more, orange where the column "
+            f"does. {second}: the largest ratio of the row's makespan to the column's; below 1 the row is "
+            "always the shorter."
+        )
+        if brief:
+            caption += " Only the wins are written; ties and losses are in the data."
+        if undecided:
+            caption += " A dot: not separable, or too few pairs to say (table_pairs.csv)."
+        if hidden:
+            caption += f" The {len(names)} best are drawn; {len(hidden)} more are in the data."
+        return save_figure(figure, stem, pd.DataFrame(rows), caption)
+
+
+def _undecided(tests: PairTests | None) -> set[frozenset[str]]:
+    if tests is None or not len(tests.frame):
+        return set()
+    frame = tests.frame[~tests.frame["verdict"].isin(["shorter"])]
+    return {frozenset(pair) for pair in zip(frame["scheduler"], frame["against"], strict=True)}
+
+
+def _matrix_axes(axes: Axes, names: list[str]) -> None:
+    short = [fit(name, 22) for name in names]
+    axes.set_xticks(range(len(names)), short, rotation=40, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(names)), short)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)

@@ -1,0 +1,144 @@
+"""Who is best overall? Performance profiles: ratio to the best, and to the lower bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.contests import BEST_DEVICE
+from experiments.instances import Instances
+from experiments.performance_profile import performance_profile
+from experiments.plots.style import (
+    ONE_COLUMN,
+    OTHER,
+    TWO_COLUMNS,
+    Style,
+    figure_style,
+    grey_note,
+    legend_below,
+    log_ratio_axis,
+    new_figure,
+    save_figure,
+    scheduler_handle,
+    scheduler_styles,
+    told_apart,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_FAR = 20.0
+"""Ratios beyond are cut off."""
+
+
+def draw_profile(instances: Instances, stem: Path, always: Sequence[str] = ()) -> list[Path]:
+    """In which share of the instances a scheduler is within a ratio of the best, and of the bound.
+
+    Args:
+        instances: what is counted.
+        stem: of the files.
+        always: schedulers never drawn in grey.
+    """
+    import pandas as pd
+
+    instances = instances.with_best_device(BEST_DEVICE)
+    names = [instances.schedulers[i] for i in instances.by_mean_ratio()]
+    instances = instances.of(names)
+    shown, grey = told_apart(names, [*always, BEST_DEVICE])
+    styles = scheduler_styles(names)
+    bounded = np.isfinite(instances.bound_s) & (instances.bound_s > 0)
+    references: list[tuple[str, np.ndarray, np.ndarray]] = [
+        ("best", np.nanmin(instances.makespans, axis=1), np.ones(len(instances), dtype=bool))
+    ]
+    if bounded.any():
+        references.append(("lower bound", instances.bound_s, bounded))
+    frames = []
+    with figure_style():
+        two = len(references) > 1
+        columns = 4 if two else 2
+        figure = new_figure(
+            TWO_COLUMNS if two else ONE_COLUMN, 2.1 + 0.15 * -(-len(shown) // columns)
+        )
+        panels = figure.subplots(1, len(references), sharey=True, squeeze=False)[0]
+        for axes, (name, reference, rows) in zip(panels, references, strict=True):
+            points, shares = performance_profile(instances.makespans[rows], reference[rows])
+            _panel(axes, points, shares, names, grey, styles)
+            axes.set_xlabel(f"makespan / {name}, log scale")
+            data = pd.DataFrame(shares, columns=names)
+            data.insert(0, "ratio", points)
+            data.insert(0, "reference", name)
+            frames.append(data)
+        panels[0].set_ylabel("share of instances")
+        legend_below(figure, [scheduler_handle(name, styles[name]) for name in shown], columns)
+        contests = len(np.unique(instances.contest))
+        caption = (
+            f"Performance profile (Dolan and More 2002) over n = {len(instances)} instances (one seed "
+            f"of one model in one setting each; {contests} models and settings): share of instances on "
+            "which a scheduler's makespan, at predicted operator times, is within the ratio of the best "
+            "of all"
+            + (
+                f" (left) and of the lower bound (right, n = {int(bounded.sum())}; the bound leaves "
+                "transfers out)"
+                if two
+                else ""
+            )
+            + ". Higher is better; at 1: how often it is the best. A scheduler without a result on an "
+            f"instance never reaches it. Ratios above {_FAR:g} are cut off." + grey_note(grey)
+        )
+        return save_figure(figure, stem, pd.concat(frames, ignore_index=True), caption)
+
+
+def _panel(
+    axes: Axes,
+    points: np.ndarray,
+    shares: np.ndarray,
+    names: Sequence[str],
+    grey: Sequence[str],
+    styles: dict[str, Style],
+) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    last = float(min(max(points[-1], 1.02), _FAR))
+    # Grey below, the best on top.
+    for column in sorted(range(len(names)), key=lambda c: (names[c] not in grey, -c)):
+        style = styles[names[column]]
+        x = np.append(points, max(last * 1.5, points[-1]))
+        y = np.append(shares[:, column], shares[-1, column])
+        if names[column] in grey:
+            axes.step(x, y, where="post", color=OTHER, linewidth=0.6)
+            continue
+        axes.step(x, y, where="post", color=style.colour, linestyle=style.dash, linewidth=1.4)
+        # Markers at the jumps that are seen, evenly along the axis.
+        jumps = np.flatnonzero(np.diff(shares[:, column], prepend=0.0) > 0)
+        axes.plot(
+            points[_spread(points, jumps, last)],
+            shares[_spread(points, jumps, last), column],
+            linestyle="",
+            marker=style.marker,
+            markersize=3.5,
+            color=style.colour,
+            markeredgecolor="black",
+            markeredgewidth=0.3,
+            clip_on=False,
+            zorder=3,
+        )
+    axes.set_xscale("log")
+    axes.set_xlim(1.0, last * 1.03)
+    axes.set_ylim(0.0, 1.02)
+    log_ratio_axis(axes.xaxis, last)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.grid(color="#DDDDDD", linewidth=0.5)
+    axes.set_axisbelow(True)
+
+
+def _spread(points: np.ndarray, jumps: np.ndarray, last: float) -> Any:
+    """Up to six of the jumps, spread over the axis."""
+    seen = jumps[points[jumps] <= last]
+    if not len(seen):
+        return seen
+    where = np.log(points[seen])
+    wanted = np.linspace(where[0], where[-1], 6)
+    return np.unique(seen[np.abs(where[:, None] - wanted).argmin(axis=0)])

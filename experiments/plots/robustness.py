@@ -1,0 +1,98 @@
+"""How robust? Regret against the error of the estimates, the flip point marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from experiments.bootstrap import METHOD
+from experiments.plots.style import (
+    ONE_COLUMN,
+    OTHER,
+    figure_style,
+    grey_note,
+    legend_below,
+    new_figure,
+    save_figure,
+    scheduler_handle,
+    scheduler_styles,
+    told_apart,
+)
+from experiments.robustness import Robustness
+
+
+def draw_robustness(found: Robustness, stem: Path, always: Sequence[str] = ()) -> list[Path]:
+    """A line for each scheduler, its interval shaded."""
+    from matplotlib.ticker import FuncFormatter, PercentFormatter
+
+    flip = [found.flip[1]] if found.flip else []
+    shown, grey = told_apart(found.order, [*always, *flip])
+    styles = scheduler_styles(found.order)
+    # More bands than these hide one another.
+    shaded = {*shown[:3], *flip, *always}
+    levels = sorted(set(found.frame["error"]))
+    with figure_style():
+        figure = new_figure(ONE_COLUMN, 2.3 + 0.15 * -(-len(shown) // 2))
+        axes = figure.subplots()
+        for name in [*grey, *reversed(shown)]:
+            own = found.frame[found.frame["scheduler"] == name]
+            style = styles[name]
+            x = own["error"].to_numpy(dtype=np.float64)
+            if name in grey:
+                axes.plot(x, own["regret"], color=OTHER, linewidth=0.6, zorder=1)
+                continue
+            if name in shaded and own["regret_low"].notna().all():
+                axes.fill_between(
+                    x, own["regret_low"], own["regret_high"], color=style.colour, alpha=0.15,
+                    linewidth=0,
+                )  # fmt: skip
+            axes.plot(
+                x, own["regret"], color=style.colour, linestyle=style.dash, marker=style.marker,
+                markersize=4, markeredgecolor="black", markeredgewidth=0.3, zorder=3,
+            )  # fmt: skip
+        if found.flip:
+            where, name = found.flip
+            axes.axvline(where, color="black", linewidth=0.9, linestyle=(0, (4, 2)), zorder=2)
+            high = axes.get_ylim()[1]
+            left = where < 0.6 * float(found.frame["error"].max())
+            axes.annotate(
+                f"flips to {name}\nat {where:.3g}", (where, high), (3 if left else -3, -2),
+                textcoords="offset points", ha="left" if left else "right", va="top", fontsize=6.5,
+            )  # fmt: skip
+        axes.set_ylim(bottom=0.0)
+        axes.yaxis.set_major_formatter(
+            PercentFormatter(1.0, decimals=0 if axes.get_ylim()[1] > 0.06 else 1)
+        )
+        axes.set_xticks(levels if len(levels) < 8 else levels[:: -(-len(levels) // 7)])
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.grid(color="#DDDDDD", linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.set_xlabel(
+            f"{found.factor.name} (std. dev. of log factors)"
+            if found.factor.name == "estimate error"
+            else found.factor.name
+        )
+        axes.set_ylabel("mean regret")
+        legend_below(figure, [scheduler_handle(name, styles[name]) for name in shown], 2)
+        counts = found.frame["n"]
+        number = (
+            f"{counts.min()}"
+            if counts.min() == counts.max()
+            else f"{counts.min()} to {counts.max()}"
+        )
+        says = (
+            f"Dashed: from {found.flip[0]:.3g} on, {found.flip[1]} has a smaller mean regret than "
+            f"{found.order[0]}, the best at the smallest error (a straight line between levels)."
+            if found.flip
+            else f"{found.order[0]}, the best at the smallest error, has the smallest mean regret at "
+            "every level: no flip."
+        )
+        caption = (
+            f"Regret by {found.factor.name}: mean of n = {number} instances a level (one seed of one model "
+            "in one setting each) of the makespan over the best of the instance, minus 1, for schedulers "
+            f"that finished all of them. Shaded, for some: 95% interval of the mean ({METHOD}). {says}"
+            + grey_note(grey)
+        )
+        return save_figure(figure, stem, found.frame, caption)
