@@ -31,7 +31,7 @@ ERROR = "estimate error"
 OMITTED = "default"
 """Stands for an option that a label leaves out because it is as shipped."""
 _WITH_OPTIONS = ("model", "cluster", "workload", SCHEDULER)
-_SEEDS = ("seed_workload", "seed_noise", "seed_search")
+SEEDS = ("seed_workload", "seed_noise", "seed_search")
 _SYSTEMATIC = re.compile(r"systematic\(sigma=([0-9.e-]+)\)")
 _LABELLED = re.compile(r"(?P<base>[^()]+)\((?P<options>.+)\)", re.DOTALL)
 _SAME_AS = {
@@ -102,7 +102,7 @@ def with_factors(
     partitions: set[bytes] = set()
     for name in candidates:
         codes = _codes(results[name])
-        if name in (*_SEEDS, "cell") or codes.max(initial=0) < 1 or codes.tobytes() in partitions:
+        if name in (*SEEDS, "cell") or codes.max(initial=0) < 1 or codes.tobytes() in partitions:
             continue
         partitions.add(codes.tobytes())
         chosen.append(name)
@@ -206,7 +206,7 @@ def _tell_apart(
 ) -> list[str]:
     """Write what tells equal-looking cells apart into their labels; returns those columns."""
     used: list[str] = []
-    keys = [*labels, *_SEEDS]
+    keys = [*labels, *SEEDS]
     while True:
         codes = _joint(results, [*keys, *used])
         count = int(codes.max(initial=-1)) + 1

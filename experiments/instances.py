@@ -23,6 +23,7 @@ class Instances:
         best_device_s: float[instances], NaN where unknown; likewise ``bound_s``.
         contest: int[instances]: the contest that each is a seed of.
         seed: int[instances]: equal where all seeds are.
+        work: int[instances]: equal where model and batch are.
         facts: one row an instance, one column a factor that the scheduler does not decide.
     """
 
@@ -33,6 +34,7 @@ class Instances:
     bound_s: np.ndarray
     contest: np.ndarray
     seed: np.ndarray
+    work: np.ndarray
     facts: pd.DataFrame
 
     def __len__(self) -> int:
@@ -64,6 +66,7 @@ class Instances:
             bound_s=self.bound_s[rows],
             contest=self.contest[rows],
             seed=self.seed[rows],
+            work=self.work[rows],
             facts=self.facts.iloc[np.arange(len(self))[rows]],
         )
 

@@ -10,10 +10,11 @@ import math
 
 import numpy as np
 
+from experiments.statistics import TIE
+
 ALPHA = 0.05
 """The chance of a single false "A beats B" among all that are claimed together."""
 CORRECTION = "Holm (1979)"
-TIE = 1e-9
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:

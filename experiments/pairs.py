@@ -84,6 +84,7 @@ class PairTests:
         units: how many there are.
         needed: pairs of makespans below which nothing can be significant.
         instances: seeds of all models and settings.
+        models: how many models there are; settings of one are alike, not independent.
     """
 
     frame: pd.DataFrame
@@ -91,6 +92,19 @@ class PairTests:
     units: int
     needed: int
     instances: int
+    models: int
+
+    @property
+    def caution(self) -> str:
+        """What a reader must know of the units; empty where each is a model of its own."""
+        if self.models >= self.units:
+            return ""
+        what = "settings and seeds" if self.unit == "seed" else "settings"
+        return (
+            f"They are of {self.models} model{'s' if self.models > 1 else ''}: {what} of one model count "
+            "as independent, which they are not wholly, so p-values and intervals speak of these "
+            f"{what} and of no other model."
+        )
 
     @property
     def unit_text(self) -> str:
@@ -181,7 +195,8 @@ def compare_pairs(
         for name in ("wilcoxon", "sign"):
             frame[f"p_{name}_holm"] = holm(frame[f"p_{name}"].to_numpy())
         frame["verdict"] = [_verdict(row) for row in frame.to_dict("records")]
-    return PairTests(frame, unit, len(makespans), needed, len(instances))
+    models = len(np.unique(instances.work))
+    return PairTests(frame, unit, len(makespans), needed, len(instances), models)
 
 
 def _verdict(row: dict[object, object]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-_EQUAL = 1e-9
+from experiments.statistics import TIE
 
 
 def performance_profile(
@@ -24,7 +24,7 @@ def performance_profile(
     if reference is None:
         reference = np.nanmin(makespans, axis=1)
     ratios = makespans / reference[:, None]
-    ratios = np.where(np.abs(ratios - 1.0) < _EQUAL, 1.0, ratios)
+    ratios = np.where(np.abs(ratios - 1.0) < TIE, 1.0, ratios)
     points = np.unique(np.append(ratios[np.isfinite(ratios)], 1.0))
     shares = np.empty((len(points), makespans.shape[1]))
     for column, values in enumerate(ratios.T):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.contests import GIVEN, SETTING, Contest, Failure, Setting, Standing, Standings
-from experiments.factors import Factor, with_factors
+from experiments.factors import SEEDS, Factor, with_factors
 from experiments.instances import Instances
 from experiments.statistics import (
     FEWEST_DRAWS,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = Mapping[Hashable, Any]
-SEEDS = ("seed_workload", "seed_noise", "seed_search")
 REQUIRED = ("cell", "status", "model", "cluster", "scheduler", "makespan_s")
 _DEFAULTS: dict[str, Any] = {
     "error": "",
@@ -150,6 +149,7 @@ def _instances(
         facts["bound_s"].to_numpy(dtype=np.float64),
         contest[first],
         facts.groupby(list(SEEDS), sort=False).ngroup().to_numpy(),
+        facts.groupby(["model", "batch"], sort=False).ngroup().to_numpy(),
         facts[columns].reset_index(drop=True),
     )
 

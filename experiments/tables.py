@@ -238,6 +238,7 @@ def pairs_table(pairs: PairTests, baseline: str | None = None) -> TextTable:
         f"pairs; 'shorter' at {ALPHA:g} by the former. With fewer than {pairs.needed} pairs of "
         "makespans nothing could be significant: 'too few'."
     )
+    caption = f"{caption} {pairs.caution}".rstrip()
     return TextTable(headings, rows, 2, 0, caption)
 
 

@@ -79,18 +79,12 @@ def terminal_table(
         lines.append(Text(f"... and {len(sentences) - MOST_ROWS} more in the report", "dim"))
     if not many:
         lines += over_all
-    settings = standings.settings[:MOST_CONTESTS]
-    for setting in settings:
-        lines += _header(setting)
-        if not many:
-            contests = [c for c in standings.contests if c.setting == setting]
-            lines += [Text(), *_setting_table(standings, contests, baseline), Text()]
-    if len(standings.settings) > len(settings):
-        more = len(standings.settings) - len(settings)
-        lines.append(Text(f"... and {more} more settings", "dim"))
     if many:
-        text = f"{len(standings.contests)} models and settings, each in table_main.csv"
-        lines += [Text(text, "dim"), Text()]
+        lines += _many(standings)
+    for setting in () if many else standings.settings:
+        contests = [c for c in standings.contests if c.setting == setting]
+        lines += [*_header(setting), Text()]
+        lines += [*_setting_table(standings, contests, baseline), Text()]
     lines += _legend(standings, wall_s)
     lines += _failures(standings, failures_file, rerun)
     return lines
@@ -141,11 +135,20 @@ def _verdict_text(scheduler: str, row: Mapping[Hashable, Any]) -> str:
     return verdict if p == "-" else f"{verdict}, p {p}"
 
 
+def _many(standings: Standings) -> list[Text]:
+    """Instead of a table for each: the clusters, and what varies."""
+    lines: list[Text] = []
+    for text in dict.fromkeys(_cluster_text(setting) for setting in standings.settings):
+        lines += wrapped(text)
+    for line in lines:
+        line.highlight_words([f"{UNCALIBRATED}: uncalibrated"], "yellow")
+    varied = ", ".join(factor.name for factor in standings.factors)
+    text = f"{len(standings.contests)} models and settings ({varied} vary), each in table_main.csv"
+    return [*lines, *wrapped(text, "dim"), Text()]
+
+
 def _header(setting: Setting) -> list[Text]:
-    profiles = setting.profiles.replace(f"({UNCALIBRATED}", f"({UNCALIBRATED}: uncalibrated")
-    text = f"Cluster {setting.cluster}" + (f": {profiles}" if profiles else "")
-    if setting.cost_model == GIVEN:
-        text = "Instances with given times"
+    text = _cluster_text(setting)
     together = f"{text}   {rules(setting)}"
     lines = [Text(together)] if len(together) <= WIDTH else wrapped(text)
     if len(together) > WIDTH:
@@ -153,6 +156,13 @@ def _header(setting: Setting) -> list[Text]:
     for line in lines:
         line.highlight_words([f"{UNCALIBRATED}: uncalibrated"], "yellow")
     return lines
+
+
+def _cluster_text(setting: Setting) -> str:
+    if setting.cost_model == GIVEN:
+        return "Instances with given times"
+    profiles = setting.profiles.replace(f"({UNCALIBRATED}", f"({UNCALIBRATED}: uncalibrated")
+    return f"Cluster {setting.cluster}" + (f": {profiles}" if profiles else "")
 
 
 def _setting_table(

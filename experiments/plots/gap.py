@@ -10,6 +10,7 @@ import numpy as np
 
 from experiments.contests import BEST_DEVICE, Contest, Standings
 from experiments.plots.style import (
+    BELOW,
     TWO_COLUMNS,
     count_of,
     figure_style,
@@ -32,7 +33,7 @@ MOST_CONTESTS = 24
 """With more models and settings, a row is a scheduler and not a model."""
 _BOUND = (
     "the lower bound, the larger of critical path and load bound, which leaves transfers out; no "
-    "schedule is below 1, and the best possible one may well be above."
+    "schedule of the estimated times is below 1, and the best possible one may well be above."
 )
 
 
@@ -78,14 +79,15 @@ def _by_contest(
                     ratio, number + 0.8 * offset, linestyle="", marker=style.marker, markersize=4,
                     color=style.colour, markeredgecolor="black", markeredgewidth=0.3,
                 )  # fmt: skip
-        _ratio_axis(axes, float(data["ratio_to_bound"].max()))
+        ratios = data["ratio_to_bound"]
+        _ratio_axis(axes, float(ratios.min()), float(ratios.max()))
         axes.set_ylim(len(labels) - 0.5, -0.5)
         axes.set_yticks(range(len(labels)), [fit(label, 44) for label in labels])
         legend_below(figure, [scheduler_handle(n, styles[n], line=False) for n in used], 5)
         seeds = [contest.seeds for contest in contests]
         caption = (
-            f"Ratio of the makespan (mean of n = {count_of(seeds, 'seed')}, predicted operator times) "
-            f"to {_BOUND}{grey_note(grey)}"
+            f"Ratio of the makespan (mean of n = {count_of(seeds, 'seed')}, simulated) "
+            f"to {_BOUND}{BELOW if ratios.min() < 1 - 1e-9 else ''}{grey_note(grey)}"
         )
         return save_figure(figure, stem, data, caption)
 
@@ -146,20 +148,20 @@ def _by_scheduler(standings: Standings, stem: Path) -> list[Path]:
                 row["geometric_mean"], number, marker=style.marker, markersize=4.5, color="white",
                 markeredgecolor="black", markeredgewidth=0.6,
             )  # fmt: skip
-        _ratio_axis(axes, float(data["q100"].max()))
+        _ratio_axis(axes, float(data["q0"].min()), float(data["q100"].max()))
         axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_yticks(range(len(names)), [fit(name, 30) for name in names])
         caption = (
-            f"Ratio of the makespan (predicted operator times) to {_BOUND} n = {len(instances)} "
+            f"Ratio of the simulated makespan to {_BOUND} n = {len(instances)} "
             "instances (one seed of one model in one setting each). Bars: quartiles; markers: geometric "
-            "means; ticks: 95% quantiles; lines: all."
+            f"means; ticks: 95% quantiles; lines: all.{BELOW if data['q0'].min() < 1 - 1e-9 else ''}"
         )
         return save_figure(figure, stem, data, caption)
 
 
-def _ratio_axis(axes: Axes, last: float) -> None:
+def _ratio_axis(axes: Axes, first: float, last: float) -> None:
     axes.set_xscale("log")
-    axes.set_xlim(0.99, max(last, 1.05) * 1.05)
+    axes.set_xlim(min(first, 1.0) * 0.99, max(last, 1.05) * 1.05)
     log_ratio_axis(axes.xaxis, last)
     axes.grid(axis="x", color="#DDDDDD", linewidth=0.5)
     axes.set_axisbelow(True)

@@ -119,7 +119,7 @@ def draw_pairs(
         first, second = ("Left", "Right") if side else ("Above", "Below")
         caption = (
             f"Pairs of schedulers over n = {len(instances)} instances (one seed of one model in one "
-            f"setting each), makespans at predicted operator times, the best overall first. {first}: on "
+            f"setting each), simulated makespans, the best overall first. {first}: on "
             f"how many instances{' (percent)' if percent else ''} the row has the shorter makespan, differs by less than "
             f"{SAME:.0%} (tie), has the longer one; blue where the row wins more, orange where the column "
             f"does. {second}: the largest ratio of the row's makespan to the column's; below 1 the row is "

@@ -12,6 +12,7 @@ from experiments.contests import BEST_DEVICE
 from experiments.instances import Instances
 from experiments.performance_profile import performance_profile
 from experiments.plots.style import (
+    BELOW,
     ONE_COLUMN,
     OTHER,
     TWO_COLUMNS,
@@ -74,10 +75,12 @@ def draw_profile(instances: Instances, stem: Path, always: Sequence[str] = ()) -
         panels[0].set_ylabel("share of instances")
         legend_below(figure, [scheduler_handle(name, styles[name]) for name in shown], columns)
         contests = len(np.unique(instances.contest))
+        with np.errstate(invalid="ignore"):
+            below = bool((instances.makespans < instances.bound_s[:, None] * (1 - 1e-9)).any())
         caption = (
             f"Performance profile (Dolan and More 2002) over n = {len(instances)} instances (one seed "
             f"of one model in one setting each; {contests} models and settings): share of instances on "
-            "which a scheduler's makespan, at predicted operator times, is within the ratio of the best "
+            "which a scheduler's simulated makespan is within the ratio of the best "
             "of all"
             + (
                 f" (left) and of the lower bound (right, n = {int(bounded.sum())}; the bound leaves "
@@ -86,7 +89,9 @@ def draw_profile(instances: Instances, stem: Path, always: Sequence[str] = ()) -
                 else ""
             )
             + ". Higher is better; at 1: how often it is the best. A scheduler without a result on an "
-            f"instance never reaches it. Ratios above {_FAR:g} are cut off." + grey_note(grey)
+            f"instance never reaches it. Ratios above {_FAR:g} are cut off."
+            + (BELOW if below else "")
+            + grey_note(grey)
         )
         return save_figure(figure, stem, pd.concat(frames, ignore_index=True), caption)
 
@@ -102,6 +107,7 @@ def _panel(
     from matplotlib.ticker import PercentFormatter
 
     last = float(min(max(points[-1], 1.02), _FAR))
+    first = float(min(points[0], 1.0))
     # Grey below, the best on top.
     for column in sorted(range(len(names)), key=lambda c: (names[c] not in grey, -c)):
         style = styles[names[column]]
@@ -126,7 +132,7 @@ def _panel(
             zorder=3,
         )
     axes.set_xscale("log")
-    axes.set_xlim(1.0, last * 1.03)
+    axes.set_xlim(first * (0.97 if first < 1 else 1), last * 1.03)
     axes.set_ylim(0.0, 1.02)
     log_ratio_axis(axes.xaxis, last)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))

@@ -18,6 +18,7 @@ from experiments.plots.style import (
     save_figure,
     scheduler_handle,
     scheduler_styles,
+    shorten,
     told_apart,
 )
 from experiments.robustness import Robustness
@@ -55,12 +56,7 @@ def draw_robustness(found: Robustness, stem: Path, always: Sequence[str] = ()) -
         if found.flip:
             where, name = found.flip
             axes.axvline(where, color="black", linewidth=0.9, linestyle=(0, (4, 2)), zorder=2)
-            high = axes.get_ylim()[1]
-            left = where < 0.6 * float(found.frame["error"].max())
-            axes.annotate(
-                f"flips to {name}\nat {where:.3g}", (where, high), (3 if left else -3, -2),
-                textcoords="offset points", ha="left" if left else "right", va="top", fontsize=6.5,
-            )  # fmt: skip
+            axes.set_title(f"dashed: flips to {shorten(name, 24)} at {where:.3g}", fontsize=7)
         axes.set_ylim(bottom=0.0)
         axes.yaxis.set_major_formatter(
             PercentFormatter(1.0, decimals=0 if axes.get_ylim()[1] > 0.06 else 1)

@@ -38,6 +38,9 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (
 MARKERS = "osD^vP*X"
 OTHER = "#BBBBBB"
 """Operator kinds outside the most frequent; schedulers outside the best."""
+BELOW = (
+    " Below the bound: noise made operators faster than the estimates that the bound is made of."
+)
 MOST_LINES = 10
 """Schedulers drawn in colour where lines cross; the rest is grey."""
 

@@ -11,7 +11,7 @@ from experiments.paired_tests import wilcoxon
 from experiments.pairs import choose_unit, compare_pairs, pair_counts, unit_makespans
 
 
-def instances(makespans, contest=None, names=None, **facts):
+def instances(makespans, contest=None, names=None, work=None, **facts):
     makespans = np.array(makespans, dtype=np.float64)
     count = len(makespans)
     contest = np.arange(count) if contest is None else np.array(contest)
@@ -23,6 +23,7 @@ def instances(makespans, contest=None, names=None, **facts):
         np.nanmin(makespans, axis=1) / 2,
         contest,
         np.zeros(count, dtype=int),
+        contest if work is None else np.array(work),
         pd.DataFrame(facts, index=range(count)),
     )
 
@@ -97,6 +98,19 @@ def test_too_few_not_separable_and_mixed():
     a = np.append(np.full(29, 0.97) + np.arange(29) * 1e-5, 100.0)
     mixed = compare_pairs(instances(np.stack([a, b], axis=1)))
     assert mixed.frame["verdict"].tolist() == ["mixed"]
+
+
+def test_settings_of_one_model_are_said_not_to_be_independent():
+    makespans = np.random.default_rng(0).uniform(1, 2, (12, 2))
+    alike = compare_pairs(instances(makespans, work=[0, 1, 2] * 4))
+    assert alike.unit_text == "models and settings"
+    assert alike.caution.startswith("They are of 3 models: settings of one model count as")
+    seeds = compare_pairs(instances(makespans, contest=[0, 1] * 6, work=[0, 0] * 6))
+    assert seeds.unit_text == "seeds of the models and settings"
+    assert seeds.caution.startswith("They are of 1 model: settings and seeds of one model")
+    assert compare_pairs(instances(makespans)).caution == ""
+    averaged = compare_pairs(instances(makespans, contest=list(range(6)) * 2))
+    assert averaged.unit_text == "models and settings, seeds averaged"
 
 
 def test_a_baseline_makes_fewer_tests_to_correct_for():

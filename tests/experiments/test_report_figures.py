@@ -136,7 +136,7 @@ def test_many_models_are_summed_up_in_the_terminal(tmp_path):
     assert lines[0].startswith("scheduler  ratio to best  [95%]")
     assert lines[1].split()[:2] == ["a", "1.000"]
     assert "longer, p .0" in lines[2]
-    assert "14 models and settings, each in table_main.csv" in text
+    assert "14 models and settings (ccr, scheduler vary), each in table_main.csv" in text
     assert len(lines) < 45
     assert max(len(line) for line in lines if "wrote" not in line) <= 100
     assert len(pd.read_csv(report / "table_main.csv")) == 42
