@@ -15,8 +15,10 @@ PRICINGS = ("per_edge", "per_link", "contention_aware", "per_edge_aware")
 """``per_edge``: every tensor has its route alone; ``per_link``: tensors from one memory space are sent
 together, spaces in parallel; ``contention_aware``: the same, behind what the links already carry;
 ``per_edge_aware``: every tensor alone, behind what the links already carry."""
-_ALONE = frozenset({"per_edge", "per_edge_aware"})
-_AWARE = frozenset({"contention_aware", "per_edge_aware"})
+ALONE = frozenset({"per_edge", "per_edge_aware"})
+"""Those that price every tensor alone."""
+AWARE = frozenset({"contention_aware", "per_edge_aware"})
+"""Those that know what links carry."""
 
 
 def check_pricing(pricing: str) -> str:
@@ -32,12 +34,12 @@ def check_pricing(pricing: str) -> str:
 
 def prices_edges(pricing: str) -> bool:
     """Whether every tensor is priced alone."""
-    return pricing in _ALONE
+    return pricing in ALONE
 
 
 def sees_links(pricing: str) -> bool:
     """Whether a price depends on what links carry already."""
-    return pricing in _AWARE
+    return pricing in AWARE
 
 
 def data_ready(
