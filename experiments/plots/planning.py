@@ -91,6 +91,8 @@ def draw_planning(instances: Instances, stem: Path) -> list[Path] | None:
         axes.set_ylim(0.995, max(last, 1.02) * 1.02)
         log_ratio_axis(axes.yaxis, last)
         seconds = data["decision_s"]
+        if seconds.min() == seconds.max():
+            axes.set_xlim(seconds.min() / 2, seconds.max() * 2)
         subs = (1.0,) if seconds.max() / seconds.min() > 100 else (1.0, 2.0, 5.0)
         axes.xaxis.set_major_locator(LogLocator(subs=subs))
         axes.xaxis.set_minor_formatter(NullFormatter())

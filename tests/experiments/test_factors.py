@@ -94,7 +94,9 @@ def test_the_error_of_estimates():
 
 
 def standings_ready(rows):
-    return rows.assign(memory="unlimited", seed_noise=np.arange(len(rows)), seed_search=0)
+    return rows.assign(
+        memory="unlimited", decision_cost="none", seed_noise=np.arange(len(rows)), seed_search=0
+    )
 
 
 def test_unknown_and_ambiguous_names():

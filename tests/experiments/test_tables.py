@@ -56,7 +56,7 @@ def test_a_setting_says_what_decisions_cost():
     text = "wall clock, not reproducible"
     rows = [row(name, 1.0, decision_cost=text) for name in ("heft", "fcfs")]
     (setting,) = standings(pd.DataFrame(rows)).settings
-    assert tables.rules(setting) == f"push, fifo, decisions cost {text}"
+    assert answers.rules(setting) == f"push, fifo, decisions cost {text}"
 
 
 def test_terminal_table_golden():
