@@ -85,6 +85,7 @@ def draw_planning(instances: Instances, stem: Path) -> list[Path] | None:
                 x, y, linestyle="", marker=style.marker, markersize=5,
                 color=style.colour, markeredgecolor="black", markeredgewidth=0.3, zorder=3,
             )  # fmt: skip
+        axes.set_xlim(data["decision_q1_s"].min() / 1.4, data["decision_q3_s"].max() * 1.4)
         axes.set_xscale("log")
         axes.set_yscale("log")
         last = float(data[["ratio_to_best", "ratio_q3"]].to_numpy().max())
