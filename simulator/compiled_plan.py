@@ -69,9 +69,8 @@ class CompiledPlan(PlannedSimulation):
     def _make_advance(self) -> Callable[[int | None, float], None]:
         run, at, nobody = entry(kernels.advance), self._header.ctypes.data, kernels.NOBODY
         queue, begun, finish_time = self._clock._queue, self._view(kernels.BEGUN), self._finish_time
-        end_of_task = Occurrence(
-            self._clock, None, None
-        )  # one for all: the queue says whose end it is
+        # One for all: the queue says whose end it is.
+        end_of_task = Occurrence(self._clock, None, None)
 
         def advance(ended: int | None, now: float) -> None:
             """As in the other way of fixed plans."""

@@ -142,9 +142,8 @@ class PlannedSimulation(Simulation):
         last_start = self._last_start
         start_time, finish_time = self._start_time, self._finish_time
         never = math.inf
-        end_of_task = Occurrence(
-            self._clock, None, None
-        )  # one for all: the queue says whose end it is
+        # One for all: the queue says whose end it is.
+        end_of_task = Occurrence(self._clock, None, None)
 
         def advance(ended: int | None, now: float) -> None:
             """A task has ended, or (None) devices may take more: let them take what they can, and
