@@ -9,7 +9,7 @@ import numpy as np
 from simulator.context import EVERYWHERE, SchedulingContext
 from simulator.graph import DataflowGraph
 from simulator.planners.pairs import PairRule, Pairs
-from simulator.pricing import check_pricing, data_ready
+from simulator.pricing import check_pricing, data_ready, sees_links
 from simulator.scheduler import Scheduler
 
 
@@ -17,8 +17,8 @@ class ReadyPairs(Scheduler):
     """Of all ready tasks and all devices, the most urgent pair is placed next, until none is left.
 
     A placement changes when its device is available, and what it sends changes the price of data for
-    those who read the same tensor there, or, where ``contention_aware`` counts what links carry, for
-    all. Only that is priced again.
+    those who read the same tensor there, or, where the pricing knows what links carry, for all. Only
+    that is priced again.
 
     Args:
         pricing: how the way of the data is priced, see :mod:`simulator.pricing`.
@@ -28,6 +28,7 @@ class ReadyPairs(Scheduler):
 
     def __init__(self, pricing: str = "per_link") -> None:
         self.pricing = check_pricing(pricing)
+        self._aware = sees_links(pricing)
         self._levels: dict[DataflowGraph, np.ndarray] = {}
 
     def decide(self, context: SchedulingContext) -> None:
@@ -68,7 +69,7 @@ class ReadyPairs(Scheduler):
                 return
             free[device] = context.available(device)
             others = {reader for tensor in sent for reader in readers[tensor]}
-            if len(others) > 1 or (sent and self.pricing == "contention_aware"):
+            if len(others) > 1 or (sent and self._aware):
                 self._price_again(context, pairs, others, free)
             rows = slice(pairs.count)
             pairs.set_starts(rows, device, np.maximum(pairs.data[rows, device], free[device]))
@@ -78,7 +79,7 @@ class ReadyPairs(Scheduler):
     ) -> None:
         """After something was sent that ``others`` read, too."""
         for row in range(pairs.count):
-            if self.pricing != "contention_aware" and int(pairs.task[row]) not in others:
+            if not self._aware and int(pairs.task[row]) not in others:
                 continue
             pairs.data[row] = self._data(context, int(pairs.task[row]))
             pairs.set_starts(row, slice(None), np.maximum(pairs.data[row], free))

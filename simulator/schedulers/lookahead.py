@@ -149,8 +149,8 @@ class DynamicLookahead(RankedReadyList[Children]):
             there.append(arrival)
         found = []
         for end, device in options:
+            # That the task itself takes a slot changes nothing: its children wait for its end.
             slots = [[free[d]] * cluster.devices[d].slots for d in devices]
-            heapreplace(slots[device], end)
             home = cluster.space_of[device]
             last = 0.0
             for child, sizes, arrival in zip(children, sent, there, strict=True):

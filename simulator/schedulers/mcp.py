@@ -80,7 +80,7 @@ class LatestStarts(Ranking):
                     return more
                 mask = (1 << low) - 1
                 one, two = one & mask, two & mask
-            return a - b
+            return 0  # a group is in the order of ids, and sorting keeps it
 
         result: list[int] = []
         begin = 0

@@ -356,12 +356,12 @@ PRIORITIES: dict[str, Callable[[World], list[float]]] = {
 
 
 class OnLine(Scheduler):
-    """A ready list or a joint choice, priced tensor by tensor through public questions only."""
+    """A ready list or a joint choice, priced through public questions only."""
 
     name: ClassVar[str] = "reference"
 
-    def __init__(self, rule: str) -> None:
-        self.rule = rule
+    def __init__(self, rule: str, pricing: str) -> None:
+        self.rule, self.pricing = rule, pricing
 
     def begin(self, context: SchedulingContext) -> None:
         self.worlds: dict[int, World] = {}
@@ -393,11 +393,21 @@ class OnLine(Scheduler):
     def start(self, context: SchedulingContext, task: int, device: int) -> float:
         space = context.cluster.space_of[device]
         times = [context.available(device)]
+        parcels: list[tuple[int, float]] = []
         for tensor, size, home, _ in context.inputs(task):
             there = context.copy_time(tensor, space)
             if there is None:
-                there = context.now + context.transfer_seconds(size, home, space)
-            times.append(there)
+                parcels.append((home, size))
+            else:
+                times.append(there)
+        if not self.pricing.startswith("per_edge"):
+            homes = dict.fromkeys(home for home, _ in parcels)
+            parcels = [(h, sum(size for home, size in parcels if home == h)) for h in homes]
+        for home, size in parcels:
+            begin = context.now
+            if self.pricing.endswith("aware"):
+                begin = context.link_free(home, space)
+            times.append(begin + context.transfer_seconds(size, home, space))
         return max(times)
 
     def value(self, context: SchedulingContext, task: int, device: int) -> tuple[float, ...]:

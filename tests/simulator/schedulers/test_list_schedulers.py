@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenarios.instances import instance_from_json
-from simulator.cluster import Cluster, fully_connected
+from simulator.cluster import Cluster, Device, Link, MemorySpace, fully_connected
 from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate
-from simulator.graph import DataflowGraph, from_edges
+from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
 from simulator.planners.communication import Communication, mean_edge_seconds
 from simulator.planners.ranks import upward_rank
+from simulator.pricing import PRICINGS
 from simulator.schedulers import create
 from simulator.schedulers.cpop import CriticalPath
 from simulator.schedulers.dls import Dls, DynamicLevel, adjusted_medians
@@ -153,6 +154,21 @@ def test_critical_tasks_go_elsewhere_while_their_device_is_down() -> None:
     assert path.choose(0, [(5.0, 1)]) == (5.0, 1)
 
 
+def test_equal_sums_of_peft_go_by_finish_not_by_rounding() -> None:
+    """0.3 and 0.1 + 0.2 are one score."""
+    graph, cluster, costs = on_devices([], [[0.3, 0.1]])
+    ranking = OptimisticCosts(graph, costs[graph].seconds, Communication(cluster))
+    ranking.table = [[0.0, 0.2]]
+    assert ranking.choose(0, [(0.3, 0), (0.1, 1)]) == (0.1, 1)
+
+
+def test_equal_ranks_of_pets_go_by_mean_time() -> None:
+    """0 runs 3 s; 1 runs 1 s and sends for 2 s."""
+    instance = on_devices([(1, 2, 2.0)], [[3.0, 3.0], [1.0, 1.0], [1.0, 1.0]])
+    assert placed(instance, "pets") == [1, 0, 2]
+    assert placed(instance, "dynamic_pets") == [1, 0, 2]
+
+
 def test_mcp_breaks_ties_by_descendants() -> None:
     """0 and 1 start at 0 at the latest; what follows 0 at 1 and 3, what follows 1 at 1 and 2."""
     instance = on_devices(
@@ -183,6 +199,51 @@ def test_etf_looks_at_starts_alone_and_dls_at_devices_too(form: str) -> None:
     instance = on_devices([], [[10.0, 1.0]] * 3)
     assert simulate(*instance, create(f"{form}etf")).makespan == 10.0
     assert simulate(*instance, create(f"{form}dls")).makespan == 3.0
+
+
+def star(to_second: float) -> Cluster:
+    """A, from which a link of 1 B/s leads to B and another to C."""
+    return Cluster(
+        "star",
+        [MemorySpace(name) for name in "abc"],
+        [Device(name.upper(), name) for name in "abc"],
+        [Link("ab", ("a", "b"), 1.0), Link("ac", ("a", "c"), to_second)],
+    )
+
+
+@pytest.mark.parametrize("name", ["dynamic_etf", "dynamic_dls"])
+@pytest.mark.parametrize(
+    ("pricing", "expected"),
+    [("per_edge", 1), ("per_link", 1), ("contention_aware", 2), ("per_edge_aware", 2)],
+)
+def test_what_was_just_sent_keeps_a_link_from_others(
+    name: str, pricing: str, expected: int
+) -> None:
+    """At 1 both readers of A's data may go to B from 11 on, or to C from 17 on. When one is sent to B,
+    the other could be there at 21.
+    """
+    never = math.inf
+    graph = from_edges("fork", 3, [(0, 1, 10.0), (0, 2, 10.0)])
+    times = [[1.0, never, never], [never, 1.0, 1.0], [never, 1.0, 1.0]]
+    costs = CostTable.of(graph, np.array(times))
+    scheduler = create(name, pricing=pricing)
+    trace = simulate(graph, star(0.625), costs, scheduler, contention="fifo")
+    assert trace.tasks["device"].tolist() == [0, 1, expected]
+
+
+@pytest.mark.parametrize("name", ["dynamic_etf", "dynamic_dls"])
+def test_what_was_just_sent_need_not_be_sent_for_others(name: str) -> None:
+    """The second reader wants the first one's tensor and another: together on B at 21, on C at 17. Once
+    the first is sent to B, only the other has to follow, there at 11.
+    """
+    never = math.inf
+    tensors = [Tensor(name, "activation", 10.0) for name in ("x", "y")]
+    operators = [Operator(name, "task") for name in ("source", "first", "second")]
+    graph = DataflowGraph("shared", operators, tensors, [[], [0], [0, 1]], [[0, 1], [], []], [])
+    times = [[1.0, never, never], [never, 1.0, never], [never, 1.0, 1.0]]
+    costs = CostTable.of(graph, np.array(times))
+    trace = simulate(graph, star(1.25), costs, create(name, pricing="per_link"))
+    assert trace.tasks["device"].tolist() == [0, 1, 1]
 
 
 def test_rankings_are_made_once_a_graph() -> None:
@@ -266,9 +327,12 @@ ON_LINE = sorted(f"dynamic_{name}" for name in PLANS)
 
 @pytest.mark.parametrize("name", ON_LINE)
 @settings(quick, max_examples=60)
-@given(case=cases(schedulers=("fcfs",)))
-def test_on_line_forms_are_those_of_the_definitions(name: str, case: Any) -> None:
-    recorded, expected = Recorded(create(name, pricing="per_edge")), Recorded(OnLine(name))
+@given(
+    case=cases(schedulers=("fcfs",)),
+    pricing=st.sampled_from(PRICINGS),
+)
+def test_on_line_forms_are_those_of_the_definitions(name: str, case: Any, pricing: str) -> None:
+    recorded, expected = Recorded(create(name, pricing=pricing)), Recorded(OnLine(name, pricing))
     case.run(recorded)
     case.run(expected)
     placed, wanted = (
