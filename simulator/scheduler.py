@@ -25,9 +25,17 @@ class Scheduler(ABC):
     name: ClassVar[str] = ""
     needs: ClassVar[frozenset[str]] = frozenset()
     static: ClassVar[bool] = False
+    proven_bound_s: float | None = None
+    """A makespan below which no schedule of the run can be, seconds, where the scheduler proved one;
+    of the believed times."""
 
     def begin(self, context: SchedulingContext) -> None:  # noqa: B027 - optional to override
         """Called once, before the first event; a place to refuse what it cannot schedule."""
+
+    def recall(self, other: Scheduler) -> None:  # noqa: B027 - optional to override
+        """Take over what another one of the same options worked out; before runs of the same jobs on
+        the same cluster with the same believed times, of which only what happens differs.
+        """
 
     @abstractmethod
     def decide(self, context: SchedulingContext) -> None:

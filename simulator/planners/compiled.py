@@ -75,6 +75,7 @@ def run_uncontended(  # type: ignore[no-untyped-def]
     head,
     last_start,
     slot_free,
+    available,
     pending,
     data,
     stack,
@@ -90,7 +91,7 @@ def run_uncontended(  # type: ignore[no-untyped-def]
     for task in range(tasks):
         pending[task] = in_degree[task]
         data[task] = begin
-    slot_free[:] = begin
+    slot_free[:] = available
     if origin >= 0:
         for tensor in inputs:
             for k in range(consumer_offsets[tensor], consumer_offsets[tensor + 1]):
@@ -245,6 +246,7 @@ def run_events(  # type: ignore[no-untyped-def]
     head,
     last_start,
     free_slots,
+    available,
     touched,
     pending,
     heap_time,
@@ -270,6 +272,20 @@ def run_events(  # type: ignore[no-untyped-def]
         last_start[place] = begin
         free_slots[place] = slot_offsets[place + 1] - slot_offsets[place]
         touched[place] = True
+    # What an earlier plan occupies ends like a task, of number -1 - place.
+    waiting = 0
+    for place in range(devices):
+        for slot in range(slot_offsets[place], slot_offsets[place + 1]):
+            if available[slot] > begin:
+                free_slots[place] -= 1
+                n = waiting
+                waiting += 1
+                while n and heap_time[(n - 1) >> 1] > available[slot]:
+                    heap_time[n] = heap_time[(n - 1) >> 1]
+                    heap_task[n] = heap_task[(n - 1) >> 1]
+                    n = (n - 1) >> 1
+                heap_time[n] = available[slot]
+                heap_task[n] = -1 - place
     asked = 0
     if push:
         for tensor in inputs:
@@ -286,11 +302,15 @@ def run_events(  # type: ignore[no-untyped-def]
                         arrival[crossing] = 0.0
                         requests[asked] = crossing
                         asked += 1
-    done = waiting = dues = laters = 0
+    done = dues = laters = 0
     while True:
         # Finishes of this round.
         for n in range(dues):
             task = due[n]
+            if task < 0:
+                free_slots[-1 - task] += 1
+                touched[-1 - task] = True
+                continue
             place = device[task]
             free_slots[place] += 1
             touched[place] = True
@@ -396,7 +416,7 @@ def run_events(  # type: ignore[no-untyped-def]
             while waiting and heap_time[0] == now:
                 task = heap_task[0]
                 # What starts and finishes at an instant finishes in its second round.
-                if start[task] == now:
+                if task >= 0 and start[task] == now:
                     later[laters] = task
                     laters += 1
                 else:

@@ -61,6 +61,8 @@ class Evaluator:
         costs: seconds of every task on every device.
         movement: ``push`` or ``pull``.
         contention: ``none`` or ``fifo``.
+        available: float64[slots], device by device: when each slot is free of what was planned before
+            and runs first, seconds; None: all are idle. Links are taken to be idle at the arrival.
 
     Raises:
         InvalidInput: the parts do not fit together, or ask for what is not evaluated here.
@@ -74,6 +76,7 @@ class Evaluator:
         *,
         movement: str = "push",
         contention: str = "none",
+        available: ArrayLike | None = None,
     ) -> None:
         if isinstance(job, DataflowGraph):
             job = Job(job, origin=cluster.host, destination=cluster.host)
@@ -109,6 +112,14 @@ class Evaluator:
         self._prepare_cluster()
         self._prepare_graph(graph)
         self._prepare_room()
+        slots = int(self._slot_offsets[-1])
+        free = np.zeros(slots) if available is None else np.asarray(available, dtype=np.float64)
+        if free.shape != (slots,) or not np.isfinite(free).all():
+            raise InvalidInput(
+                f"Cluster '{cluster.name}' has {slots} slots; when each is free takes that many finite "
+                f"seconds, got an array of shape {free.shape}"
+            )
+        self._available = np.maximum(free, self.arrival)
         # Imported here, so that nobody loads numba who does not evaluate.
         from simulator.planners import compiled
 
@@ -249,6 +260,7 @@ class Evaluator:
                 self._head,
                 self._last_start,
                 self._slot_free,
+                self._available,
                 self._pending,
                 self._data,
                 self._stack,
@@ -307,6 +319,7 @@ class Evaluator:
             self._head,
             self._last_start,
             self._free_slots,
+            self._available,
             self._touched,
             self._pending,
             self._heap_time,

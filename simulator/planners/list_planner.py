@@ -146,7 +146,10 @@ class Draft:
         self.finish[operator], self.device[operator] = end, device
         task = self._first + operator
         self.booked.append((task, start))
-        self._context.place(task, device, rank=start)
+        self._place(task, device, start)
+
+    def _place(self, task: int, device: int, rank: float) -> None:
+        self._context.place(task, device, rank=rank)
 
     def try_out(self, operator: int, choice: Choice) -> None:
         """Put an operator where ``choice`` says, until :meth:`undo`."""

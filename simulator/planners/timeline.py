@@ -24,6 +24,11 @@ class Timeline:
         """End of the last interval; all that is later is free."""
         return self._end
 
+    @property
+    def gaps(self) -> list[tuple[float, float]]:
+        """Free intervals before :attr:`end`, in order of time."""
+        return list(zip(self._starts, self._ends, strict=True))
+
     def earliest(self, ready: float, duration: float, insertion: bool = True) -> float:
         """Earliest start, not before ``ready``, of an interval of ``duration`` seconds.
 

@@ -101,6 +101,43 @@ def test_equals_the_engine_on_the_benchmark(movement: str, contention: str) -> N
         order = np.arange(len(order))
 
 
+@pytest.mark.parametrize("contention", ["none", "fifo"])
+@pytest.mark.parametrize("movement", ["push", "pull"])
+@settings(max_examples=100, deadline=None)
+@given(made=plans(), data=st.data())
+def test_equals_the_engine_behind_what_occupies_the_slots(
+    movement: str,
+    contention: str,
+    made: tuple[Job, Cluster, CostTable, list[int], list[float]],
+    data: st.DataObject,
+) -> None:
+    job, cluster, costs, device, rank = made
+    slots = [d for d, own in enumerate(cluster.devices) for _ in range(own.slots)]
+    until = [data.draw(st.sampled_from([0.0, 1.0, 2.5, 2.6, 7.0])) for _ in slots]
+    # A job before it has a task for every slot that ends when that slot is to be free.
+    before = from_edges("before", len(slots), [])
+    overheads = [own.launch_overhead for own in cluster.devices]
+    seconds = np.full((len(slots), len(cluster.devices)), math.inf)
+    for task, d in enumerate(slots):
+        seconds[task, d] = until[task] = max(until[task], overheads[d])
+        seconds[task, d] -= overheads[d]
+    trace = simulate(
+        Workload([Job(before), job]),
+        cluster,
+        CostTable({before: GraphCosts(seconds), job.graph: costs[job.graph]}),
+        StaticPlan([(d, -1.0) for d in slots], list(zip(device, rank, strict=True))),
+        movement=movement,
+        contention=contention,
+    )
+    found = Evaluator(
+        job, cluster, costs, movement=movement, contention=contention, available=until
+    ).schedule(device, order_of(rank))
+    own = trace.tasks["job"] == 1
+    assert found.start.tolist() == trace.tasks["start"][own].tolist()
+    assert found.finish.tolist() == trace.tasks["finish"][own].tolist()
+    assert found.makespan == trace.jobs["finish"][1]
+
+
 def test_by_hand() -> None:
     """Two devices, one link of 1 B/s; fifo sends the two tensors one after the other."""
     graph = from_edges("fork", 3, [(0, 1, 4.0), (0, 2, 6.0)])
@@ -199,6 +236,9 @@ def test_settings_that_are_refused() -> None:
         Evaluator(graph, cluster, costs, movement="carry")
     with pytest.raises(InvalidInput, match="has origin 'moon', which is no memory space"):
         Evaluator(Job(graph, origin="moon"), cluster, costs)
+    for wrong in ([1.0], [0.0, math.inf]):
+        with pytest.raises(InvalidInput, match="has 2 slots; when each is free takes that many"):
+            Evaluator(graph, cluster, costs, available=wrong)
     with pytest.raises(InvalidInput, match="are for 2 devices, cluster 'three' has 3"):
         Evaluator(graph, fully_connected("three", 3), costs)
 
