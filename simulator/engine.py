@@ -131,7 +131,7 @@ _simulated_directly = 0.0
 MOST_COPIES = 2**27
 """Pairs of a tensor and a memory space of which the compiled way keeps track in one table."""
 MOST_SHARED_COPIES, MOST_SPACES = 2**25, 100
-"""The same where links are shared, and memory spaces of which all routes are noted beforehand."""
+"""The same where links are shared, and memory spaces beyond which such tables do not pay."""
 PAYS_TO_COMPILE = 200_000
 """Tasks whose simulation takes some times longer than loading numba and what was compiled."""
 FAIR_TAKES, PLAN_TAKES = 5, 0.2
@@ -145,6 +145,8 @@ def _pays_to_compile(setting: Setting, planned: bool) -> bool:
     their skis until they have paid the price of a pair). The trace does not depend on it.
     """
     global _simulated_directly
+    if not planned and setting.contention == "none" and len(setting.cluster.spaces) > MOST_SPACES:
+        return False  # tables of every tensor in every space; schedulers do not look at every device
     tasks: float = sum(len(job.graph) for job in setting.workload)
     kernels = "simulator.kernels"
     if setting.contention == "fair":
