@@ -134,14 +134,21 @@ class World:
         workload = self.workload(scenario)
         simulation = scenario.simulation
         seen, results = set(), []
+        ends = {space for job in workload for space in (job.origin, job.destination)}
         for number, device in enumerate(self.cluster.devices):
             seconds = self.costs[self.graph].seconds[:, number]
             if not np.isfinite(seconds).all():
                 continue
-            # Equal devices of one memory do the same; one of them is enough.
+            # Equal devices of one memory, or of memories that nothing tells apart, do the same; one of
+            # them is enough.
+            space = self.cluster.spaces[self.cluster.space_of[number]]
+            where = device.space
+            if where not in ends:
+                twin = self.cluster.twins[self.cluster.space_of[number]]
+                where = f"{twin} {space.capacity} {space.bandwidth} {space.corun_slowdown}"
             kind = (
                 device.profile,
-                device.space,
+                where,
                 device.slots,
                 device.issue_depth,
                 device.completion_latency,

@@ -146,7 +146,9 @@ def _pays_to_compile(setting: Setting, planned: bool) -> bool:
     """
     global _simulated_directly
     if not planned and setting.contention == "none" and len(setting.cluster.spaces) > MOST_SPACES:
-        return False  # tables of every tensor in every space; schedulers do not look at every device
+        return (
+            False  # tables of every tensor in every space; schedulers do not look at every device
+        )
     tasks: float = sum(len(job.graph) for job in setting.workload)
     kernels = "simulator.kernels"
     if setting.contention == "fair":
