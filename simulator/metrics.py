@@ -17,6 +17,9 @@ from simulator.queueing import FlowTimes, QueueingMetrics, flow_times, queueing_
 from simulator.residency import occupancy
 from simulator.trace import Trace
 
+MOST_CHANNELS = 1000
+"""In clusters with more, only those that carried something are listed."""
+
 
 class DeviceMetrics(TypedDict):
     """One device.
@@ -116,7 +119,7 @@ def metrics(trace: Trace, warm_up: float | None = None, horizon: float | None = 
         and the seconds ``lost_s`` spent on them; ``transfers`` and ``transferred_bytes``, where a
         transfer over several links counts once; ``energy_j`` and ``cost`` of all devices, None where
         a power or a price is unknown; ``idle_s`` of all slots by cause; then ``devices``,
-        ``channels`` and ``spaces`` by name, and ``steady_state`` (:mod:`simulator.queueing`).
+        ``channels`` (of more than a thousand those that carried something) and ``spaces`` by name, and ``steady_state`` (:mod:`simulator.queueing`).
 
     Raises:
         InvalidInput: the warm-up leaves nothing of the run.
@@ -198,12 +201,16 @@ def _devices(trace: Trace, known: Dependencies, end: float) -> dict[str, DeviceM
 
 
 def _channels(trace: Trace, end: float) -> dict[str, ChannelMetrics]:
-    transfers = trace.transfers
+    transfers, names = trace.transfers, trace.meta["channels"]
+    order = np.argsort(transfers["link"], kind="stable")
+    ends = np.searchsorted(transfers["link"][order], np.arange(len(names) + 1))
+    # A thousand devices joined pair by pair have a million channels, of which most carry nothing.
+    used = np.flatnonzero(np.diff(ends)) if len(names) > MOST_CHANNELS else range(len(names))
     result: dict[str, ChannelMetrics] = {}
-    for i, name in enumerate(trace.meta["channels"]):
-        rows = np.flatnonzero(transfers["link"] == i)
+    for i in used:
+        rows = order[ends[i] : ends[i + 1]]
         busy = _covered(transfers["start"][rows].tolist(), transfers["finish"][rows].tolist())
-        result[name] = {
+        result[names[i]] = {
             "busy_s": busy,
             "utilisation": _share(busy, end),
             "bytes": float(transfers["bytes"][rows].sum()),

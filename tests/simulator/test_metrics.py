@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
+from simulator.cluster import Cluster, Device, Link, MemorySpace, fully_connected
 from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
@@ -240,3 +240,15 @@ def test_a_loaded_trace_gives_the_same_figures(case: Case) -> None:
         if case.scheduler_name in ("fcfs", "heft", "donf", "adon", "sufferage"):
             # Nobody goes in front of a task that could run: no other reason is left to wait.
             assert figures["idle_s"]["overhead"] == pytest.approx(0, abs=1e-9)
+
+
+def test_of_very_many_channels_only_those_in_use_are_listed() -> None:
+    cluster = fully_connected("many", 40)
+    graph = from_edges("moved", 2, [(0, 1, 3.0)])
+    seconds = np.full((2, 40), np.inf)
+    seconds[0, 4] = seconds[1, 7] = 1.0
+    trace = simulate(graph, cluster, CostTable.of(graph, seconds), create("fcfs"))
+    assert len(trace.meta["channels"]) == 1560
+    assert metrics(trace)["channels"] == {
+        "l4-7:m4->m7": {"busy_s": 3.0, "utilisation": 0.6, "bytes": 3.0, "transfers": 1}
+    }
