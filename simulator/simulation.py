@@ -129,6 +129,7 @@ class Simulation(SchedulingContext):
             cluster, self._bytes_of, self.finish_at, self._slowed()
         )
         self._feeders: list[Feeder] = [feeder(self, d) for d in range(len(cluster.devices))]
+        self._submits_ahead = any(device.completion_latency for device in cluster.devices)
         for device, fed in enumerate(self._feeders):
             if isinstance(fed, Asynchronous):
                 self._projections[device] = fed.project
@@ -329,6 +330,10 @@ class Simulation(SchedulingContext):
                 self._touched.add(place)
                 if not self._push:
                     self._fetch(successor, place)
+        for successor in self._successors(task) if self._submits_ahead else ():
+            # The others that it waits for may all be submitted to its own device.
+            if self._pending[successor] and self._device[successor] >= 0:
+                self._touched.add(self._device[successor])
         self._request_outputs(task, device)
         self._memory.finished(task, device)
         self._done_at[job] = self.now

@@ -189,6 +189,19 @@ def test_overhead_is_part_of_the_operator() -> None:
     assert spans(trace) == [(0, 1.5), (1.5, 3), (3, 4.5)]
 
 
+def test_submitted_ahead_once_the_other_devices_predecessor_is_known() -> None:
+    """t2 follows t0 on its own device, unknown until 4, and t1 on the other, known at 3: the host
+    submits it then, and it starts.
+    """
+    graph = from_edges("join", 3, [(0, 2, 0.0), (1, 2, 0.0)])
+    cluster = Cluster("two", [MemorySpace("m")], [device(3.0, 2), device(0.0, name="cpu")])
+    never = float("inf")
+    costs = CostTable.of(graph, np.array([[1.0, never], [never, 3.0], [5.0, never]]))
+    plan = StaticPlan([(0, 0.0), (1, 0.0), (0, 1.0)])
+    trace = simulate(graph, cluster, costs, plan)
+    assert spans(trace) == [(0, 1), (0, 3), (3, 8)]
+
+
 # -- for every run ------------------------------------------------------------------------------
 
 LATENCY = st.sampled_from([0.0, 0.5, 1.0, 3.0, 0.1])
