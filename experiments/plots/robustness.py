@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,10 +24,22 @@ from experiments.plots.style import (
 )
 from experiments.robustness import Robustness
 
+if TYPE_CHECKING:
+    import pandas as pd
+SPREAD = 8.0
+"""Times the median scheduler's regret at which the axis is cut."""
+LINEAR = 0.1
+"""Regret above which a cut axis is logarithmic."""
+
+
+def _median_of_ends(frame: pd.DataFrame) -> float:
+    """The median over schedulers of each one's largest regret."""
+    return float(frame.groupby("scheduler")["regret"].max().median())
+
 
 def draw_robustness(found: Robustness, stem: Path, always: Sequence[str] = ()) -> list[Path]:
     """A line for each scheduler, its interval shaded."""
-    from matplotlib.ticker import FuncFormatter, PercentFormatter
+    from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
     flip = [found.flip[1]] if found.flip else []
     shown, grey = told_apart(found.order, [*always, *flip])
@@ -57,10 +70,18 @@ def draw_robustness(found: Robustness, stem: Path, always: Sequence[str] = ()) -
             where, name = found.flip
             axes.axvline(where, color="black", linewidth=0.9, linestyle=(0, (4, 2)), zorder=2)
             axes.set_title(f"dashed: flips to {shorten(name, 24)} at {where:.3g}", fontsize=7)
+        most = axes.get_ylim()[1]
+        if most > SPREAD * _median_of_ends(found.frame):
+            # One that is far off would press the others to the axis.
+            axes.set_yscale("symlog", linthresh=LINEAR, linscale=2.0)
+            axes.set_yticks(
+                [t for t in (0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.2, 0.5, 1, 2, 5, 10) if t <= most]
+            )
+            axes.yaxis.set_minor_locator(NullLocator())
+            axes.axhline(LINEAR, color="#999999", linewidth=0.5, linestyle=(0, (1, 2)))
+            axes.set_ylim(top=1.3 * most)
         axes.set_ylim(bottom=0.0)
-        axes.yaxis.set_major_formatter(
-            PercentFormatter(1.0, decimals=0 if axes.get_ylim()[1] > 0.06 else 1)
-        )
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if most > 0.06 else 1))
         axes.set_xticks(levels if len(levels) < 8 else levels[:: -(-len(levels) // 7)])
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.grid(color="#DDDDDD", linewidth=0.5)
@@ -89,6 +110,11 @@ def draw_robustness(found: Robustness, stem: Path, always: Sequence[str] = ()) -
             f"Regret by {found.factor.name}: mean of n = {number} instances a level (one seed of one model "
             "in one setting each) of the makespan over the best of the instance, minus 1, for schedulers "
             f"that finished all of them. Shaded, for some: 95% interval of the mean ({METHOD}). {says}"
+            + (
+                " Above the dotted line the axis is logarithmic."
+                if axes.get_yscale() != "linear"
+                else ""
+            )
             + grey_note(grey)
         )
         return save_figure(figure, stem, found.frame, caption)
