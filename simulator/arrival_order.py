@@ -37,10 +37,3 @@ class ArrivalOrder(Scheduler):
 def that_work(context: SchedulingContext, devices: Sequence[int]) -> Sequence[int]:
     """Those of some devices that are up; all of them if none is."""
     return [device for device in devices if context.is_up(device)] or devices
-
-
-def compared(scores: Sequence[tuple[float, int]], device: int) -> str:
-    """The score of the device that was chosen, and those of the others."""
-    chosen = next(score for score, other in scores if other == device)
-    others = ", ".join(f"{score:.6g}" for score, other in scores if other != device)
-    return f"{chosen:.6g} < {others or 'no other'}"

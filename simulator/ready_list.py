@@ -11,9 +11,9 @@ import numpy as np
 
 from simulator.context import SchedulingContext
 from simulator.equal_devices import EqualDevices
+from simulator.explanation import compared
 from simulator.graph import DataflowGraph
 from simulator.planners.communication import Communication
-from simulator.planners.list_planner import compared
 from simulator.planners.ranking import Ranking
 from simulator.pricing import best_device, check_pricing, estimated_finishes
 from simulator.priorities import rounded_all

@@ -10,6 +10,7 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 
 from simulator.context import SchedulingContext
+from simulator.explanation import compared
 from simulator.graph import DataflowGraph
 from simulator.planners.communication import Communication
 from simulator.planners.ranking import Ranking
@@ -22,14 +23,6 @@ smaller device."""
 
 Score = tuple[float, int]
 """What is compared, smaller first, and the device."""
-
-
-def compared(device: int, scores: Sequence[Score]) -> str:
-    """The score of the chosen device beside those of the others."""
-    own = next(score for score, other in scores if other == device)
-    others = [score for score, other in scores if other != device]
-    relation = "<" if all(own <= score for score in others) else "instead of"
-    return f"{own:.6g} {relation} {', '.join(f'{s:.6g}' for s in others) or 'no other'}"
 
 
 class Draft:

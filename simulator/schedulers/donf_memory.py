@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop
 from typing import ClassVar
 
-from simulator.arrival_order import compared
 from simulator.context import EVERYWHERE, InputTensor, SchedulingContext
 from simulator.errors import InvalidInput
+from simulator.explanation import compared
 from simulator.pricing import best_device, estimated_finishes
 from simulator.schedulers.donf import Donf
 
@@ -109,7 +109,7 @@ class DonfMemory(Donf):
             finishes = estimated_finishes(context, task, devices, self.pricing)
             name = context.cluster.devices[device].name
             context.explain(
-                f"{context.label(task)} ({why}) -> {name}: {compared(finishes, device)}"
+                f"{context.label(task)} ({why}) -> {name}: {compared(device, finishes)}"
             )
         room[context.cluster.space_of[device]] -= self._need(context, task, device)
         context.place(task, device)

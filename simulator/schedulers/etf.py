@@ -15,8 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from simulator.explanation import compared
 from simulator.graph import DataflowGraph
-from simulator.planners.list_planner import compared
 from simulator.planners.pair_planner import PairPlanner
 from simulator.planners.pairs import PairRule
 from simulator.planners.ranks import longest_ways, mean_seconds

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from simulator.arrival_order import ArrivalOrder, compared
+from simulator.arrival_order import ArrivalOrder
 from simulator.context import SchedulingContext
+from simulator.equal_devices import EqualDevices
+from simulator.explanation import compared
 from simulator.pricing import best_device, check_pricing, estimated_finishes
 
 
@@ -26,9 +28,24 @@ class Mct(ArrivalOrder):
 
     def __init__(self, pricing: str = "per_link") -> None:
         self.pricing = check_pricing(pricing)
+        self._equal: EqualDevices | None = None
+
+    def begin(self, context: SchedulingContext) -> None:
+        """See :class:`simulator.scheduler.Scheduler`."""
+        self._equal = EqualDevices.of(context, self.pricing)
+
+    def decide(self, context: SchedulingContext) -> None:
+        """See :class:`simulator.scheduler.Scheduler`."""
+        if self._equal:
+            self._equal.look()
+        super().decide(context)
 
     def choose(self, context: SchedulingContext, task: int, devices: Sequence[int]) -> int:
         """See :class:`ArrivalOrder`."""
+        if self._equal:
+            device = self._equal.best(task)
+            self._equal.placed(device)
+            return device
         return best_device(context, task, devices, self.pricing)
 
     def reason(
@@ -36,4 +53,4 @@ class Mct(ArrivalOrder):
     ) -> str:
         """See :class:`ArrivalOrder`."""
         finishes = estimated_finishes(context, task, devices, self.pricing)
-        return f"finish {compared(finishes, device)}"
+        return f"finish {compared(device, finishes)}"

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from simulator.arrival_order import ArrivalOrder, compared, that_work
+from simulator.arrival_order import ArrivalOrder, that_work
 from simulator.context import SchedulingContext
+from simulator.explanation import compared
 
 
 class Met(ArrivalOrder):
@@ -29,4 +30,4 @@ class Met(ArrivalOrder):
     ) -> str:
         """See :class:`ArrivalOrder`."""
         seconds = context.seconds(task)
-        return f"runs {compared([(seconds[d], d) for d in devices], device)}"
+        return f"runs {compared(device, [(seconds[d], d) for d in devices])}"

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from simulator.arrival_order import ArrivalOrder, compared
+from simulator.arrival_order import ArrivalOrder
 from simulator.context import SchedulingContext
+from simulator.explanation import compared
 
 
 class Olb(ArrivalOrder):
@@ -30,4 +31,4 @@ class Olb(ArrivalOrder):
     ) -> str:
         """See :class:`ArrivalOrder`."""
         free = context.availabilities(devices)
-        return f"free at {compared(list(zip(free, devices, strict=True)), device)}"
+        return f"free at {compared(device, list(zip(free, devices, strict=True)))}"

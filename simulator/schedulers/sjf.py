@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.arrival_order import compared
 from simulator.context import SchedulingContext
+from simulator.explanation import compared
 from simulator.pricing import best_device, estimated_finishes
 from simulator.ready_list import ReadyList
 
@@ -74,7 +74,7 @@ class Sjf(ReadyList):
                 name = context.cluster.devices[device].name
                 context.explain(
                     f"{context.label(task)} (mean {length:.6g}) -> {name}: shortest ready, "
-                    f"finish {compared(finishes, device)}"
+                    f"finish {compared(device, finishes)}"
                 )
             context.place(task, device)
         for entry in skipped:

@@ -24,6 +24,7 @@ from tests.simulator.strategies import Case, graphs, seconds_of
 from tests.simulator.test_properties import quick
 from tests.simulator.test_ways import assert_same
 
+MODULES = ("simulator.ready_list", "simulator.schedulers.fcfs", "simulator.schedulers.mct")
 CHOOSERS: dict[str, tuple[dict[str, Any], ...]] = {
     "fcfs": ({}, {"by_priority": True}),
     "donf": (
@@ -33,6 +34,7 @@ CHOOSERS: dict[str, tuple[dict[str, Any], ...]] = {
         {"pricing": "per_edge_aware"},
     ),
     "dynamic_heft": ({},),
+    "mct": ({}, {"pricing": "per_edge"}),
 }
 
 
@@ -132,7 +134,7 @@ def test_the_same_trace_as_with_a_look_at_every_device(case: Case) -> None:
     expected = case.run(way="direct")
     asked = Counted.asked
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("simulator.ready_list", "simulator.schedulers.fcfs"):
+        for module in MODULES:
             patch.setattr(f"{module}.EqualDevices", Counted)
         found = case.run(way="direct")
     assert_same(found, expected)
@@ -151,7 +153,7 @@ def run(name: str, cluster: Cluster, **settings: Any) -> Trace:
 def test_large_clusters_are_not_looked_through(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = fully_connected("wide", equal_devices.LEAST_DEVICES)
     found = run(name, cluster)
-    for module in ("simulator.ready_list", "simulator.schedulers.fcfs"):
+    for module in MODULES:
         monkeypatch.setattr(f"{module}.best_device", None)  # nobody calls it
     assert_same(run(name, cluster), found)
     monkeypatch.setattr(equal_devices, "LEAST_DEVICES", math.inf)
