@@ -25,6 +25,7 @@ unit: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.engine
+	$(BIN)/python -m tests.benchmarks.schedulers
 
 # One environment, made anew only when what it holds has changed.
 $(STAMP): pyproject.toml constraints.txt
