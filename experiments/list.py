@@ -103,7 +103,7 @@ def _table(*headings: str, right: Sequence[str] = ()) -> Table:
 
 def _console() -> Console:
     """A console that keeps one line each: cut at a terminal's width, whole in a file or a pipe."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)  # names may hold brackets
     if not console.is_terminal:
         console.width = 400
     return console

@@ -18,6 +18,7 @@ def test_schedulers_have_a_line_each_with_description_and_source(capsys, folder)
     assert set(available()) <= {*names, *" ".join(found[-1:]).replace(",", " ").split()}
     heft = next(line for line in found if line.startswith("heft "))
     assert "10.1109/71.993206" in heft
+    assert any("pip install 'hetsim[exact]'" in line for line in found)  # brackets are no markup
     assert any(line.startswith("mine (yours)") and "all on one" in line for line in found)
 
 
