@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from experiments import atomic
@@ -33,6 +32,7 @@ from experiments.configs import Scenario
 from experiments.grid import Cell, compose_grid
 from experiments.own_settings import read_own
 from experiments.pool import WorkerDiedError, work_through
+from experiments.progress import progress_bar
 from experiments.provenance import digest, revision, versions
 from experiments.simulate import file_name, make_console
 from experiments.world import prepare
@@ -247,14 +247,7 @@ def adversary(invocation: Invocation) -> int:
     answers: dict[tuple[int, int], list[Found]] = {}
     place_of = {(a, b): place for a, b, place in pairs}
     number = {id(cell.scenario): index for index, cell in enumerate(cells)}
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as progress:
+    with progress_bar(console) as progress:
         bar = progress.add_task("searches", total=len(duels))
         workers = settings.workers or os.cpu_count() or 1
         for duel, found in work_through(duels, search, workers):

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from experiments import atomic
@@ -27,6 +26,7 @@ from experiments.command import Invocation, sweeping_main
 from experiments.configs import Scenario
 from experiments.grid import compose_grid
 from experiments.own_settings import read_own
+from experiments.progress import progress_bar
 from experiments.provenance import digest, revision, versions
 from experiments.simulate import make_console
 from experiments.world import World, prepare
@@ -313,14 +313,7 @@ def _flip_one(
     makespans = contest.makespans((world.cluster, world.costs))
     winner = winner_of(makespans)
     factors = contest.factors(settings.least_share)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as progress:
+    with progress_bar(console) as progress:
         found = [
             flip_of(factor, contest.makespans, winner, labels, settings)
             for factor in progress.track(factors, description=world.graph.name)

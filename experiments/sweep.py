@@ -20,7 +20,6 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from experiments import atomic
 from experiments.cell import make_scheduler
@@ -36,6 +35,7 @@ from experiments.cell_folder import (
 from experiments.command import Invocation, sweeping_main
 from experiments.grid import Grid, compose_grid
 from experiments.pool import WorkerDiedError, work_through
+from experiments.progress import progress_bar
 from experiments.provenance import code_digest, digest, revision, versions
 from experiments.results import row_of, write_results
 from experiments.simulate import make_console
@@ -248,15 +248,7 @@ def _work(plan: Plan, console: Console) -> None:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     workers = min(plan.workers, len(plan.todo)) if plan.todo else 1
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
+    with progress_bar(console) as progress:
         models: dict[str, CellTask] = {}
         for task in plan.todo:
             if not task.scenario.bare:

@@ -19,14 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from omegaconf import OmegaConf
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import TaskID
 
 from experiments import atomic, catalog
 from experiments.cell import label_of, make_scheduler
@@ -35,6 +28,7 @@ from experiments.configs import Scenario
 from experiments.grid import compose_grid
 from experiments.own_settings import key_of, read_own
 from experiments.pricing import Pricer, load_profiles
+from experiments.progress import progress_bar
 from experiments.simulate import make_console
 from experiments.validation import (
     Case,
@@ -494,16 +488,8 @@ def _new_folder(parent: Path) -> Path:
 @contextlib.contextmanager
 def _progress(console: Console) -> Iterator[Callable[[str, int, int], None]]:
     """A bar for each model."""
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-        auto_refresh=False,  # a thread that draws would disturb the workers
-    ) as progress:
+    # A thread that draws would disturb the workers.
+    with progress_bar(console, auto_refresh=False) as progress:
         bars: dict[str, TaskID] = {}
 
         def step(model: str, done: int, total: int) -> None:
