@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from cost_models.model import CostModel
     from cost_models.table import Measurements
 
-__all__ = ["CostModel", "fit"]
-
-
-class CostModel(Protocol):
-    """Predicts seconds of the rows of a measurement table."""
-
-    @property
-    def name(self) -> str:
-        """``boosted``, ``roofline``."""
-        ...
-
-    def predict(self, measurements: Measurements) -> np.ndarray:
-        """float64[rows]: seconds, from shapes and attributes alone."""
-        ...
+__all__ = ["fit"]
 
 
 def fit(measurements: Measurements, model: str = "boosted", **options: Any) -> CostModel:
@@ -30,19 +16,17 @@ def fit(measurements: Measurements, model: str = "boosted", **options: Any) -> C
 
     Args:
         measurements: a DataFrame or the path of a Parquet file, of one device.
-        model: ``boosted`` or ``roofline``.
-        options: ``roofline`` (measured peaks), and for ``boosted`` ``seed`` and XGBoost's parameters.
+        model: one of :func:`cost_models.model.names`.
+        options: ``roofline`` (measured peaks), ``seed``, and what the model has of its own.
 
     Raises:
         InvalidInput: no such model or option, or the table is not valid.
     """
-    from cost_models.boosted import Boosted
-    from cost_models.roofline import Roofline
+    from cost_models.model import model_class
     from cost_models.table import load
     from simulator.errors import InvalidInput
 
-    if model not in ("boosted", "roofline"):
-        raise InvalidInput(f"No cost model '{model}'; known: boosted, roofline")
+    cls = model_class(model)
     table = load(measurements)
     devices = sorted(table["device"].unique())
     if len(devices) > 1:
@@ -50,9 +34,4 @@ def fit(measurements: Measurements, model: str = "boosted", **options: Any) -> C
             f"The measurements are of {len(devices)} devices ({', '.join(devices[:3])}, ...); fit one "
             "model for each"
         )
-    if model == "boosted":
-        return Boosted.fitted(table, **options)
-    if set(options) - {"roofline"}:
-        raise InvalidInput(f"The roofline has no option '{min(set(options) - {'roofline'})}'")
-    found: Roofline | None = options.get("roofline")
-    return found or Roofline.fitted(table)
+    return cls.fitted(table, **options)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +21,8 @@ import numpy as np
 import pandas as pd
 
 from cost_models.features import Values, feature_rows, matrix
+from cost_models.measured_range import MeasuredRange
+from cost_models.model import Prediction
 from cost_models.roofline import Roofline
 from cost_models.table import Measurements, load
 from simulator.errors import InvalidInput
@@ -47,10 +48,13 @@ class _Group:
     """One booster and what it needs: feature names and, where kinds share it, their codes."""
 
     names: list[str]
-    kinds: list[str]
+    measured: MeasuredRange
     booster: Any
-    lower: np.ndarray
-    upper: np.ndarray
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Measured kinds, in the order of their codes."""
+        return self.measured.kinds
 
     def matrix(self, kinds: Iterable[str], values: Sequence[Values]) -> np.ndarray:
         """float32[rows, features]."""
@@ -73,10 +77,11 @@ class Boosted:
     def fitted(
         cls,
         measurements: pd.DataFrame,
+        *,
         roofline: Roofline | None = None,
         seed: int = 0,
-        own_model: int = OWN_MODEL,
         only: Collection[str] | None = None,
+        own_model: int = OWN_MODEL,
         **parameters: Any,
     ) -> Boosted:
         """Fit to a valid measurement table.
@@ -117,7 +122,6 @@ class Boosted:
                 rows = np.flatnonzero(np.isin(kinds, members))
                 rounds = settings["rounds"] * (SHARED_ROUNDS if label == SHARED else 1)
                 groups[label] = _fit(
-                    members,
                     kinds[rows],
                     [values[i] for i in rows],
                     target[rows],
@@ -128,17 +132,13 @@ class Boosted:
 
     def predict(self, measurements: Measurements) -> np.ndarray:
         """float64[rows]: seconds of every row of a table (``seconds`` is not looked at)."""
-        return self.predict_with_range(measurements)[0]
+        return self.predict_in_full(measurements).seconds
 
-    def predict_with_range(self, measurements: Measurements) -> tuple[np.ndarray, np.ndarray]:
+    def predict_in_full(self, measurements: Measurements) -> Prediction:
         """Seconds, and whether each row lies in the measured range.
 
-        A row is in range if its kind was measured and every feature lies between the smallest and
-        the largest value measured for that kind. A kind never measured takes the shared model's
-        correction, or the bare roofline, and is out of range.
-
-        Returns:
-            float64[rows], bool[rows].
+        A kind never measured takes the shared model's correction, or the bare roofline, and is out
+        of range (:class:`MeasuredRange`).
         """
         rows = load(measurements, timed=False)
         seconds = self.roofline.of_rows(rows)
@@ -153,18 +153,8 @@ class Boosted:
             chosen = np.flatnonzero(labels == label)
             data = group.matrix(kinds[chosen], [values[i] for i in chosen])
             seconds[chosen] *= np.exp(group.booster.inplace_predict(data).astype(np.float64))
-            numbers = data[:, : len(group.names)]
-            position = [group.kinds.index(k) if k in group.kinds else -1 for k in kinds[chosen]]
-            known = np.array(position) >= 0
-            low, high = group.lower[position], group.upper[position]
-            # Half a per cent of slack for float32; an absent feature must have been absent before.
-            slack = 0.005 * np.maximum(1.0, np.abs(numbers))
-            fits = (numbers >= low - slack) & (numbers <= high + slack)
-            absent = np.isnan(numbers)
-            fits |= absent
-            fits &= absent | ~np.isnan(low)
-            inside[chosen] = known & fits.all(axis=1)
-        return seconds, inside
+            inside[chosen] = group.measured.contains(kinds[chosen], data[:, : len(group.names)])
+        return Prediction(seconds, np.full(len(rows), np.nan), inside)
 
     def to_json(self) -> dict[str, Any]:
         """The model as a JSON object; boosters are XGBoost's UBJ, gzipped, in base64."""
@@ -173,9 +163,7 @@ class Boosted:
             data = gzip.compress(bytes(group.booster.save_raw("ubj")), mtime=0)
             groups[label] = {
                 "features": group.names,
-                "kinds": group.kinds,
-                "lower": _rounded(group.lower),
-                "upper": _rounded(group.upper),
+                **group.measured.to_json(),
                 "booster": base64.b85encode(data).decode(),
             }
         return {"roofline": self.roofline.to_json(), "groups": groups}
@@ -194,8 +182,8 @@ class Boosted:
             for label, entry in document["groups"].items():
                 booster = xgboost.Booster({"nthread": 1})
                 booster.load_model(bytearray(gzip.decompress(base64.b85decode(entry["booster"]))))
-                bounds = (np.array(entry[k], dtype=np.float64) for k in ("lower", "upper"))
-                groups[label] = _Group(entry["features"], entry["kinds"], booster, *bounds)
+                measured = MeasuredRange.from_json(entry)
+                groups[label] = _Group(entry["features"], measured, booster)
             return cls(Roofline.from_json(document["roofline"]), groups)
         except (
             KeyError,
@@ -208,12 +196,7 @@ class Boosted:
             raise InvalidInput(f"The boosted model is incomplete or damaged ({error})") from None
 
 
-def _rounded(bounds: np.ndarray) -> list[list[float | None]]:
-    return [[None if math.isnan(v) else round(float(v), 4) for v in row] for row in bounds]
-
-
 def _fit(
-    members: list[str],
     kinds: np.ndarray,
     values: list[Values],
     target: np.ndarray,
@@ -224,18 +207,7 @@ def _fit(
 
     names = sorted({name for row in values for name in row})
     data = matrix(values, names)
-    bounds = []
-    for member in members:
-        part = data[kinds == member]
-        absent = np.isnan(part).all(axis=0)
-        low, high = (np.full(len(names), np.nan) for _ in range(2))
-        low[~absent], high[~absent] = (
-            np.nanmin(part[:, ~absent], axis=0),
-            np.nanmax(part[:, ~absent], axis=0),
-        )
-        bounds.append((low, high))
-    lower, upper = (np.array(side) for side in zip(*bounds, strict=True))
-    group = _Group(names, members, None, lower, upper)
+    group = _Group(names, MeasuredRange.of(kinds, data), None)
     options = {name: value for name, value in settings.items() if name != "rounds"}
     options |= {"objective": "reg:squarederror", "tree_method": "hist", "nthread": 1, "seed": seed}
     options["base_score"] = float(np.mean(target))

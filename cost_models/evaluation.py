@@ -54,7 +54,7 @@ def cross_validate(
     """
 
     def boosted(rows: pd.DataFrame, kinds: Collection[str]) -> Predicts:
-        return Boosted.fitted(rows, roofline, only=kinds, **(options or {}))
+        return Boosted.fitted(rows, roofline=roofline, only=kinds, **(options or {}))
 
     def bare(rows: pd.DataFrame, kinds: Collection[str]) -> Predicts:
         return roofline

@@ -145,7 +145,8 @@ class Profile:
         distinct = rows.iloc[[first[key] for key in order]].reset_index(drop=True)
         if self.model_name(model) == "boosted":
             assert self.boosted is not None
-            seconds, inside = self.boosted.predict_with_range(distinct)
+            predicted = self.boosted.predict_in_full(distinct)
+            seconds, inside = predicted.seconds, predicted.in_range
         else:
             seconds = self.roofline.predict(distinct)
             inside = np.full(len(distinct), self.label != "datasheet")
@@ -227,7 +228,7 @@ class Profile:
 
         if show:
             show(f"fitting {len(table)} rows")
-        boosted = Boosted.fitted(table, roofline, **(options or {}))
+        boosted = Boosted.fitted(table, roofline=roofline, **(options or {}))
         held_out = {
             model: {way: _rounded(evaluation.summary(table, rows)) for way, rows in ways.items()}
             for model, ways in (errors or {}).items()
@@ -283,7 +284,7 @@ class Profile:
             )
         same = identities(table)
         rows = table[~np.isin(same, same[held])].reset_index(drop=True)
-        boosted = Boosted.fitted(rows, self.roofline, **options)
+        boosted = Boosted.fitted(rows, roofline=self.roofline, **options)
         return replace(
             self, name=f"{self.name}-without-{architecture}", boosted=boosted, measurements=rows
         )

@@ -7,7 +7,7 @@ what every call costs. It is a cost model by itself, and what boosted trees take
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from cost_models.features import work
+from cost_models.model import Prediction
 from cost_models.table import Measurements, load
 from simulator.errors import InvalidInput
 
@@ -51,6 +52,11 @@ class Roofline:
     def predict(self, measurements: Measurements) -> np.ndarray:
         """float64[rows]: seconds of every row of a table (``seconds`` is not looked at)."""
         return self.of_rows(load(measurements, timed=False))
+
+    def predict_in_full(self, measurements: Measurements) -> Prediction:
+        """As :meth:`predict`; rates alone know neither a range nor a spread."""
+        seconds = self.predict(measurements)
+        return Prediction(seconds, np.full(len(seconds), np.nan), np.ones(len(seconds), dtype=bool))
 
     def of_rows(self, rows: pd.DataFrame) -> np.ndarray:
         """As :meth:`predict`, for a table that is known to be valid."""
@@ -98,12 +104,34 @@ class Roofline:
             raise InvalidInput(f"A roofline lacks or misstates {error}") from None
 
     @classmethod
-    def fitted(cls, measurements: pd.DataFrame) -> Roofline:
+    def fitted(
+        cls,
+        measurements: pd.DataFrame,
+        *,
+        roofline: Roofline | None = None,
+        seed: int = 0,
+        only: Collection[str] | None = None,
+        **options: Any,
+    ) -> Roofline:
         """The rates that the fastest rows reached: for tables that come without measured peaks.
 
         The peak and the bandwidth are the highest rates of any row, the overhead is the shortest
         time.
+
+        Args:
+            measurements: a valid table of one device, with at least one row.
+            roofline: measured rates: there is nothing left to fit.
+            seed: nothing is drawn.
+            only: rates are of all kinds.
+            options: there are none.
+
+        Raises:
+            InvalidInput: an option.
         """
+        if options:
+            raise InvalidInput(f"The roofline has no option '{min(options)}'")
+        if roofline is not None:
+            return roofline
         rates: dict[str, float] = {}
         bandwidth = 0.0
         columns = ("kind", "dtype", "inputs", "outputs", "attributes", "seconds")

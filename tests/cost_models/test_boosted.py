@@ -25,7 +25,7 @@ ROOFLINE = Roofline({"float32": PEAK}, BANDWIDTH, OVERHEAD)
 
 
 def test_unseen_shapes_of_a_known_law():
-    model = Boosted.fitted(load(random_table(400)), ROOFLINE)
+    model = Boosted.fitted(load(random_table(400)), roofline=ROOFLINE)
     test = random_table(100, seed=1)
     error = np.abs(model.predict(test) / test["seconds"] - 1)
     bare = np.abs(ROOFLINE.predict(test) / test["seconds"] - 1)
@@ -42,12 +42,12 @@ def test_prediction_does_not_look_at_times():
 
 def test_fit_is_deterministic_and_survives_json():
     table = load(random_table(60))
-    first, second = (Boosted.fitted(table, ROOFLINE) for _ in range(2))
+    first, second = (Boosted.fitted(table, roofline=ROOFLINE) for _ in range(2))
     rows = random_table(30, seed=3)
     assert (first.predict(rows) == second.predict(rows)).all()
     again = Boosted.from_json(json.loads(json.dumps(first.to_json())))
     assert (again.predict(rows) == first.predict(rows)).all()
-    assert (again.predict_with_range(rows)[1] == first.predict_with_range(rows)[1]).all()
+    assert (again.predict_in_full(rows).in_range == first.predict_in_full(rows).in_range).all()
     assert json.dumps(again.to_json()) == json.dumps(first.to_json())
 
 
@@ -72,38 +72,41 @@ def test_in_range_is_the_box_of_the_kind():
             relu_row(64) | {"kind": "sigmoid"},  # a kind never measured
         ]
     )
-    assert list(model.predict_with_range(asked)[1]) == [True, True, False, False, False, False]
+    assert list(model.predict_in_full(asked).in_range) == [True, True, False, False, False, False]
 
 
 def test_in_range_needs_the_same_features():
     model = fit(pd.DataFrame([linear_row(m, 16, 16) for m in (2, 4, 8)]))
     strided = linear_row(4, 16, 16) | {"attributes": '{"layouts":[[1,0],null],"strided":[0]}'}
-    assert list(model.predict_with_range(pd.DataFrame([strided]))[1]) == [False]
+    assert list(model.predict_in_full(pd.DataFrame([strided])).in_range) == [False]
 
 
 def test_unseen_kind_is_priced_near_its_traffic():
-    model = Boosted.fitted(load(random_table(80)), ROOFLINE)
+    model = Boosted.fitted(load(random_table(80)), roofline=ROOFLINE)
     row = pd.DataFrame([relu_row(10_000) | {"kind": "sigmoid"}])
     assert model.predict(row) == pytest.approx(ROOFLINE.predict(row), rel=0.5)
 
 
 def test_own_models_only_for_matrix_kinds_with_enough_rows():
     table = load(random_table(50))
-    assert set(Boosted.fitted(table, ROOFLINE, own_model=50).groups) == {"linear", "*"}
-    assert set(Boosted.fitted(table, ROOFLINE, own_model=51).groups) == {"*"}
+    assert set(Boosted.fitted(table, roofline=ROOFLINE, own_model=50).groups) == {"linear", "*"}
+    assert set(Boosted.fitted(table, roofline=ROOFLINE, own_model=51).groups) == {"*"}
 
 
 def test_only_what_is_asked_for_is_fitted():
     table = load(random_table(50))
-    assert set(Boosted.fitted(table, ROOFLINE, only={"linear"}).groups) == {"linear"}
-    assert set(Boosted.fitted(table, ROOFLINE, only={"relu"}).groups) == {"*"}
-    whole, part = Boosted.fitted(table, ROOFLINE), Boosted.fitted(table, ROOFLINE, only={"linear"})
+    assert set(Boosted.fitted(table, roofline=ROOFLINE, only={"linear"}).groups) == {"linear"}
+    assert set(Boosted.fitted(table, roofline=ROOFLINE, only={"relu"}).groups) == {"*"}
+    whole, part = (
+        Boosted.fitted(table, roofline=ROOFLINE),
+        Boosted.fitted(table, roofline=ROOFLINE, only={"linear"}),
+    )
     rows = random_table(9, seed=4)[:9]
     assert (whole.predict(rows) == part.predict(rows)).all()
 
 
 def test_cache_states_are_told_apart(measured_table):
-    model = Boosted.fitted(load(measured_table), ROOFLINE)
+    model = Boosted.fitted(load(measured_table), roofline=ROOFLINE)
     rows = random_table(40, seed=5)
     warm, graph = (model.predict(rows.assign(cache=state)) for state in ("warm", "graph"))
     assert np.median(warm / graph) == pytest.approx(0.8, abs=0.03)

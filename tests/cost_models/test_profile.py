@@ -60,13 +60,13 @@ def test_saved_profile_prices_as_before(tmp_path, profile):
 
 def test_equal_operators_are_predicted_once(profile, monkeypatch):
     asked = []
-    predict = Boosted.predict_with_range
+    predict = Boosted.predict_in_full
 
     def counting(self, rows):
         asked.append(len(rows))
         return predict(self, rows)
 
-    monkeypatch.setattr(Boosted, "predict_with_range", counting)
+    monkeypatch.setattr(Boosted, "predict_in_full", counting)
     priced = profile.price([linear(8, 8, 8, f"fc{i}") for i in range(12)] + [linear(9, 8, 8)])
     assert asked == [2]
     assert len(priced.seconds) == 13
@@ -227,11 +227,11 @@ def test_shipped_measurements_are_what_the_predictor_was_fitted_to(name):
     assert set(profile.kinds) == set(priced["kind"])
     assert {"conv2d", "linear", "scaled_dot_product_attention", "lstm_cell"} <= set(profile.kinds)
     assert profile.provenance["minutes"] >= 15
-    predicted, inside = profile.boosted.predict_with_range(
+    predicted = profile.boosted.predict_in_full(
         priced[["kind", "dtype", "inputs", "outputs", "attributes", "cache"]]
     )
-    assert inside.all()
-    error = np.abs(predicted / priced["seconds"] - 1)
+    assert predicted.in_range.all()
+    error = np.abs(predicted.seconds / priced["seconds"] - 1)
     assert error.median() < 0.06
 
 
