@@ -74,6 +74,9 @@ class Profile:
             operator), ``*`` of all kinds together; empty where single calls were not kept.
         launch_overhead_s: host seconds of a kernel launch; 0 where none was measured.
         transfers: measured transfers, rows of ``way``, ``bytes``, ``seconds``.
+        allocation: measured allocations of outputs, rows of ``state``, ``bytes``, ``seconds``.
+        corun: what co-running tasks cost each other, as :func:`calibration.corun.summary` gives it.
+        capacity_bytes: of the memory that the device computes in; None where it was not read.
         dtypes: element types it was measured with.
         versions: software it was measured with.
         provenance: sources, dates, minutes, samples: whatever explains the figures.
@@ -94,6 +97,9 @@ class Profile:
     deviations: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     launch_overhead_s: float = 0.0
     transfers: Sequence[Mapping[str, Any]] = ()
+    allocation: Sequence[Mapping[str, Any]] = ()
+    corun: Mapping[str, Any] = field(default_factory=dict)
+    capacity_bytes: float | None = None
     dtypes: tuple[str, ...] = ("float32",)
     versions: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -209,8 +215,8 @@ class Profile:
                 them the profile states no error and its times have no interval.
             show: called with a line of progress.
             options: of :class:`Boosted`.
-            described: ``transfers``, ``versions``, ``provenance``, ``launch_overhead_s``,
-                ``deviations``.
+            described: ``transfers``, ``allocation``, ``corun``, ``capacity_bytes``, ``versions``,
+                ``provenance``, ``launch_overhead_s``, ``deviations``.
 
         Raises:
             InvalidInput: no valid table, or no rows in that cache state.
@@ -314,6 +320,9 @@ class Profile:
                 if self.deviations
                 else {}
             ),
+            **({"allocation": [dict(row) for row in self.allocation]} if self.allocation else {}),
+            **({"corun": dict(self.corun)} if self.corun else {}),
+            **({} if self.capacity_bytes is None else {"capacity_bytes": self.capacity_bytes}),
             "versions": dict(self.versions),
             "provenance": dict(self.provenance),
         }
@@ -364,6 +373,9 @@ class Profile:
                 },
                 launch_overhead_s=float(document.get("launch_overhead_s", 0.0)),
                 transfers=document.get("transfers", []),
+                allocation=document.get("allocation", []),
+                corun=document.get("corun", {}),
+                capacity_bytes=document.get("capacity_bytes"),
                 dtypes=tuple(document.get("dtypes", ["float32"])),
                 versions=document.get("versions", {}),
                 provenance=document.get("provenance", {}),

@@ -1,5 +1,6 @@
 import gzip
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -56,6 +57,18 @@ def test_saved_profile_prices_as_before(tmp_path, profile):
         "predictor.json.gz",
         "measurements.parquet",
     }
+
+
+def test_device_figures_are_kept(tmp_path, profile):
+    assert not {"allocation", "corun", "capacity_bytes"} & set(profile.to_json())
+    figures = {
+        "allocation": [{"state": "reused", "bytes": 4096, "seconds": 1e-6}],
+        "corun": {"fraction": 0.03},
+        "capacity_bytes": 24 * 2.0**30,
+    }
+    replace(profile, measurements=None, **figures).save(tmp_path / "box")
+    again = Profile.load(tmp_path / "box")
+    assert {key: getattr(again, key) for key in figures} == figures
 
 
 def test_equal_operators_are_predicted_once(profile, monkeypatch):
