@@ -13,7 +13,9 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from simulator.errors import InvalidInput
 
@@ -21,26 +23,85 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
-def pin(core: int | None) -> None:
-    """Bind the calling thread to one core; None leaves it where it is.
+def pin(cores: int | Sequence[int] | None) -> None:
+    """Bind the calling thread, and those that it starts, to cores; None leaves it where it is.
 
     Raises:
-        InvalidInput: the core is not one this process may use.
+        InvalidInput: a core is not one this process may use.
     """
-    if core is None:
+    if cores is None:
         return
+    wanted = {cores} if isinstance(cores, int) else set(cores)
+    allowed = os.sched_getaffinity(0)
+    for core in sorted(wanted):  # the system passes over those of several that are not there
+        try:
+            os.sched_setaffinity(0, {core})
+        except OSError:
+            os.sched_setaffinity(0, allowed)
+            raise InvalidInput(
+                f"Core {core} is not available; this process may use {sorted(allowed)}"
+            ) from None
+    os.sched_setaffinity(0, wanted)
+
+
+def cores_for(threads: int, cores: Sequence[int] | None = None) -> list[int]:
+    """A core for each intra-op thread: those given, else the highest that this process may use.
+
+    The highest are the least likely to serve interrupts.
+
+    Raises:
+        InvalidInput: fewer or more cores than threads, or one that is not there.
+    """
     allowed = sorted(os.sched_getaffinity(0))
-    try:
-        os.sched_setaffinity(0, {core})
-    except OSError:
+    chosen = sorted(set(cores)) if cores is not None else allowed[-threads:]
+    for core in chosen:
+        if core not in allowed:
+            raise InvalidInput(f"Core {core} is not available; this process may use {allowed}")
+    if len(chosen) != threads:
         raise InvalidInput(
-            f"Core {core} is not available; this process may use {allowed}"
-        ) from None
+            f"{threads} threads need as many cores, got {chosen}; this process may use {allowed}"
+        )
+    return chosen
 
 
-def last_core() -> int:
-    """The highest core this process may use: the least likely to serve interrupts."""
-    return max(os.sched_getaffinity(0))
+def thread_variables(threads: int) -> dict[str, str]:
+    """Environment of a process whose kernels run on so many threads, each bound to its core."""
+    found = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    if threads > 1:
+        # Unbound threads move between cores, and two of them share one for a while.
+        found |= {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores", "OMP_DYNAMIC": "false"}
+    return found
+
+
+@contextlib.contextmanager
+def matrix_precision(device: str, tf32: bool) -> Iterator[None]:
+    """Let a GPU round the factors of float32 products to TF32, or forbid it; as before afterwards.
+
+    Torch itself allows it for convolutions and forbids it for matrix products.
+    """
+    if device == "cpu":
+        yield
+        return
+    import torch
+
+    switches: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [switch.allow_tf32 for switch in switches]
+    try:
+        for switch in switches:
+            switch.allow_tf32 = tf32
+        yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch.allow_tf32 = value
+
+
+def capacity(device: str) -> float:
+    """Bytes of the memory that a device computes in."""
+    if device == "cpu":
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    import torch
+
+    return float(torch.cuda.get_device_properties(device).total_memory)
 
 
 def steady_allocator() -> bool:
@@ -155,17 +216,48 @@ def versions() -> dict[str, str]:
     return found
 
 
+_CLOCKS = "clocks.sm,clocks.mem,clocks.max.sm,temperature.gpu,power.draw,driver_version"
+_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
+"""Newer and older drivers' name of the same field."""
+THROTTLING = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+}
+"""Bits of a reading that slow kernels down; others mean idleness, set clocks or synchronised boost.
+NVML, ``nvmlClocksEventReasons``."""
+
+
 def gpu_clocks(device: str) -> dict[str, str]:
-    """Clocks, power and temperature as ``nvidia-smi`` reports them; empty without it.
+    """Clocks, power, temperature and throttle reasons as ``nvidia-smi`` reports them.
 
     Only read: this program never changes a clock.
+
+    Returns:
+        The fields of ``nvidia-smi --query-gpu``, the reasons always as ``clocks_event_reasons.active``;
+        empty without ``nvidia-smi``.
     """
-    fields = "clocks.sm,clocks.mem,clocks.max.sm,temperature.gpu,power.draw,driver_version"
     index = device.rpartition(":")[2] or "0"
-    command = ["nvidia-smi", f"--id={index}", f"--query-gpu={fields}", "--format=csv,noheader"]
+    for reasons in _REASONS:
+        fields = f"{_CLOCKS},{reasons}"
+        command = ["nvidia-smi", f"--id={index}", f"--query-gpu={fields}", "--format=csv,noheader"]
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        except subprocess.CalledProcessError:
+            continue  # an older driver refuses the newer name
+        except (OSError, subprocess.SubprocessError):
+            return {}
+        values = (value.strip() for value in answer.stdout.strip().split(","))
+        return dict(zip([*_CLOCKS.split(","), _REASONS[0]], values, strict=False))
+    return {}
+
+
+def throttled_by(clocks: Mapping[str, str]) -> tuple[str, ...]:
+    """What held the GPU's clocks back when :func:`gpu_clocks` was read; empty if nothing did."""
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    values = (value.strip() for value in answer.stdout.strip().split(","))
-    return dict(zip(fields.split(","), values, strict=False))
+        bits = int(clocks.get(_REASONS[0], "0"), 16)
+    except ValueError:  # "[N/A]"
+        return ()
+    return tuple(name for bit, name in THROTTLING.items() if bits & bit)

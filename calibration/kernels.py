@@ -408,7 +408,7 @@ def _empty(spec: TensorSpec, device: torch.device) -> torch.Tensor:
 
 
 def _dtype(spec: TensorSpec) -> torch.dtype:
-    if spec.dtype not in ITEM_BYTES:
+    if spec.dtype not in ITEM_BYTES or not hasattr(torch, spec.dtype):
         raise InvalidInput(f"Unknown element type '{spec.dtype}'. Known: {', '.join(ITEM_BYTES)}")
     found: torch.dtype = getattr(torch, spec.dtype)
     return found

@@ -7,10 +7,10 @@ large copy reach here is what a kernel can hope for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-DTYPES = {"cpu": ("float32",), "cuda": ("float32", "float16", "bfloat16")}
+from calibration.environment import matrix_precision
 
 
 def _fastest(call: Callable[[], Any], device: str, budget: float) -> float:
@@ -35,12 +35,15 @@ def _fastest(call: Callable[[], Any], device: str, budget: float) -> float:
     return best
 
 
-def measure(device: str, budget: float = 0.5) -> dict[str, Any]:
+def measure(
+    device: str, budget: float = 0.5, dtypes: Sequence[str] = ("float32",)
+) -> dict[str, Any]:
     """Peak FLOP/s per element type, and bandwidth in bytes/s (a copy's reads and writes).
 
     Args:
         device: ``cpu`` or ``cuda:<index>``.
         budget: seconds for each figure.
+        dtypes: element types, of :data:`calibration.samples.DTYPES`.
 
     Returns:
         ``{"flops_per_s": {dtype: float}, "bandwidth_bytes_per_s": float, "call_overhead_s": float}``;
@@ -50,9 +53,12 @@ def measure(device: str, budget: float = 0.5) -> dict[str, Any]:
 
     size, numbers = (1536, 1 << 25) if device == "cpu" else (8192, 1 << 28)
     rates = {}
-    for dtype in DTYPES[device.partition(":")[0]]:
-        a = torch.randn(size, size, device=device).to(getattr(torch, dtype))
-        rates[dtype] = 2.0 * size**3 / _fastest(lambda a=a: a @ a, device, budget)  # type: ignore[misc]
+    for dtype in dtypes:
+        kept = "float32" if dtype == "tf32" else dtype
+        a = torch.randn(size, size, device=device).to(getattr(torch, kept))
+        with matrix_precision(device, dtype == "tf32"):
+            seconds = _fastest(lambda a=a: a @ a, device, budget)  # type: ignore[misc]
+        rates[dtype] = 2.0 * size**3 / seconds
     source = torch.ones(numbers, device=device)
     target = torch.empty_like(source)
     seconds = _fastest(lambda: target.copy_(source), device, budget)

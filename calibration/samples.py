@@ -5,10 +5,10 @@ JSON form ``hetsim.operators/1``::
     {"format": "hetsim.operators/1",
      "operators": [{"name", "kind", "target", "template", "attributes",
                     "inputs": [spec], "outputs": [spec], "reads": [spec],
-                    "weights": [index into reads], "architectures": [str]}]}
+                    "weights": [index into reads], "architectures": [str], "tf32": true}]}
 
 Template and specs are those of :mod:`simulator.graph`. ``architectures`` names the models in which
-the operator occurs; it is empty for a sampled one.
+the operator occurs; it is empty for a sampled one. ``tf32`` is there only where it is true.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator, TensorSpec
 
 FORMAT = "hetsim.operators/1"
+DTYPES = ("float32", "tf32", "float16", "bfloat16")
+"""Element types that operators of float32 are measured in. ``tf32``, of CUDA devices, is float32 in
+memory; products of matrices and convolutions round it."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,21 @@ class OperatorSample:
     Attributes:
         weights: which of ``operator.reads`` are weights; these lie in memory in state ``graph``.
         architectures: the models it occurs in, sorted; empty for a sampled shape.
+        tf32: whether products may round float32 to TF32.
     """
 
     operator: Operator
     weights: tuple[int, ...] = ()
     architectures: tuple[str, ...] = ()
+    tf32: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """What it computes in: ``tf32``, or the element type of its first floating-point tensor."""
+        if self.tf32:
+            return "tf32"
+        specs = (*self.operator.outputs, *self.operator.inputs)
+        return next((spec.dtype for spec in specs if "float" in spec.dtype), specs[0].dtype)
 
     @cached_property
     def identity(self) -> str:
@@ -79,6 +92,7 @@ def sample_to_json(sample: OperatorSample) -> dict[str, Any]:
         "reads": [spec.to_json() for spec in operator.reads],
         "weights": list(sample.weights),
         "architectures": list(sample.architectures),
+        **({"tf32": True} if sample.tf32 else {}),
     }
 
 
@@ -102,7 +116,10 @@ def sample_from_json(document: Mapping[str, Any]) -> OperatorSample:
             **specs,
         )
         sample = OperatorSample(
-            operator, tuple(document["weights"]), tuple(document["architectures"])
+            operator,
+            tuple(document["weights"]),
+            tuple(document["architectures"]),
+            bool(document.get("tf32", False)),
         )
     except KeyError as error:
         raise InvalidInput(f"An operator of the file lacks the key {error}") from None
@@ -122,6 +139,57 @@ def distinct(samples: Iterable[OperatorSample]) -> list[OperatorSample]:
             union = tuple(sorted({*known.architectures, *sample.architectures}))
             found[sample.identity] = replace(known, architectures=union)
     return list(found.values())
+
+
+def in_dtype(sample: OperatorSample, dtype: str) -> OperatorSample:
+    """An operator of float32 in another element type; one of anything else as it is.
+
+    Every float32 tensor and every float32 that its arguments name becomes ``dtype``; shapes,
+    strides and integers stay.
+
+    Raises:
+        InvalidInput: the type is not one of :data:`DTYPES`.
+    """
+    if dtype not in DTYPES:
+        raise InvalidInput(f"No element type '{dtype}' to measure in; known: {', '.join(DTYPES)}")
+    operator = sample.operator
+    specs = (*operator.outputs, *operator.inputs)
+    floats = {spec.dtype for spec in specs if "float" in spec.dtype}
+    if dtype == "float32" or floats != {"float32"}:
+        return sample
+    if dtype == "tf32":
+        return replace(sample, tf32=True)
+    changed: dict[str, Any] = {
+        key: tuple(
+            replace(spec, dtype=dtype) if spec.dtype == "float32" else spec
+            for spec in getattr(operator, key)
+        )
+        for key in ("inputs", "outputs", "reads")
+    }
+    changed["template"] = _retyped(operator.template, dtype)
+    return replace(sample, operator=replace(operator, **changed))
+
+
+def _retyped(node: Any, dtype: str) -> Any:
+    if isinstance(node, list):
+        return [_retyped(part, dtype) for part in node]
+    if isinstance(node, Mapping):
+        return {
+            k: dtype if k == "dtype" and v == "float32" else _retyped(v, dtype)
+            for k, v in node.items()
+        }
+    return node
+
+
+def in_dtypes(samples: Sequence[OperatorSample], dtypes: Sequence[str]) -> list[OperatorSample]:
+    """Every operator in each of the element types, as :func:`in_dtype` changes them.
+
+    Raises:
+        InvalidInput: no types, or one that is unknown.
+    """
+    if not dtypes:
+        raise InvalidInput(f"Give at least one element type, of {', '.join(DTYPES)}")
+    return distinct(in_dtype(sample, dtype) for dtype in dtypes for sample in samples)
 
 
 def samples_of(graph: DataflowGraph, architecture: str) -> list[OperatorSample]:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibration.measure import REFERENCE, MeasurePlan, read_raw
+from calibration.environment import throttled_by
+from calibration.folder import REFERENCE, plan_of, process_records, read_raw
 from calibration.samples import OperatorSample, read_samples
 from cost_models.table import row_of
 from simulator.errors import InvalidInput
@@ -23,24 +24,6 @@ STATISTICS = {"minimum": 0.0, "p10": 0.1, "median": 0.5}
 SOURCE = "hetsim.calibration"
 EQUALLY_LIKELY = 50
 """Values that stand for the calls of a kind: enough to hold one call in a hundred."""
-
-
-def plan_of(folder: str | Path) -> MeasurePlan:
-    """What a folder was measured with.
-
-    Raises:
-        InvalidInput: it is not a folder of raw samples.
-    """
-    path = Path(folder) / "plan.json"
-    try:
-        return MeasurePlan.from_json(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError, KeyError):
-        raise InvalidInput(f"{folder} holds no measuring plan; measure into it first") from None
-
-
-def process_records(folder: str | Path) -> list[dict[str, Any]]:
-    """What each process wrote about itself, in order."""
-    return [json.loads(path.read_text()) for path in sorted(Path(folder).glob("process-*.json"))]
 
 
 def measurement_table(folder: str | Path, statistic: str = "minimum") -> pd.DataFrame:
@@ -131,7 +114,8 @@ def deviations(
 
 
 def _features(sample: OperatorSample) -> dict[str, Any]:
-    return {**row_of(sample.operator), "architectures": list(sample.architectures)}
+    row = {**row_of(sample.operator), "architectures": list(sample.architectures)}
+    return {**row, "dtype": "tf32"} if sample.tf32 else row
 
 
 def drift(folder: str | Path) -> pd.DataFrame:
@@ -141,19 +125,67 @@ def drift(folder: str | Path) -> pd.DataFrame:
     return reference[["timestamp", "process", "cache", "seconds"]].reset_index(drop=True)
 
 
+def throttling(folder: str | Path) -> pd.DataFrame:
+    """When a GPU's clocks were held back, and the samples that were taken meanwhile.
+
+    A reading speaks for the time until the next one.
+
+    Returns:
+        A row for each process and reason: ``process``, ``reason``, ``seconds``, ``samples`` (the
+        reference operator's aside) and ``share`` of the process's samples.
+    """
+    raw = read_raw(folder).to_pandas()
+    raw = raw[raw["operator"] != REFERENCE]
+    rows = []
+    for record in process_records(folder):
+        stamps = raw.loc[raw["process"] == record["process"], "timestamp"].to_numpy()
+        readings = record.get("clocks", [])
+        if not isinstance(readings, list):  # of an older release: one reading, without reasons
+            continue
+        ends = [*(reading["timestamp"] for reading in readings[1:]), np.inf]
+        held: dict[str, tuple[float, int]] = {}
+        for reading, end in zip(readings, ends, strict=True):
+            start = reading["timestamp"]
+            inside = stamps[(stamps >= start) & (stamps < end)]
+            last = end if np.isfinite(end) else max(start, *inside[-1:])
+            for reason in throttled_by(reading):
+                seconds, samples = held.get(reason, (0.0, 0))
+                held[reason] = seconds + last - start, samples + len(inside)
+        rows += [
+            (record["process"], reason, seconds, samples, samples / max(len(stamps), 1))
+            for reason, (seconds, samples) in held.items()
+        ]
+    return pd.DataFrame(rows, columns=["process", "reason", "seconds", "samples", "share"])
+
+
+def corun(folder: str | Path) -> dict[str, Any]:
+    """What co-running costs (:func:`calibration.corun.summary`); empty where it was not measured."""
+    path = Path(folder) / "corun.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
 def peaks(folder: str | Path) -> dict[str, Any]:
-    """The best peaks that any process measured, and the fastest transfer of each size and way."""
+    """The best peaks that any process measured, and the fastest transfers and allocations.
+
+    ``capacity_bytes`` is the smallest memory that a process found, None if none looked.
+    """
     records = [record for record in process_records(folder) if "peaks" in record]
     if not records:
         raise InvalidInput(f"{folder} holds no measured peaks; measure into it first")
     rates: dict[str, float] = {}
     transfers: dict[tuple[str, int], float] = {}
+    allocation: dict[tuple[str, int], float] = {}
     for record in records:
         for dtype, rate in record["peaks"]["flops_per_s"].items():
             rates[dtype] = max(rates.get(dtype, 0.0), rate)
         for row in record.get("transfers", []):
             key = (row["way"], row["bytes"])
             transfers[key] = min(transfers.get(key, np.inf), row["seconds"])
+        for row in record.get("allocation", []):
+            key = (row["state"], row["bytes"])
+            allocation[key] = min(allocation.get(key, np.inf), row["seconds"])
+    capacities = [r["capacity_bytes"] for r in records if "capacity_bytes" in r]
     return {
         "flops_per_s": rates,
         "bandwidth_bytes_per_s": max(r["peaks"]["bandwidth_bytes_per_s"] for r in records),
@@ -162,4 +194,9 @@ def peaks(folder: str | Path) -> dict[str, Any]:
             {"way": way, "bytes": size, "seconds": seconds}
             for (way, size), seconds in sorted(transfers.items())
         ],
+        "allocation": [
+            {"state": state, "bytes": size, "seconds": seconds}
+            for (state, size), seconds in sorted(allocation.items())
+        ],
+        "capacity_bytes": min(capacities, default=None),
     }

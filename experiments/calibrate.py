@@ -51,8 +51,12 @@ class CalibrateConfig:
             sizes ``batches``; null for none.
         operators: an operators file to measure instead of the project's set.
         operators_at_most: measure no more than so many; null lets the budget decide.
-        core: the core to measure on; null takes the last.
+        dtypes: element types to measure operators of float32 in, of ``float32, tf32, float16,
+            bfloat16`` (``tf32`` on CUDA devices); each counts as an operator of its own.
+        cores: the cores to measure on, one a thread; null takes the last.
         threads: intra-op threads.
+        rounds: visits of each process to every operator, if the budget is not used up before; null
+            fills the budget.
         states: cache states, of ``graph,warm,cold``; null takes the device's usual ones.
         cache: the state that the profile prices.
         repeat_kernel: kernel runs in one call: 3 makes an honest device of a third the speed.
@@ -69,8 +73,10 @@ class CalibrateConfig:
     batches: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
     operators: str | None = None
     operators_at_most: int | None = None
-    core: int | None = None
+    dtypes: list[str] = field(default_factory=lambda: ["float32"])
+    cores: list[int] | None = None
     threads: int = 1
+    rounds: int | None = None
     states: str | None = None
     cache: str = "graph"
     repeat_kernel: int = 1
@@ -119,13 +125,13 @@ def chosen_operators(config: CalibrateConfig, folder: Path) -> list[OperatorSamp
     Operators of ``config.model`` are all kept; the others are thinned to what the budget allows.
     """
     from calibration.measure import SHIPPED_OPERATORS
-    from calibration.samples import distinct, read_samples
+    from calibration.samples import distinct, in_dtypes, read_samples
 
     begun = folder / "raw" / "operators.json"
     if begun.exists():
         return read_samples(begun)
-    asked = _model_operators(config) if config.model else []
-    operators = read_samples(config.operators or SHIPPED_OPERATORS)
+    asked = in_dtypes(_model_operators(config) if config.model else [], config.dtypes)
+    operators = in_dtypes(read_samples(config.operators or SHIPPED_OPERATORS), config.dtypes)
     seconds = parse_seconds(config.budget, "budget")
     each = VISITS * VISIT_SECONDS[config.device.partition(":")[0]] * config.repeat_kernel
     count = config.operators_at_most or max(100, int(seconds / each))
@@ -144,7 +150,8 @@ def _model_operators(config: CalibrateConfig) -> list[OperatorSample]:
 def measure_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None]) -> bool:
     """Measure into ``folder/raw``; returns False if it was interrupted."""
     from calibration import environment
-    from calibration.measure import MeasurePlan, measure
+    from calibration.measure import measure
+    from calibration.plan import MeasurePlan
     from calibration.timing import default_states
 
     states = tuple(config.states.split(",")) if config.states else default_states(config.device)
@@ -161,7 +168,8 @@ def measure_step(config: CalibrateConfig, folder: Path, show: Callable[[str], No
         plan,
         operators,
         parse_seconds(config.budget, "budget"),
-        core=config.core,
+        cores=config.cores,
+        rounds=config.rounds,
         show=show,
     )
     for index, why in list(outcome.failed.items())[:5]:
@@ -180,6 +188,7 @@ def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None])
         InvalidInput: the folder holds no samples.
     """
     from calibration import summary
+    from calibration.folder import plan_of
     from cost_models import table as tables
     from cost_models.evaluation import cross_validate
     from cost_models.profile import Profile
@@ -187,7 +196,7 @@ def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None])
     from experiments.calibration_report import write_report
 
     raw = folder / "raw" if (folder / "raw").is_dir() else folder
-    plan = summary.plan_of(raw)
+    plan = plan_of(raw)
     table = tables.load(summary.measurement_table(raw, config.statistic))
     tables.write(table, folder / "measurements.parquet")
     peaks = summary.peaks(raw)
@@ -211,6 +220,9 @@ def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None])
         errors=errors,
         options=options,
         transfers=peaks["transfers"],
+        allocation=peaks["allocation"],
+        corun=summary.corun(raw),
+        capacity_bytes=peaks["capacity_bytes"],
         launch_overhead_s=launches[0] if launches else 0.0,
         deviations=summary.deviations(raw, cache, config.statistic),
         versions=json.loads(table["versions"].iloc[0]),
@@ -223,11 +235,10 @@ def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None])
 
 def provenance(raw: Path) -> dict[str, Any]:
     """Where, when and how long was measured."""
-    from calibration import summary
-    from calibration.measure import read_raw
+    from calibration.folder import plan_of, process_records, read_raw
 
-    records = summary.process_records(raw)
-    plan = summary.plan_of(raw)
+    records = process_records(raw)
+    plan = plan_of(raw)
     timed = [r["finished"] - r["started"] for r in records if "finished" in r]
     return {
         "processor": records[0].get("gpu", records[0]["processor"]) if records else "",
@@ -238,6 +249,7 @@ def provenance(raw: Path) -> dict[str, Any]:
         "threads": plan.threads,
         "repeat_kernel": plan.repeat_kernel,
         "states": list(plan.states),
+        "protocol": plan.protocol,
         "steady_allocator": all(r.get("steady_allocator", False) for r in records),
     }
 

@@ -308,7 +308,9 @@ def _make(
     profiles = load_profiles(scenario.cluster, scenario.cost_model)
     labels = {name: profile.label for name, profile in profiles.items()}
     overheads = {name: profile.launch_overhead_s for name, profile in profiles.items()}
-    cluster = build_cluster(scenario.cluster, labels, overheads)
+    corun = {name: profile.corun for name, profile in profiles.items()}
+    slowdowns = {name: float(found["fraction"]) for name, found in corun.items() if found}
+    cluster = build_cluster(scenario.cluster, labels, overheads, slowdowns)
     cluster.check_connected()
     target = catalog.resolve_class_path(scenario.model.target, config_dirs)
     graph = graph_of(dataclasses.replace(scenario.model, target=target))

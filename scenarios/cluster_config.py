@@ -25,13 +25,14 @@ class SpaceConfig:
     """A memory. ``capacity`` like ``24 GiB``, unlimited unless given.
 
     What tasks that run at once in it cost each other: ``bandwidth`` like ``40 GB/s`` that they share, or
-    ``corun_slowdown``, the fraction of its time that each other busy slot costs a task.
+    ``corun_slowdown``, the fraction of its time that each other busy slot costs a task. ``profile``
+    takes the fraction that was measured with the profiles of the devices in it, the largest of them.
     """
 
     capacity: str | None = None
     per_device: bool = False
     bandwidth: str | None = None
-    corun_slowdown: float = 0.0
+    corun_slowdown: int | float | str = 0.0
 
 
 @dataclass
@@ -94,6 +95,7 @@ def build_cluster(
     config: ClusterConfig,
     labels: Mapping[str, str] | None = None,
     launch_overheads: Mapping[str, float] | None = None,
+    corun_slowdowns: Mapping[str, float] | None = None,
 ) -> Cluster:
     """The cluster that a config describes.
 
@@ -102,10 +104,11 @@ def build_cluster(
         labels: for each profile ``measured``, ``public`` or ``datasheet``.
         launch_overheads: for each profile the seconds that a device of it adds to every operator,
             unless its config says otherwise; 0 for a profile that is not there.
+        corun_slowdowns: the measured fraction of each profile that has one.
 
     Raises:
-        InvalidInput: an ambiguous quantity, an unknown memory space, a count below 1, or a space
-            ``per_device`` that two kinds of devices share.
+        InvalidInput: an ambiguous quantity, an unknown memory space, a count below 1, a space
+            ``per_device`` that two kinds of devices share, or a slowdown that was never measured.
     """
     owners: dict[str, list[str]] = {}  # space per device -> names of its copies
     devices: list[Device] = []
@@ -165,14 +168,34 @@ def build_cluster(
             capacity = parse_bytes(space.capacity, f"capacity of memory space '{name}'")
         copies = owners.get(name, []) if space.per_device else [name]
         bandwidth = _known(parse_bandwidth, space.bandwidth, f"bandwidth of memory space '{name}'")
+        slowdown = _corun_slowdown(name, config, corun_slowdowns or {})
         spaces += [
-            MemorySpace(copy, capacity, bandwidth=bandwidth, corun_slowdown=space.corun_slowdown)
+            MemorySpace(copy, capacity, bandwidth=bandwidth, corun_slowdown=slowdown)
             for copy in copies
         ]
     links = []
     for name, link in config.links.items():
         links += _links(name, link, config, owners)
     return Cluster(config.name, spaces, devices, links, config.host, dict(labels or {}))
+
+
+def _corun_slowdown(name: str, config: ClusterConfig, measured: Mapping[str, float]) -> float:
+    given = config.spaces[name].corun_slowdown
+    if not isinstance(given, str):
+        return given
+    if given != "profile":
+        raise InvalidInput(
+            f"Memory space '{name}' of cluster '{config.name}' has corun_slowdown '{given}'; give a "
+            "fraction such as 0.03, or profile"
+        )
+    profiles = [d.profile for d in config.devices.values() if d.space == name and d.count]
+    for profile in profiles:
+        if profile not in measured:
+            raise InvalidInput(
+                f"Memory space '{name}' of cluster '{config.name}' takes its corun_slowdown from "
+                f"profile '{profile}', for which none was measured; give a fraction such as 0.03"
+            )
+    return max((measured[profile] for profile in profiles), default=0.0)
 
 
 def _known(parse: Callable[[str, str], float], text: str | None, what: str) -> float | None:

@@ -56,6 +56,7 @@ ITEM_BYTES: Mapping[str, int] = {
     "int64": 8,
     "complex64": 8,
     "float32": 4,
+    "tf32": 4,  # in measurement tables: float32 whose products are rounded
     "int32": 4,
     "float16": 2,
     "bfloat16": 2,

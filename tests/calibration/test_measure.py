@@ -1,4 +1,5 @@
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -9,23 +10,20 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration import measure as measuring
-from calibration.measure import (
-    REFERENCE,
-    MeasurePlan,
-    Recorder,
-    measure,
-    order_of_visits,
-    prepare_folder,
-    read_raw,
-    visits,
-)
-from calibration.samples import read_samples, write_samples
-from simulator.errors import InvalidInput
+from calibration import process as measuring
+from calibration.folder import REFERENCE, plan_of, prepare_folder, read_raw, visits
+from calibration.measure import measure
+from calibration.plan import MeasurePlan
+from calibration.process import order_of_visits
+from calibration.recorder import Recorder
+from calibration.samples import in_dtypes, read_samples, write_samples
+from simulator.errors import ExecutionError, HetsimError, InvalidInput
 from tests.calibration.conftest import linear, relu
 
 pytest.importorskip("torch")
@@ -50,8 +48,9 @@ def child(tmp_path, tiny_operators, monkeypatch):
     """Measures in this process what a child would, quickly."""
     monkeypatch.setattr(measuring.environment, "steady_allocator", lambda: True)
     monkeypatch.setattr(measuring.environment, "raise_priority", lambda: 0)
-    monkeypatch.setattr("calibration.peaks.measure", lambda device, budget: {"budget": budget})
+    monkeypatch.setattr("calibration.peaks.measure", lambda *given: {"given": str(given)})
     monkeypatch.setattr("calibration.transfers.measure", lambda device: [])
+    monkeypatch.setattr("calibration.allocation.measure", lambda device: [])
     prepare_folder(tmp_path, PLAN, tiny_operators)
 
     def run(process=0, seconds=0.5, **options):
@@ -63,7 +62,7 @@ def child(tmp_path, tiny_operators, monkeypatch):
 
 
 def test_process_visits_every_operator_in_every_state(child, tmp_path, tiny_operators):
-    child(0, 1.5)
+    child(0, 600, rounds=2)
     raw = read_raw(tmp_path).to_pandas()
     measured = raw[raw["operator"] != REFERENCE]
     pairs = set(zip(measured["operator"], measured["cache"], strict=True))
@@ -77,9 +76,9 @@ def test_process_visits_every_operator_in_every_state(child, tmp_path, tiny_oper
 
 
 def test_second_process_goes_on_with_the_least_visited(child, tmp_path):
-    child(0, 0.7)
+    child(0, 600, rounds=1)
     before = visits(tmp_path, 3)
-    child(1, 0.7)
+    child(1, 600, rounds=1)
     after = visits(tmp_path, 3)
     assert (after >= before).all()
     assert after.sum() > before.sum()
@@ -95,7 +94,7 @@ def test_operator_that_cannot_run_is_reported_and_skipped(tmp_path, child):
     for path in tmp_path.iterdir():
         path.unlink()
     prepare_folder(tmp_path, PLAN, [relu(4), broken])
-    messages = child(0, 0.6)
+    messages = child(0, 600, rounds=1)
     assert {m["failed"] for m in messages if "failed" in m} == {1}
     assert set(read_raw(tmp_path).to_pandas()["operator"]) == {REFERENCE, 0}
 
@@ -169,22 +168,144 @@ def test_nothing_to_measure_is_refused(tmp_path):
         measure(tmp_path, PLAN, [], 1.0)
 
 
+def test_tf32_is_refused_on_a_cpu(tmp_path, tiny_operators):
+    with pytest.raises(InvalidInput, match="tf32 is an element type of CUDA devices"):
+        measure(tmp_path, PLAN, in_dtypes(tiny_operators, ["float32", "tf32"]), 1.0)
+
+
+def test_rounds_end_a_process_before_its_time(child, tmp_path):
+    child(0, 600, rounds=2)
+    assert visits(tmp_path, 3).tolist() == [2, 2, 2]
+
+
+def test_other_element_types_are_measured_and_have_their_peak(tmp_path, tiny_operators, child):
+    for path in tmp_path.iterdir():
+        path.unlink()
+    prepare_folder(tmp_path, PLAN, in_dtypes(tiny_operators, ["bfloat16"]))
+    asked = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("calibration.peaks.measure", lambda *given: asked.append(given[2]) or {})
+        messages = child(0, 600, rounds=1)
+    assert not [message for message in messages if "failed" in message]
+    assert asked == [["float32", "bfloat16"]]
+    assert visits(tmp_path, 3).tolist() == [1, 1, 1]
+
+
+def test_lost_device_ends_the_process_and_keeps_what_was_measured(child, tmp_path, monkeypatch):
+    visit = measuring.Visitor.visit
+    seen = []
+
+    def losing(self, sample, seed):
+        seen.append(sample)
+        if len(seen) == 4:
+            raise RuntimeError("CUDA error: unspecified launch failure\nSearch for ...")
+        return visit(self, sample, seed)
+
+    monkeypatch.setattr(measuring.Visitor, "visit", losing)
+    with pytest.raises(
+        ExecutionError, match=r"stopped executing at operator '.+' .CUDA error: unsp"
+    ):
+        child(0, 600)
+    assert visits(tmp_path, 3).sum() == 2  # the first of the four was the reference
+
+
+def test_full_disk_is_one_sentence_and_costs_no_part(tmp_path, monkeypatch):
+    recorder = Recorder(tmp_path, 0)
+    recorder.add(0, 0, "warm", 1.0, 1.0)
+    recorder.flush(force=True)
+    recorder.add(1, 0, "warm", 2.0, 2.0)
+
+    def full(*paths):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        with pytest.raises(HetsimError, match=rf"Cannot write into {tmp_path}: No space left"):
+            recorder.flush(force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["part-0000-0000.parquet"]
+    assert recorder.flush(force=True)  # once there is room again
+    assert read_raw(tmp_path)["seconds"].to_pylist() == [1.0, 2.0]
+
+
+def test_error_of_a_measuring_process_is_the_commands(tmp_path, tiny_operators, monkeypatch):
+    script = "import json; print(json.dumps({'error': 'the GPU is gone'})); raise SystemExit(1)"
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda words, **options: popen([words[0], "-c", script], **options)
+    )
+    with pytest.raises(HetsimError, match=r"the GPU is gone\. What was measured is kept in"):
+        measure(tmp_path, PLAN, tiny_operators, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"future": 1}, "says 'future', which this release does not know"),
+        ({"states": ["lukewarm"]}, "No cache state 'lukewarm'"),
+        (None, "is not JSON"),
+        ([], "is not a measuring plan"),
+        ({"device": None, "name": None, "drop": "name"}, "incomplete"),
+    ],
+)
+def test_foreign_plan_is_one_sentence(tmp_path, tiny_operators, damage, message):
+    prepare_folder(tmp_path, PLAN, tiny_operators)
+    path = tmp_path / "plan.json"
+    document = json.loads(path.read_text())
+    if damage is None:
+        path.write_text(path.read_text()[:-5])
+    elif isinstance(damage, list):
+        path.write_text("[]")
+    elif "drop" in damage:
+        path.write_text(json.dumps({k: v for k, v in document.items() if k != damage["drop"]}))
+    else:
+        path.write_text(json.dumps(document | damage))
+    with pytest.raises(InvalidInput, match=message):
+        prepare_folder(tmp_path, PLAN, tiny_operators)
+
+
+def test_folder_of_the_first_protocol_is_read_but_not_continued(tmp_path, tiny_operators):
+    prepare_folder(tmp_path, PLAN, tiny_operators)
+    path = tmp_path / "plan.json"
+    document = json.loads(path.read_text())
+    del document["protocol"]  # as releases wrote it that knew no other
+    path.write_text(json.dumps(document))
+    assert plan_of(tmp_path).protocol == 1
+    with pytest.raises(InvalidInput, match="measured with protocol=1, not 2"):
+        prepare_folder(tmp_path, PLAN, tiny_operators)
+
+
+def test_part_of_something_else_is_refused_before_measuring(tmp_path, tiny_operators):
+    prepare_folder(tmp_path, PLAN, tiny_operators)
+    path = tmp_path / "part-0000-0000.parquet"
+    pq.write_table(pa.table({"operator": [1]}), path)
+    with pytest.raises(InvalidInput, match="lacks the column 'process'"):
+        measure(tmp_path, PLAN, tiny_operators, 1.0)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        measure(tmp_path, PLAN, tiny_operators, 1.0)
+
+
 def command(folder: Path, operators: Path, budget: str, *more: str) -> list[str]:
     words = [sys.executable, "-m", "calibration.measure", "--out", str(folder), "--budget", budget]
     core = min(os.sched_getaffinity(0))
-    return [*words, "--operators", str(operators), "--core", str(core), *more]
+    return [*words, "--operators", str(operators), "--cores", str(core), *more]
 
 
 def test_command_line_measures_in_two_fresh_processes(tmp_path, tiny_operators):
     write_samples(tmp_path / "ops.json", tiny_operators)
-    words = command(tmp_path / "out", tmp_path / "ops.json", "8s", "--repeat-kernel", "3")
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    # Ends after a round, however slow the machine is; the budget is never used up.
+    words = command(tmp_path / "out", tmp_path / "ops.json", "190s", "--repeat-kernel", "3")
+    words += ["--rounds", "1"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=190)
     assert done.returncode == 0, done.stderr
     assert "finished" in done.stdout
     plan = json.loads((tmp_path / "out" / "plan.json").read_text())
     assert plan["name"].endswith("-1core-3x")
     raw = read_raw(tmp_path / "out").to_pandas()
-    assert set(raw["process"]) == {0, 1}
+    measured = raw[raw["operator"] != REFERENCE]
+    visited = set(zip(measured["process"], measured["operator"], strict=True))
+    assert visited == {(process, operator) for process in (0, 1) for operator in range(3)}
+    assert set(raw["round"]) == {0}
     records = [json.loads(p.read_text()) for p in (tmp_path / "out").glob("process-*.json")]
     assert all(record["threads"] == 1 and len(record["cores"]) == 1 for record in records)
 
@@ -192,7 +313,7 @@ def test_command_line_measures_in_two_fresh_processes(tmp_path, tiny_operators):
 def test_killed_run_keeps_its_parts_and_goes_on(tmp_path, tiny_operators):
     write_samples(tmp_path / "ops.json", tiny_operators)
     folder = tmp_path / "out"
-    words = command(folder, tmp_path / "ops.json", "20s", "--part-seconds", "0.2")
+    words = command(folder, tmp_path / "ops.json", "190s", "--part-seconds", "0.2")
     run = subprocess.Popen(
         words, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         start_new_session=True,
@@ -206,8 +327,8 @@ def test_killed_run_keeps_its_parts_and_goes_on(tmp_path, tiny_operators):
     kept = len(read_raw(folder))  # every part that is there can be read
     assert kept > 0
     (folder / ".part-0000-9999.parquet.123").write_bytes(b"torn")
-    words = command(folder, tmp_path / "ops.json", "4s")
-    again = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    words = command(folder, tmp_path / "ops.json", "190s", "--rounds", "1")
+    again = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=190)
     assert again.returncode == 0, again.stderr
     raw = read_raw(folder).to_pandas()
     assert len(raw) > kept
@@ -219,7 +340,7 @@ def test_interrupt_saves_and_says_how_to_go_on(tmp_path, tiny_operators):
     write_samples(tmp_path / "ops.json", tiny_operators)
     folder = tmp_path / "out"
     # One part an hour: what is there in the end was saved on the interrupt.
-    words = command(folder, tmp_path / "ops.json", "20s", "--part-seconds", "3600")
+    words = command(folder, tmp_path / "ops.json", "190s", "--part-seconds", "3600")
     run = subprocess.Popen(
         words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,

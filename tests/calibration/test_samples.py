@@ -3,14 +3,17 @@ from dataclasses import replace
 import pytest
 
 from calibration.samples import (
+    DTYPES,
     OperatorSample,
     distinct,
+    in_dtype,
+    in_dtypes,
     read_samples,
     samples_of,
     write_samples,
 )
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Tensor, TensorSpec
+from simulator.graph import DataflowGraph, Operator, Tensor, TensorSpec
 from tests.calibration.conftest import linear, relu
 
 
@@ -19,6 +22,46 @@ def test_file_keeps_every_field(tmp_path, tiny_operators, name):
     write_samples(tmp_path / name, tiny_operators)
     assert read_samples(tmp_path / name) == tiny_operators
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_other_element_types_change_floats_and_nothing_else():
+    sample = linear(2, 8, 4, architectures=["net"])
+    half = in_dtype(sample, "bfloat16")
+    specs = (*half.operator.inputs, *half.operator.outputs, *half.operator.reads)
+    assert {spec.dtype for spec in specs} == {"bfloat16"}
+    assert [s.shape for s in half.operator.reads] == [s.shape for s in sample.operator.reads]
+    assert (half.weights, half.architectures, half.dtype) == ((1,), ("net",), "bfloat16")
+    assert in_dtype(half, "float16") == half  # it is no operator of float32
+    rounded = in_dtype(sample, "tf32")
+    assert (rounded.operator, rounded.dtype) == (sample.operator, "tf32")
+    identities = [in_dtype(sample, dtype).identity for dtype in DTYPES]
+    assert len(set(identities)) == len(DTYPES)
+    assert identities[0] == sample.identity
+    with pytest.raises(InvalidInput, match="No element type 'float8'"):
+        in_dtype(sample, "float8")
+
+
+def test_named_element_types_follow_and_indices_stay():
+    table, indices = TensorSpec((10, 4)), TensorSpec((3,), "int64")
+    template = {"args": [{"read": 0}, {"read": 1}], "kwargs": {"dtype": {"dtype": "float32"}}}
+    operator = Operator(
+        "e", "embedding", inputs=(table, indices), outputs=(TensorSpec((3, 4)),),
+        target="aten.embedding.default", template=template, reads=(table, indices),
+    )  # fmt: skip
+    changed = in_dtype(OperatorSample(operator, (0,)), "float16").operator
+    assert [spec.dtype for spec in changed.reads] == ["float16", "int64"]
+    assert changed.template["kwargs"] == {"dtype": {"dtype": "float16"}}
+    assert operator.template["kwargs"] == {"dtype": {"dtype": "float32"}}
+
+
+def test_types_of_a_set_survive_the_file(tmp_path, tiny_operators):
+    integers = OperatorSample(replace(relu(5).operator, outputs=(), inputs=(), reads=()))
+    several = in_dtypes([*tiny_operators, integers], DTYPES)
+    assert len(several) == 4 * len(tiny_operators) + 1
+    write_samples(tmp_path / "ops.json", several)
+    assert read_samples(tmp_path / "ops.json") == several
+    with pytest.raises(InvalidInput, match="at least one element type"):
+        in_dtypes(tiny_operators, [])
 
 
 def test_identity_ignores_name_and_picked_view_only():

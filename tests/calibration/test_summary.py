@@ -4,8 +4,18 @@ import time
 import numpy as np
 import pytest
 
-from calibration.measure import REFERENCE, MeasurePlan, Recorder, prepare_folder
-from calibration.summary import deviations, drift, measurement_table, peaks, plan_of
+from calibration.folder import REFERENCE, plan_of, prepare_folder, read_raw
+from calibration.plan import MeasurePlan
+from calibration.recorder import Recorder
+from calibration.samples import in_dtypes
+from calibration.summary import (
+    corun,
+    deviations,
+    drift,
+    measurement_table,
+    peaks,
+    throttling,
+)
 from cost_models.table import load
 from simulator.errors import InvalidInput
 
@@ -43,6 +53,11 @@ def folder(tmp_path, tiny_operators):
         }
         if process == 1:
             del record["transfers"]
+        else:
+            record |= {
+                "capacity_bytes": 2.0**30,
+                "allocation": [{"state": "fresh", "bytes": 4096, "seconds": 1e-6}],
+            }
         (tmp_path / f"process-{process:04d}.json").write_text(json.dumps(record))
     return tmp_path
 
@@ -95,6 +110,53 @@ def test_best_peaks_of_all_processes(folder):
     assert found["bandwidth_bytes_per_s"] == 2e9
     assert found["call_overhead_s"] == 1e-6
     assert found["transfers"] == [{"way": "copy", "bytes": 1024, "seconds": 3e-6}]
+
+
+def test_allocation_and_capacity_of_those_that_looked(folder):
+    found = peaks(folder)
+    assert found["allocation"] == [{"state": "fresh", "bytes": 4096, "seconds": 1e-6}]
+    assert found["capacity_bytes"] == 2.0**30
+
+
+def test_samples_under_throttling_are_counted(folder):
+    raw = read_raw(folder).to_pandas()
+    stamps = raw.loc[(raw["process"] == 0) & (raw["operator"] != REFERENCE), "timestamp"].to_numpy()
+    first = float(stamps[0])
+    readings = [
+        {"timestamp": first - 10, "clocks_event_reasons.active": "0x4"},
+        {"timestamp": first - 4, "clocks_event_reasons.active": "0x0"},
+        {"timestamp": float(stamps[-2]), "clocks_event_reasons.active": "0x24"},
+    ]
+    for process, clocks in ((0, readings), (1, {"clocks.sm": "1980 MHz"})):
+        path = folder / f"process-{process:04d}.json"
+        record = json.loads(path.read_text()) | {"process": process, "clocks": clocks}
+        path.write_text(json.dumps(record))
+    rows = throttling(folder).set_index("reason")
+    last = int((stamps >= stamps[-2]).sum())
+    assert rows["samples"].to_dict() == {"power cap": last, "thermal (software)": last}
+    assert rows["share"]["power cap"] == pytest.approx(last / len(stamps))
+    assert rows["seconds"]["power cap"] == pytest.approx(6 + stamps[-1] - stamps[-2], abs=1e-3)
+    assert (rows["process"] == 0).all()
+
+
+def test_corun_is_read_where_it_is(folder):
+    assert corun(folder) == {}
+    (folder / "corun.json").write_text('{"fraction": 0.03}')
+    assert corun(folder) == {"fraction": 0.03}
+
+
+def test_tf32_is_an_element_type_of_the_table(tmp_path, tiny_operators):
+    prepare_folder(
+        tmp_path,
+        MeasurePlan("cuda:0", "gpu", ("warm",)),
+        in_dtypes(tiny_operators, ["float32", "tf32", "bfloat16"]),
+    )
+    recorder = Recorder(tmp_path, 0)
+    for index in range(9):
+        recorder.add(index, 0, "warm", 1e-6, 1e-6)
+    recorder.flush(force=True)
+    table = load(measurement_table(tmp_path))
+    assert table["dtype"].tolist() == ["float32"] * 3 + ["tf32"] * 3 + ["bfloat16"] * 3
 
 
 def test_folder_without_a_plan_is_refused(tmp_path):

@@ -12,40 +12,78 @@ class Recording(CpuTimer):
     def __init__(self, states, seconds):
         self.events = []
         self.states, self.repeats, self._seconds = states, 2, seconds
-        outer = self
 
         class Buffer:
-            def sum(self):
-                outer.events.append("between")
+            def __init__(buffer, name):
+                buffer.sum = lambda: self.events.append(name)
 
-        self._between = Buffer()
+        self._between = {True: Buffer("long between"), False: Buffer("short between")}
 
     def evict(self):
         self.events.append("evict")
+
+    def produce(self, tensor):
+        self.events.append(f"made {tensor}")
 
     def _once(self, call, reads, cache):
         call(reads)
         return Timing(cache, self._seconds, self._seconds)
 
 
-def visited(states, seconds, spare=("spare",)):
+class Weight:
+    def __init__(self, nbytes=4):
+        self.nbytes = nbytes
+        self.copies = 0
+
+    def clone(self):
+        self.copies += 1
+        return f"copy{self.copies}"
+
+
+def visited(states, seconds, reads=None, weights=(1,)):
     timer = Recording(states, seconds)
-    timings = timer.visit(lambda reads: timer.events.append(reads[0]), ["reads"], spare)
+    reads = reads or ("x", Weight())
+
+    def call(reads):
+        timer.events.append("call " + " ".join("w" if isinstance(r, Weight) else r for r in reads))
+
+    timings = timer.visit(call, list(reads), weights)
     return timer.events, [t.cache for t in timings]
 
 
-def test_graph_state_is_evict_spare_between_reads():
+def test_graph_state_is_other_weights_then_distance_then_a_fresh_activation():
     events, caches = visited(("graph",), 1e-3)
-    assert events == ["evict", "spare", "between", "reads"]
+    assert events == ["evict", "call x copy1", "long between", "made x", "call x w"]
     assert caches == ["graph"]
 
 
-def test_without_weights_the_reads_themselves_are_used_before():
-    events, _ = visited(("graph",), 1e-3, spare=None)
-    assert events == ["evict", "reads", "between", "reads"]
+def test_weights_may_come_first_and_be_all_that_is_read():
+    events, _ = visited(("graph",), 1e-3, (Weight(), "x"), (0,))
+    assert events[-2:] == ["made x", "call w x"]
+    events, _ = visited(("graph",), 1e-3, (Weight(),), (0,))
+    assert events == ["evict", "call copy1", "long between", "call w"]
 
 
-@pytest.mark.parametrize(("seconds", "graph", "warm"), [(1e-5, 2, 6), (1e-3, 1, 2), (2e-2, 1, 1)])
+def test_short_operators_find_weights_that_nobody_read():
+    events, caches = visited(("graph",), 1e-5, ("x", Weight()))
+    again = ["call x copy1", "long between", "made x"]
+    timed = ["call x w", "call x copy2", "call x copy3", "call x copy4"]
+    assert events == ["evict", *(event for last in timed for event in (*again, last))]
+    assert caches == ["graph"] * 4
+
+
+def test_large_weights_are_not_copied_for_each_timing():
+    events, _ = visited(("graph",), 1e-5, ("x", Weight(1 << 21)))
+    assert events == ["evict", "call x copy1", "long between", "made x", "call x w"]
+
+
+def test_without_weights_nothing_is_evicted_in_between():
+    events, caches = visited(("graph",), 1e-5, ("x", "y"), ())
+    assert events == ["evict", *["call x y", "short between", "made x", "call x y"] * 4]
+    assert caches == ["graph"] * 4
+
+
+@pytest.mark.parametrize(("seconds", "graph", "warm"), [(1e-5, 4, 6), (1e-3, 1, 2), (2e-2, 1, 1)])
 def test_short_calls_are_repeated_more_often(seconds, graph, warm):
     _, caches = visited(("graph", "warm"), seconds)
     assert (caches.count("graph"), caches.count("warm")) == (graph, warm)
@@ -53,7 +91,7 @@ def test_short_calls_are_repeated_more_often(seconds, graph, warm):
 
 def test_warm_alone_warms_up_and_cold_comes_after_an_eviction():
     events, caches = visited(("warm", "cold"), 1e-3)
-    assert events == ["reads", "reads", "reads", "evict", "reads"]
+    assert events == ["call x w", "call x w", "call x w", "evict", "call x w"]
     assert caches == ["warm", "warm", "cold"]
 
 
@@ -61,10 +99,30 @@ def test_cpu_timer_times_what_a_call_takes():
     import time
 
     timer = CpuTimer(("graph", "warm", "cold"))
-    found = timer.visit(lambda reads: time.sleep(0.003), [], None)
+    found = timer.visit(lambda reads: time.sleep(0.003), [])
     assert {t.cache for t in found} == {"graph", "warm", "cold"}
     assert all(0.003 <= t.seconds < 0.1 for t in found)
     assert all(t.seconds == t.host_seconds for t in found)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.randn(5, 7).expand(3, 5, 7),
+        torch.tensor([True, False]),
+        torch.arange(4),
+        torch.tensor([float("nan"), -0.0, 1e-40]),
+        torch.randn(4, 6)[:, ::2],
+        torch.ones(3, dtype=torch.bfloat16),
+        torch.empty(0),
+    ],
+)
+def test_producing_leaves_a_tensor_as_it_is(tensor):
+    before = tensor.clone()
+    with torch.inference_mode():
+        CpuTimer.produce(tensor)
+    assert torch.equal(tensor.nan_to_num(7), before.nan_to_num(7))
+    assert tensor.stride() == before.stride() or not tensor.is_contiguous()
 
 
 def test_default_states():
@@ -72,12 +130,67 @@ def test_default_states():
     assert default_states("cuda:0") == timing.CACHE_STATES
 
 
+class FalseCuda(timing.CudaTimer):
+    """A GPU on which a flush takes 30 us, a call 5 us by the kernel and 12 us by events."""
+
+    def __init__(self, states, kernel=5e-6, captures=True):
+        self.states, self.repeats, self.device = states, 3, None
+        self.kernel, self.captures, self.elapsed = kernel, captures, 0.0
+
+        class Torch:
+            class cuda:
+                synchronize = staticmethod(lambda device: None)
+
+        self._torch = Torch
+
+    def evict(self):
+        self.elapsed += 30e-6
+
+    def call(self, reads):
+        self.elapsed += self.kernel
+
+    def _once(self, call, reads, cache):
+        return Timing(cache, self.kernel + 7e-6, 1e-5)
+
+    def _replays(self, body):
+        if not self.captures:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        begin = self.elapsed
+        for _ in range(timing.CAPTURED):
+            body()
+        return [self.elapsed - begin] * self.repeats
+
+
+def test_short_kernels_are_timed_in_graphs_without_what_prepares_them():
+    timer = FalseCuda(timing.CACHE_STATES)
+    found = timer.visit(timer.call, [])
+    assert [t.cache for t in found] == [state for state in timing.CACHE_STATES for _ in range(3)]
+    assert [t.seconds for t in found] == pytest.approx([5e-6] * 9)
+    assert {t.host_seconds for t in found} == {1e-5}
+
+
+@pytest.mark.parametrize("options", [{"captures": False}, {"kernel": 1e-4}])
+def test_what_cannot_be_captured_or_is_long_is_timed_by_events(options):
+    timer = FalseCuda(timing.CACHE_STATES, **options)
+    found = timer.visit(timer.call, [])
+    assert [t.seconds for t in found] == pytest.approx([timer.kernel + 7e-6] * 9)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_short_kernels_on_a_gpu_are_shorter_than_their_launch():
+    timer = timing.timer("cuda:0")
+    a = torch.randn(64, device="cuda:0")
+    found = timer.visit(lambda reads: torch.relu(reads[0]), [a])
+    assert all(0 < t.seconds < 1e-5 for t in found if t.cache == "warm")
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_cuda_timer_separates_host_and_device():
     timer = timing.timer("cuda:0")
     a = torch.randn(4096, 4096, device="cuda:0")
-    found = timer.visit(lambda reads: reads[0] @ reads[0], [a], None)
+    found = timer.visit(lambda reads: reads[0] @ reads[0], [a])
     assert {t.cache for t in found} == set(timing.CACHE_STATES)
     # 137 GFLOP take a GPU longer than the host takes to enqueue them.
     assert all(0 < t.host_seconds < t.seconds < 1 for t in found)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration import peaks, transfers
+from calibration import allocation, peaks, transfers
 
 pytest.importorskip("torch")
 
@@ -26,8 +26,20 @@ def test_cpu_copies_of_every_size():
     assert 0 < rows[0]["seconds"] < rows[1]["seconds"] < 1
 
 
+def test_fresh_memory_costs_more_with_its_size_and_more_than_reused():
+    rows = allocation.measure("cpu", sizes=(4096, 1 << 24, 1 << 28), repeats=3)
+    seconds = {(row["state"], row["bytes"]): row["seconds"] for row in rows}
+    assert set(seconds) == {
+        *(("reused", size) for size in (4096, 1 << 24, 1 << 28)),
+        *(("fresh", size) for size in (4096, 1 << 24)),
+    }
+    assert seconds["fresh", 1 << 24] > 5 * seconds["fresh", 4096]
+    assert seconds["fresh", 1 << 24] > seconds["reused", 1 << 24] > 0
+
+
 def test_peaks_are_plausible():
-    found = peaks.measure("cpu", budget=0.01)
+    found = peaks.measure("cpu", budget=0.01, dtypes=("float32", "bfloat16"))
+    assert found["flops_per_s"]["bfloat16"] > 1e7
     assert 1e8 < found["flops_per_s"]["float32"] < 1e14
     assert 1e8 < found["bandwidth_bytes_per_s"] < 1e13
     assert 0 < found["call_overhead_s"] < 1e-2

@@ -4,7 +4,9 @@ import time
 import numpy as np
 import pytest
 
-from calibration.measure import REFERENCE, MeasurePlan, Recorder, prepare_folder
+from calibration.folder import REFERENCE, prepare_folder
+from calibration.plan import MeasurePlan
+from calibration.recorder import Recorder
 from calibration.samples import OperatorSample, read_samples, write_samples
 from cost_models.arithmetic import operator_bytes, operator_flops
 from cost_models.profile import Profile
@@ -181,12 +183,13 @@ def test_operators_of_a_model_are_all_kept(tmp_path):
 
 def test_measure_and_fit_in_one_command(tmp_path):
     write_samples(tmp_path / "ops.json", operators()[:6])
-    words = [f"operators={tmp_path / 'ops.json'}", "budget=20s", f"output_dir={tmp_path}"]
+    words = [f"operators={tmp_path / 'ops.json'}", "budget=190s", "rounds=1"]
+    words += [f"output_dir={tmp_path}"]
     assert main(words) == 0
     (profile,) = tmp_path.glob("calibration/*/*/profile/profile.json")
     found = Profile.load(profile.parent)
     assert set(found.kinds) == {"linear", "relu"}
     assert (profile.parent.parent / "command.txt").read_text().startswith("python -m experiments.")
     # The folder goes on with what was begun.
-    assert main(["budget=4s", f"out={profile.parent.parent}", "step=measure"]) == 0
+    assert main(["budget=190s", "rounds=1", f"out={profile.parent.parent}", "step=measure"]) == 0
     assert len(list((profile.parent.parent / "raw").glob("process-*.json"))) >= 3

@@ -107,6 +107,24 @@ def test_submission_ahead_is_taken_over():
     assert found == [(4, pytest.approx(1e-5)), (1, 0.0)]
 
 
+def test_measured_slowdown_is_the_largest_of_the_profiles_in_a_space():
+    spaces = {
+        "ram": SpaceConfig(corun_slowdown="profile"),
+        "vram": SpaceConfig(per_device=True, corun_slowdown=0.2),
+    }
+    devices = {
+        "cpu": DeviceConfig("core", "ram", count=2),
+        "slow": DeviceConfig("slow-core", "ram"),
+        "absent": DeviceConfig("unmeasured", "ram", count=0),
+        "gpu": DeviceConfig("some-gpu", "vram", slots=2),
+    }
+    cluster = build_cluster(
+        config(spaces=spaces, devices=devices),
+        corun_slowdowns={"core": 0.03, "slow-core": 0.05, "some-gpu": 0.9},
+    )
+    assert [space.corun_slowdown for space in cluster.spaces] == [0.05, 0.2]
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -127,6 +145,14 @@ def test_submission_ahead_is_taken_over():
             "latency.*no unit",
         ),
         ({"devices": {}}, "no devices"),
+        (
+            {"spaces": {"ram": SpaceConfig(corun_slowdown="some"), "vram": SpaceConfig()}},
+            "'ram'.*corun_slowdown 'some'; give a fraction such as 0.03, or profile",
+        ),
+        (
+            {"spaces": {"ram": SpaceConfig(corun_slowdown="profile"), "vram": SpaceConfig()}},
+            "'ram'.*profile 'some-core', for which none was measured",
+        ),
     ],
 )
 def test_refusals_name_the_thing(changes, reason):

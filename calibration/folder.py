@@ -1,0 +1,181 @@
+"""The folder of a measuring run, as it lies on the disk.
+
+::
+
+    operators.json           what is measured (see calibration.samples)
+    plan.json                calibration.plan.MeasurePlan: must agree between calls
+    process-0003.json        one per process: versions, cores, clocks, allocator, peaks, transfers
+    corun.json               calibration.corun.summary, where it was measured
+    part-0003-0012.parquet   samples in the order in which they were taken:
+        operator int32       position in operators.json; -1 is the reference operator
+        process, round int32
+        cache string         graph, warm, cold
+        seconds, host_seconds double
+        timestamp double     Unix time
+
+Files appear whole. A folder grows: operators are appended, parts and processes added.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from calibration.plan import MeasurePlan
+from calibration.samples import OperatorSample, distinct, read_samples, write_samples
+from simulator.errors import HetsimError, InvalidInput
+
+REFERENCE = -1
+RAW_SCHEMA = pa.schema(
+    [
+        ("operator", pa.int32()),
+        ("process", pa.int32()),
+        ("round", pa.int32()),
+        ("cache", pa.string()),
+        ("seconds", pa.float64()),
+        ("host_seconds", pa.float64()),
+        ("timestamp", pa.float64()),
+    ]
+)
+_PART = re.compile(r"part-(\d+)-(\d+)\.parquet")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file that is there whole or not at all.
+
+    Raises:
+        HetsimError: it cannot be written, because the disk is full, say.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise HetsimError(
+            f"Cannot write into {path.parent}: {error.strerror}; what is there stays. Mend that and "
+            "run the same command again"
+        ) from None
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write JSON that is there whole or not at all."""
+    write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
+
+
+def plan_of(folder: str | Path) -> MeasurePlan:
+    """What a folder was measured with.
+
+    Raises:
+        InvalidInput: it is not a folder of raw samples, or of a release that this one cannot read.
+    """
+    path = Path(folder) / "plan.json"
+    try:
+        document = json.loads(path.read_text())
+    except OSError:
+        raise InvalidInput(f"{folder} holds no measuring plan; measure into it first") from None
+    except ValueError as error:
+        raise InvalidInput(f"{path} is not JSON ({error}); was it truncated?") from None
+    if not isinstance(document, dict):
+        raise InvalidInput(f"{path} is not a measuring plan; measure into another folder")
+    try:
+        return MeasurePlan.from_json(document)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{path} is not a measuring plan: {error}; measure into another folder"
+        ) from None
+
+
+def prepare_folder(
+    folder: Path, plan: MeasurePlan, operators: Sequence[OperatorSample]
+) -> list[OperatorSample]:
+    """Create the folder, or check that it was made for the same plan; returns what it now measures.
+
+    Operators that the folder has not yet are appended to its own: positions keep their meaning.
+
+    Raises:
+        InvalidInput: it was measured with another plan, or holds operators that are not wanted now.
+        HetsimError: it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HetsimError(f"Cannot make the folder {folder}: {error.strerror}") from None
+    path = folder / "plan.json"
+    operators = distinct(operators)
+    if not path.exists():
+        write_samples(folder / "operators.json", operators)
+        write_json(path, plan.to_json())
+        return operators
+    old = plan_of(folder).to_json()
+    for key, value in plan.to_json().items():
+        if old[key] != value:
+            raise InvalidInput(
+                f"{folder} was measured with {key}={old[key]!r}, not {value!r}; choose another folder"
+            )
+    begun = read_samples(folder / "operators.json")
+    known = {sample.identity for sample in begun}
+    if known - {sample.identity for sample in operators}:
+        raise InvalidInput(f"{folder} was measured with other operators; choose another folder")
+    more = [sample for sample in operators if sample.identity not in known]
+    if more:
+        write_samples(folder / "operators.json", [*begun, *more])
+    return [*begun, *more]
+
+
+def _parts(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("part-*.parquet") if _PART.fullmatch(path.name))
+
+
+def read_raw(folder: str | Path) -> pa.Table:
+    """All samples of a folder, in order of process and part.
+
+    Raises:
+        InvalidInput: no samples, or a part that cannot be read or holds something else.
+    """
+    folder = Path(folder)
+    parts = _parts(folder)
+    if not parts:
+        raise InvalidInput(f"{folder} holds no samples; run the measuring step into it first")
+    tables = []
+    for path in parts:
+        try:
+            table = pq.read_table(path)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise InvalidInput(
+                f"{path} cannot be read ({error}); delete it and measure again"
+            ) from None
+        lacking = [name for name in RAW_SCHEMA.names if name not in table.column_names]
+        if lacking:
+            raise InvalidInput(
+                f"{path} lacks the column '{lacking[0]}', so it holds no samples; move it elsewhere"
+            )
+        tables.append(table.select(RAW_SCHEMA.names).cast(RAW_SCHEMA))
+    return pa.concat_tables(tables)
+
+
+def visits(folder: Path, operators: int) -> np.ndarray:
+    """int64[operators]: in how many (process, round) pairs each operator was measured.
+
+    Raises:
+        InvalidInput: as :func:`read_raw`, but nothing measured yet is no error.
+    """
+    if not _parts(folder):
+        return np.zeros(operators, dtype=np.int64)
+    raw = read_raw(folder)
+    keys = np.stack([raw[c].to_numpy() for c in ("operator", "process", "round")], axis=1)
+    keys = np.unique(keys[keys[:, 0] >= 0], axis=0)
+    return np.bincount(keys[:, 0], minlength=operators).astype(np.int64)
+
+
+def process_records(folder: str | Path) -> list[dict[str, Any]]:
+    """What each process wrote about itself, in order."""
+    return [json.loads(path.read_text()) for path in sorted(Path(folder).glob("process-*.json"))]

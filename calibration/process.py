@@ -1,0 +1,248 @@
+"""One measuring process: shuffled rounds over all operators until its time is up.
+
+It takes the least visited operators first and shuffles those that are equal, so any sequence of short
+processes covers all of them evenly.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibration import environment
+from calibration.folder import REFERENCE, plan_of, visits, write_json
+from calibration.plan import MeasurePlan
+from calibration.recorder import PART_SECONDS, Recorder
+from calibration.samples import DTYPES, OperatorSample, read_samples
+from calibration.timing import Call, Timer, timer
+from simulator.errors import ExecutionError, InvalidInput
+from simulator.graph import Operator, TensorSpec
+
+REFERENCE_SECONDS = 5.0
+"""Between two visits to the reference operator, and two readings of a GPU's clocks."""
+_LOST = ("CUDA error", "cuda runtime error", "CUDA-capable device", "CUDA driver")
+"""In messages of torch after which a GPU executes nothing more in this process."""
+
+
+def reference_operator() -> OperatorSample:
+    """The operator that every round repeats: a matrix product of 0.27 GFLOP, neither tiny nor long."""
+    x, weight = TensorSpec((256, 512)), TensorSpec((1024, 512))
+    reads = (x, weight)
+    operator = Operator(
+        "reference",
+        "linear",
+        inputs=reads,
+        outputs=(TensorSpec((256, 1024)),),
+        target="aten.linear.default",
+        template={"args": [{"read": 0, "views": []}, {"read": 1, "views": []}], "kwargs": {}},
+        reads=reads,
+    )
+    return OperatorSample(operator, weights=(1,))
+
+
+def _repeated(kernel: Callable[..., Any], times: int) -> Call:
+    if times == 1:
+        return lambda reads: kernel(*reads)
+
+    def call(reads: Sequence[Any]) -> Any:
+        for _ in range(times - 1):
+            kernel(*reads)
+        return kernel(*reads)
+
+    return call
+
+
+class Visitor:
+    """Builds an operator, gives it data and has it timed."""
+
+    def __init__(self, plan: MeasurePlan, clock: Timer) -> None:
+        self.plan = plan
+        self.clock = clock
+
+    def visit(self, sample: OperatorSample, seed: int) -> list[tuple[str, float, float]]:
+        """(cache, seconds, host seconds) of every call of one visit."""
+        from calibration.kernels import build, random_reads
+
+        operator = sample.operator
+        kernel = build(operator, self.plan.device)
+        reads = random_reads(operator, self.plan.device, seed)
+        call = _repeated(kernel, self.plan.repeat_kernel)
+        with environment.matrix_precision(self.plan.device, sample.tf32):
+            timings = self.clock.visit(call, reads, sample.weights)
+        return [(t.cache, t.seconds, t.host_seconds) for t in timings]
+
+
+def order_of_visits(count: np.ndarray, seed: int) -> list[int]:
+    """Least visited first, those that are equal shuffled."""
+    order = list(range(len(count)))
+    random.Random(seed).shuffle(order)
+    return sorted(order, key=lambda i: int(count[i]))
+
+
+class Process:
+    """What one process does, and what it writes about itself.
+
+    Args:
+        folder: of the run.
+        number: of the process.
+        report: called with messages for the parent.
+        part_seconds: how often samples are written.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        number: int,
+        report: Callable[[dict[str, Any]], None],
+        part_seconds: float = PART_SECONDS,
+    ) -> None:
+        import torch
+
+        self.folder = folder
+        self.report = report
+        self.plan = plan_of(folder)
+        on_cpu = self.plan.device == "cpu"
+        steady = environment.steady_allocator() if on_cpu else False
+        niceness = environment.raise_priority() if on_cpu else 0
+        torch.set_num_threads(self.plan.threads)
+        self.operators = read_samples(folder / "operators.json")
+        self.recorder = Recorder(folder, number, part_seconds)
+        self.record: dict[str, Any] = {
+            "process": number,
+            "started": time.time(),
+            "versions": environment.versions(),
+            "cores": sorted(os.sched_getaffinity(0)),
+            "threads": torch.get_num_threads(),
+            "steady_allocator": steady,
+            "niceness": niceness,
+            "processor": environment.cpu_model(),
+            "capacity_bytes": environment.capacity(self.plan.device),
+        }
+        if not on_cpu:
+            self.record["gpu"] = torch.cuda.get_device_name(self.plan.device)
+            self.record["clocks"] = []
+
+    def write_record(self) -> None:
+        """Write ``process-<number>.json`` as it stands."""
+        write_json(self.folder / f"process-{self.recorder.process:04d}.json", self.record)
+
+    def read_clocks(self) -> None:
+        """Note a GPU's clocks and what holds them back."""
+        if self.plan.device != "cpu":
+            now = {"timestamp": time.time(), **environment.gpu_clocks(self.plan.device)}
+            self.record["clocks"].append(now)
+
+    def measure_device(self, deadline: float) -> None:
+        """Rates, transfers, allocation: a small part of the process's life.
+
+        All but the rates only in every fourth process that is long enough.
+        """
+        from calibration import allocation, peaks, transfers
+
+        left = deadline - time.time()
+        found = {sample.dtype for sample in self.operators}
+        dtypes = [dtype for dtype in DTYPES if dtype in found | {"float32"}]
+        self.record["peaks"] = peaks.measure(self.plan.device, min(0.5, left / 100), dtypes)
+        if self.recorder.process % 4 == 0 and left > 12:
+            self.record["transfers"] = transfers.measure(self.plan.device)
+            self.record["allocation"] = allocation.measure(self.plan.device)
+
+    def run(self, deadline: float, rounds: int | None = None) -> None:
+        """Measure until the deadline (Unix time), or for so many rounds if that is sooner."""
+        import torch
+
+        with torch.inference_mode():
+            self.measure_device(deadline)
+            self.read_clocks()
+            self.write_record()
+            try:
+                self._rounds(deadline, rounds)
+            except KeyboardInterrupt:
+                # The terminal interrupts this process and its parent, which passes it on: once is
+                # enough.
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                self.report({"stopped": True})
+            finally:
+                self.recorder.flush(force=True)
+        self.read_clocks()
+        self.record["finished"] = time.time()
+        self.write_record()
+
+    def _rounds(self, deadline: float, rounds: int | None) -> None:
+        plan, recorder = self.plan, self.recorder
+        visitor = Visitor(plan, timer(plan.device, plan.states))
+        reference = reference_operator()
+        count = visits(self.folder, len(self.operators))
+        round_, since_reference = 0, float("-inf")
+        while rounds is None or round_ < rounds:
+            seed = plan.seed * 1_000_003 + recorder.process * 1009 + round_
+            for done, index in enumerate(order_of_visits(count, seed)):
+                if time.time() >= deadline and recorder.taken:
+                    return
+                if time.monotonic() - since_reference > REFERENCE_SECONDS:
+                    for cache, seconds, host in visitor.visit(reference, 0):
+                        recorder.add(REFERENCE, round_, cache, seconds, host)
+                    if round_ or done:
+                        self.read_clocks()
+                    since_reference = time.monotonic()
+                count[index] += 1
+                timings = self._visited(visitor, index)
+                for cache, seconds, host in timings:
+                    recorder.add(index, round_, cache, seconds, host)
+                if timings and recorder.flush():
+                    if plan.device != "cpu":
+                        self.write_record()
+                    of = len(self.operators)
+                    self.report({"round": int(count.min()), "done": done + 1, "of": of})
+            round_ += 1
+
+    def _visited(self, visitor: Visitor, index: int) -> list[tuple[str, float, float]]:
+        """The timings of one operator; none where this device cannot run it.
+
+        Raises:
+            ExecutionError: the device executes nothing more.
+        """
+        try:
+            return visitor.visit(self.operators[index], index)
+        except (RuntimeError, NotImplementedError, InvalidInput) as error:
+            why = str(error).strip().splitlines()[0][:300] if str(error).strip() else repr(error)
+            if any(sign in str(error) for sign in _LOST):
+                raise ExecutionError(
+                    f"{self.plan.device} stopped executing at operator "
+                    f"'{self.operators[index].operator.name}' ({why})"
+                ) from None
+            # One operator that this device cannot run must not cost the others their times.
+            self.report({"failed": index, "why": why})
+            return []
+
+
+def run_process(
+    folder: Path,
+    process: int,
+    deadline: float,
+    report: Callable[[dict[str, Any]], None],
+    part_seconds: float = PART_SECONDS,
+    rounds: int | None = None,
+) -> None:
+    """Measure in this process; the samples end up in ``folder``.
+
+    Args:
+        folder: prepared by :func:`calibration.folder.prepare_folder`.
+        process: its number.
+        deadline: Unix time.
+        report: called with messages for the parent.
+        part_seconds: how often samples are written.
+        rounds: visits to every operator; None fills the time.
+
+    Raises:
+        ExecutionError: the device executes nothing more; what was measured is written.
+        HetsimError: the folder cannot be written.
+    """
+    Process(folder, process, report, part_seconds).run(deadline, rounds)
