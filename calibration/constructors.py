@@ -34,11 +34,13 @@ def transposed(shape: Sequence[int], a: int, b: int, dtype: str = "float32") -> 
     return TensorSpec.of(shape, dtype, strides)
 
 
-def _spec(*shape: int, dtype: str = "float32") -> TensorSpec:
+def spec(*shape: int, dtype: str = "float32") -> TensorSpec:
+    """The spec of a contiguous tensor."""
     return TensorSpec(tuple(int(n) for n in shape), dtype)
 
 
-def _make(target: str, *args: Any, weights: Iterable[int] = (), **kwargs: Any) -> Drawn:
+def make(target: str, *args: Any, weights: Iterable[int] = (), **kwargs: Any) -> Drawn:
+    """An operator and which of its reads are weights (:func:`calibration.kernels.make_operator`)."""
     from calibration.kernels import make_operator
 
     return make_operator(target, *args, **kwargs), tuple(weights)
@@ -70,15 +72,15 @@ def _conv2d(rng: Rng) -> Drawn:
         c_in, c_out = (max(1, round(c / groups)) * groups for c in (c_in, c_out))
     stride = 2 if rng.random() < 0.25 else 1
     padding = [k // 2 if rng.random() < 0.85 else 0 for k in kernel]
-    bias = _spec(c_out) if rng.random() < 0.3 else None
-    weight = _spec(c_out, c_in // groups, *kernel)
-    return _make(
-        "aten.conv2d.default", _spec(n, c_in, size, size), weight, bias, [stride] * 2, padding,
+    bias = spec(c_out) if rng.random() < 0.3 else None
+    weight = spec(c_out, c_in // groups, *kernel)
+    return make(
+        "aten.conv2d.default", spec(n, c_in, size, size), weight, bias, [stride] * 2, padding,
         [1, 1], groups, weights=(1,) if bias is None else (1, 2),
     )  # fmt: skip
 
 
-def _rows(rng: Rng) -> tuple[int, ...]:
+def row_shape(rng: Rng) -> tuple[int, ...]:
     """Leading dimensions of a matrix of rows: one, or batch by sequence."""
     rows = log_uniform(rng, 1, 2048)
     if rows > 8 and rng.random() < 0.6:
@@ -91,27 +93,27 @@ def _linear(rng: Rng) -> Drawn:
     k, n = channels(rng, 32, 8192), channels(rng, 32, 8192)
     if rng.random() < 0.05:
         n = log_uniform(rng, 8192, 50257)
-    bias = [_spec(n)] if rng.random() < 0.8 else []
+    bias = [spec(n)] if rng.random() < 0.8 else []
     weights = range(1, 2 + len(bias))
-    return _make("aten.linear.default", _spec(*_rows(rng), k), _spec(n, k), *bias, weights=weights)
+    return make("aten.linear.default", spec(*row_shape(rng), k), spec(n, k), *bias, weights=weights)
 
 
 def _addmm(rng: Rng) -> Drawn:
     m, k, n = log_uniform(rng, 1, 2048), channels(rng, 32, 6144), channels(rng, 32, 6144)
-    return _make("aten.addmm.default", _spec(n), _spec(m, k), _spec(k, n), weights=(0, 2))
+    return make("aten.addmm.default", spec(n), spec(m, k), spec(k, n), weights=(0, 2))
 
 
 def _matmul(rng: Rng) -> Drawn:
     m, k, n = log_uniform(rng, 1, 2048), channels(rng, 16, 4096), channels(rng, 16, 4096)
-    right = transposed((k, n), 0, 1) if rng.random() < 0.5 else _spec(k, n)
-    return _make("aten.mm.default", _spec(m, k), right, weights=(1,))
+    right = transposed((k, n), 0, 1) if rng.random() < 0.5 else spec(k, n)
+    return make("aten.mm.default", spec(m, k), right, weights=(1,))
 
 
 def _bmm(rng: Rng) -> Drawn:
     b = log_uniform(rng, 1, 128)
     m, k, n = log_uniform(rng, 1, 1024), channels(rng, 16, 1024), channels(rng, 16, 1024)
-    right = transposed((b, k, n), 1, 2) if rng.random() < 0.5 else _spec(b, k, n)
-    return _make("aten.bmm.default", _spec(b, m, k), right)
+    right = transposed((b, k, n), 1, 2) if rng.random() < 0.5 else spec(b, k, n)
+    return make("aten.bmm.default", spec(b, m, k), right)
 
 
 def _attention(rng: Rng) -> Drawn:
@@ -125,8 +127,8 @@ def _attention(rng: Rng) -> Drawn:
     query, key, value = (transposed((b, heads, n, d), 1, 2) for n in (length, s, s))
     mask = None
     if masked:
-        mask = _spec(b, 1, s, s, dtype="bool" if rng.random() < 0.5 else "float32")
-    return _make(
+        mask = spec(b, 1, s, s, dtype="bool" if rng.random() < 0.5 else "float32")
+    return make(
         "aten.scaled_dot_product_attention.default", query, key, value, mask, 0.0, causal,
         scale=d**-0.5,
     )  # fmt: skip
@@ -134,18 +136,18 @@ def _attention(rng: Rng) -> Drawn:
 
 def _layer_norm(rng: Rng) -> Drawn:
     c = channels(rng, 32, 4096)
-    return _make(
-        "aten.layer_norm.default", _spec(*_rows(rng), c), [c], _spec(c), _spec(c), 1e-5,
+    return make(
+        "aten.layer_norm.default", spec(*row_shape(rng), c), [c], spec(c), spec(c), 1e-5,
         weights=(1, 2),
     )  # fmt: skip
 
 
 def _softmax(rng: Rng) -> Drawn:
     rows, c = log_uniform(rng, 1, 16384), log_uniform(rng, 8, 4096)
-    return _make("aten._softmax.default", _spec(rows, c), -1, False)
+    return make("aten._softmax.default", spec(rows, c), -1, False)
 
 
-def _image(rng: Rng, elements: float = 2.0**23) -> tuple[int, int, int, int]:
+def image(rng: Rng, elements: float = 2.0**23) -> tuple[int, int, int, int]:
     """[N, C, H, W] of a feature map."""
     while True:
         size = log_uniform(rng, 4, 150)
@@ -154,27 +156,28 @@ def _image(rng: Rng, elements: float = 2.0**23) -> tuple[int, int, int, int]:
             return shape
 
 
-def _any_shape(rng: Rng) -> tuple[int, ...]:
+def any_shape(rng: Rng) -> tuple[int, ...]:
     """A feature map, a matrix of rows, or a vector."""
     form = rng.random()
     if form < 0.4:
-        return _image(rng)
+        return image(rng)
     if form < 0.8:
-        return (*_rows(rng), channels(rng, 16, 4096))
+        return (*row_shape(rng), channels(rng, 16, 4096))
     return (log_uniform(rng, 1, 1 << 21),)
 
 
 def _batch_norm(rng: Rng) -> Drawn:
-    shape = _image(rng)
-    vectors = [_spec(shape[1]) for _ in range(4)]
-    return _make(
-        "aten._native_batch_norm_legit_no_training.default", _spec(*shape), *vectors, 0.1, 1e-5,
+    shape = image(rng)
+    vectors = [spec(shape[1]) for _ in range(4)]
+    return make(
+        "aten._native_batch_norm_legit_no_training.default", spec(*shape), *vectors, 0.1, 1e-5,
         weights=(1, 2, 3, 4),
     )  # fmt: skip
 
 
-def _window(rng: Rng) -> tuple[tuple[int, ...], list[int], list[int], list[int]]:
-    shape = _image(rng)
+def window(rng: Rng) -> tuple[tuple[int, ...], list[int], list[int], list[int]]:
+    """A feature map, and kernel, stride and padding of a pooling of it."""
+    shape = image(rng)
     k = int(min(rng.choice([2, 3, 3, 5]), shape[2]))
     stride = int(rng.choice([1, 2]))
     padding = k // 2 if k % 2 and rng.random() < 0.7 else 0
@@ -182,42 +185,42 @@ def _window(rng: Rng) -> tuple[tuple[int, ...], list[int], list[int], list[int]]
 
 
 def _max_pool2d(rng: Rng) -> Drawn:
-    shape, kernel, stride, padding = _window(rng)
-    return _make("aten.max_pool2d.default", _spec(*shape), kernel, stride, padding)
+    shape, kernel, stride, padding = window(rng)
+    return make("aten.max_pool2d.default", spec(*shape), kernel, stride, padding)
 
 
 def _avg_pool2d(rng: Rng) -> Drawn:
-    shape, kernel, stride, padding = _window(rng)
-    return _make("aten.avg_pool2d.default", _spec(*shape), kernel, stride, padding)
+    shape, kernel, stride, padding = window(rng)
+    return make("aten.avg_pool2d.default", spec(*shape), kernel, stride, padding)
 
 
 def _adaptive_avg_pool2d(rng: Rng) -> Drawn:
     side = int(rng.choice([1, 1, 1, 7]))
-    return _make("aten.adaptive_avg_pool2d.default", _spec(*_image(rng)), [side, side])
+    return make("aten.adaptive_avg_pool2d.default", spec(*image(rng)), [side, side])
 
 
 def _mean(rng: Rng) -> Drawn:
     if rng.random() < 0.5:
-        return _make("aten.mean.dim", _spec(*_image(rng)), [2, 3], bool(rng.random() < 0.5))
-    shape = (*_rows(rng), channels(rng, 16, 4096))
-    return _make("aten.mean.dim", _spec(*shape), [-1], bool(rng.random() < 0.5))
+        return make("aten.mean.dim", spec(*image(rng)), [2, 3], bool(rng.random() < 0.5))
+    shape = (*row_shape(rng), channels(rng, 16, 4096))
+    return make("aten.mean.dim", spec(*shape), [-1], bool(rng.random() < 0.5))
 
 
 def _cat(rng: Rng) -> Drawn:
     count = int(rng.integers(2, 5))
-    shape = _image(rng, 2.0**22 / count)
-    parts = [_spec(shape[0], channels(rng, 8, shape[1] + 8), *shape[2:]) for _ in range(count)]
+    shape = image(rng, 2.0**22 / count)
+    parts = [spec(shape[0], channels(rng, 8, shape[1] + 8), *shape[2:]) for _ in range(count)]
     if rng.random() < 0.3:
-        rows = _rows(rng)
-        parts = [_spec(*rows, channels(rng, 8, 1024)) for _ in range(count)]
-        return _make("aten.cat.default", parts, -1)
-    return _make("aten.cat.default", parts, 1)
+        rows = row_shape(rng)
+        parts = [spec(*rows, channels(rng, 8, 1024)) for _ in range(count)]
+        return make("aten.cat.default", parts, -1)
+    return make("aten.cat.default", parts, 1)
 
 
 def _embedding(rng: Rng) -> Drawn:
     vocabulary, width = log_uniform(rng, 64, 20000), channels(rng, 32, 1024)
-    return _make(
-        "aten.embedding.default", _spec(vocabulary, width), _spec(*_rows(rng), dtype="int64"),
+    return make(
+        "aten.embedding.default", spec(vocabulary, width), spec(*row_shape(rng), dtype="int64"),
         weights=(0,),
     )  # fmt: skip
 
@@ -232,9 +235,9 @@ def _copy(rng: Rng) -> Drawn:
     elif form < 0.8:
         source = transposed((b, s, heads * d), 1, 2)
     else:
-        n, c, h, w = _image(rng)
+        n, c, h, w = image(rng)
         source = transposed((n, 2, max(1, c // 2), h * w), 1, 2)
-    return _make("aten.clone.default", source, memory_format={"memory_format": "contiguous_format"})
+    return make("aten.clone.default", source, memory_format={"memory_format": "contiguous_format"})
 
 
 def _lstm_cell(rng: Rng) -> Drawn:
@@ -243,10 +246,10 @@ def _lstm_cell(rng: Rng) -> Drawn:
         channels(rng, 32, 2048),
         channels(rng, 32, 1536),
     )
-    states = [_spec(b, h), _spec(b, h)]
-    return _make(
-        "aten.lstm_cell.default", _spec(b, i), states, _spec(4 * h, i), _spec(4 * h, h),
-        _spec(4 * h), _spec(4 * h), weights=(3, 4, 5, 6),
+    states = [spec(b, h), spec(b, h)]
+    return make(
+        "aten.lstm_cell.default", spec(b, i), states, spec(4 * h, i), spec(4 * h, h),
+        spec(4 * h), spec(4 * h), weights=(3, 4, 5, 6),
     )  # fmt: skip
 
 
@@ -256,9 +259,9 @@ def _gru_cell(rng: Rng) -> Drawn:
         channels(rng, 32, 2048),
         channels(rng, 32, 1536),
     )
-    return _make(
-        "aten.gru_cell.default", _spec(b, i), _spec(b, h), _spec(3 * h, i), _spec(3 * h, h),
-        _spec(3 * h), _spec(3 * h), weights=(2, 3, 4, 5),
+    return make(
+        "aten.gru_cell.default", spec(b, i), spec(b, h), spec(3 * h, i), spec(3 * h, h),
+        spec(3 * h), spec(3 * h), weights=(2, 3, 4, 5),
     )  # fmt: skip
 
 
@@ -266,37 +269,37 @@ def _unary(
     target: str, *args: Any, dtype: str = "float32", **kwargs: Any
 ) -> Callable[[Rng], Drawn]:
     def draw(rng: Rng) -> Drawn:
-        return _make(target, _spec(*_any_shape(rng), dtype=dtype), *args, **kwargs)
+        return make(target, spec(*any_shape(rng), dtype=dtype), *args, **kwargs)
 
     return draw
 
 
 def _gelu(rng: Rng) -> Drawn:
     approximate = "tanh" if rng.random() < 0.4 else "none"
-    return _make("aten.gelu.default", _spec(*_any_shape(rng)), approximate=approximate)
+    return make("aten.gelu.default", spec(*any_shape(rng)), approximate=approximate)
 
 
 def _pow(rng: Rng) -> Drawn:
-    return _make("aten.pow.Tensor_Scalar", _spec(*_any_shape(rng)), float(rng.choice([2, 3, 0.5])))
+    return make("aten.pow.Tensor_Scalar", spec(*any_shape(rng)), float(rng.choice([2, 3, 0.5])))
 
 
 def _binary(name: str, dtype: str = "float32") -> Callable[[Rng], Drawn]:
     """Equal shapes, a broadcast operand, or a number."""
 
     def draw(rng: Rng) -> Drawn:
-        shape = _any_shape(rng)
+        shape = any_shape(rng)
         form = rng.random()
         if form < 0.25 and dtype != "bool":
             overload = "Scalar" if name in ("eq", "ne", "lt", "le", "gt", "ge") else "Tensor"
-            return _make(f"aten.{name}.{overload}", _spec(*shape, dtype=dtype), 2)
+            return make(f"aten.{name}.{overload}", spec(*shape, dtype=dtype), 2)
         other = shape
         weights: tuple[int, ...] = ()
         if form < 0.45 and len(shape) > 1:
             # A vector along the last dimension, or one row block for the whole batch.
             other = shape[-1:] if rng.random() < 0.5 else (1, *shape[1:])
             weights = (1,) if rng.random() < 0.5 else ()
-        specs = _spec(*shape, dtype=dtype), _spec(*other, dtype=dtype)
-        return _make(f"aten.{name}.Tensor", *specs, weights=weights)
+        specs = spec(*shape, dtype=dtype), spec(*other, dtype=dtype)
+        return make(f"aten.{name}.Tensor", *specs, weights=weights)
 
     return draw
 
@@ -304,7 +307,7 @@ def _binary(name: str, dtype: str = "float32") -> Callable[[Rng], Drawn]:
 def _scan(name: str) -> Callable[[Rng], Drawn]:
     def draw(rng: Rng) -> Drawn:
         shape = (log_uniform(rng, 1, 64), log_uniform(rng, 4, 2048))
-        return _make(f"aten.{name}.default", _spec(*shape, dtype="int64"), -1)
+        return make(f"aten.{name}.default", spec(*shape, dtype="int64"), -1)
 
     return draw
 
@@ -315,32 +318,32 @@ def _gather(rng: Rng) -> Drawn:
         log_uniform(rng, 8, 2048),
         log_uniform(rng, 1, 1024),
     )
-    source = _spec(rows, max(length, taken), dtype="int64")
-    return _make("aten.gather.default", source, 1, _spec(rows, taken, dtype="int64"))
+    source = spec(rows, max(length, taken), dtype="int64")
+    return make("aten.gather.default", source, 1, spec(rows, taken, dtype="int64"))
 
 
 def _where(rng: Rng) -> Drawn:
-    shape = _any_shape(rng)
-    return _make("aten.where.self", _spec(*shape, dtype="bool"), _spec(*shape), _spec(*shape))
+    shape = any_shape(rng)
+    return make("aten.where.self", spec(*shape, dtype="bool"), spec(*shape), spec(*shape))
 
 
 def _pad(rng: Rng) -> Drawn:
     sides = [int(n) for n in rng.integers(0, 3, size=4)]
-    return _make("aten.pad.default", _spec(*_image(rng)), sides)
+    return make("aten.pad.default", spec(*image(rng)), sides)
 
 
 def _stack(rng: Rng) -> Drawn:
-    shape = (*_rows(rng), channels(rng, 8, 1024))
-    parts = [_spec(*shape) for _ in range(log_uniform(rng, 2, 64))]
-    return _make("aten.stack.default", parts, int(rng.integers(2)))
+    shape = (*row_shape(rng), channels(rng, 8, 1024))
+    parts = [spec(*shape) for _ in range(log_uniform(rng, 2, 64))]
+    return make("aten.stack.default", parts, int(rng.integers(2)))
 
 
 def _arange(rng: Rng) -> Drawn:
-    return _make("aten.arange.default", log_uniform(rng, 1, 4096))
+    return make("aten.arange.default", log_uniform(rng, 1, 4096))
 
 
 def _zeros(rng: Rng) -> Drawn:
-    return _make("aten.zeros.default", list(_any_shape(rng)))
+    return make("aten.zeros.default", list(any_shape(rng)))
 
 
 def _conv2d_small(rng: Rng) -> Drawn:
@@ -348,21 +351,21 @@ def _conv2d_small(rng: Rng) -> Drawn:
     n, size = int(rng.choice([1, 2, 4, 8])), int(rng.choice([1, 1, 1, 2, 3, 4, 7, 7]))
     c_in, c_out = channels(rng, 8, 2048), channels(rng, 8, 2048)
     k = 1 if size == 1 or rng.random() < 0.6 else 3
-    bias = _spec(c_out) if size == 1 or rng.random() < 0.3 else None
-    return _make(
-        "aten.conv2d.default", _spec(n, c_in, size, size), _spec(c_out, c_in, k, k), bias, [1, 1],
+    bias = spec(c_out) if size == 1 or rng.random() < 0.3 else None
+    return make(
+        "aten.conv2d.default", spec(n, c_in, size, size), spec(c_out, c_in, k, k), bias, [1, 1],
         [k // 2] * 2, [1, 1], 1, weights=(1,) if bias is None else (1, 2),
     )  # fmt: skip
 
 
 def _ceiling_pool(name: str) -> Callable[[Rng], Drawn]:
     def draw(rng: Rng) -> Drawn:
-        shape, kernel, stride, padding = _window(rng)
+        shape, kernel, stride, padding = window(rng)
         if name == "max_pool2d":
             arguments: list[Any] = [kernel, stride, padding, [1, 1], True]
         else:
             arguments = [kernel, stride, padding, True]
-        return _make(f"aten.{name}.default", _spec(*shape), *arguments)
+        return make(f"aten.{name}.default", spec(*shape), *arguments)
 
     return draw
 
@@ -371,7 +374,7 @@ def _pad_usual(rng: Rng) -> Drawn:
     """What TensorFlow-style convolutions pad: nothing, one side, or both alike."""
     forms = [[0, 0, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1], [1, 2, 1, 2], [2, 2, 2, 2]]
     sides = forms[int(rng.choice(len(forms), p=[0.4, 0.2, 0.2, 0.1, 0.1]))]
-    return _make("aten.pad.default", _spec(*_image(rng)), sides)
+    return make("aten.pad.default", spec(*image(rng)), sides)
 
 
 def _channels_last(shape: Sequence[int]) -> TensorSpec:
@@ -385,41 +388,41 @@ def _permuted(name: str, inputs: int) -> Callable[[Rng], Drawn]:
 
     def draw(rng: Rng) -> Drawn:
         if rng.random() < 0.5:
-            spec = _channels_last(_image(rng))
+            spec = _channels_last(image(rng))
         else:
             b, s = int(rng.choice([1, 2, 4, 8])), log_uniform(rng, 4, 512)
             spec = transposed((b, s, channels(rng, 16, 1024)), 1, 2)
-        return _make(f"aten.{name}.{overload}", *[spec] * inputs)
+        return make(f"aten.{name}.{overload}", *[spec] * inputs)
 
     return draw
 
 
 def _scaled_channels(rng: Rng) -> Drawn:
     """[n, h, w, c] * [c], and [n, c, h, w] * [n, c, 1, 1]: layer scale, excitation."""
-    n, c, h, w = _image(rng)
+    n, c, h, w = image(rng)
     if rng.random() < 0.5:
-        return _make("aten.mul.Tensor", _spec(n, h, w, c), _spec(c), weights=(1,))
-    return _make("aten.mul.Tensor", _spec(n, c, h, w), _spec(n, c, 1, 1))
+        return make("aten.mul.Tensor", spec(n, h, w, c), spec(c), weights=(1,))
+    return make("aten.mul.Tensor", spec(n, c, h, w), spec(n, c, 1, 1))
 
 
 def _mean_permuted(rng: Rng) -> Drawn:
-    return _make("aten.mean.dim", _channels_last(_image(rng)), [2, 3], bool(rng.random() < 0.5))
+    return make("aten.mean.dim", _channels_last(image(rng)), [2, 3], bool(rng.random() < 0.5))
 
 
 def _cat_tokens(rng: Rng) -> Drawn:
     """A class token in front of patches that come out of a convolution transposed."""
     b, s, c = int(rng.choice([1, 2, 4, 8])), log_uniform(rng, 4, 512), channels(rng, 32, 1024)
-    patches = transposed((b, s, c), 1, 2) if rng.random() < 0.7 else _spec(b, s, c)
-    token = TensorSpec.of((b, 1, c), "float32", (0, c, 1)) if b > 1 else _spec(1, 1, c)
-    return _make("aten.cat.default", [token, patches], 1, weights=(0,))
+    patches = transposed((b, s, c), 1, 2) if rng.random() < 0.7 else spec(b, s, c)
+    token = TensorSpec.of((b, 1, c), "float32", (0, c, 1)) if b > 1 else spec(1, 1, c)
+    return make("aten.cat.default", [token, patches], 1, weights=(0,))
 
 
 def _layer_norm_permuted(rng: Rng) -> Drawn:
-    n, c, h, w = _image(rng)
+    n, c, h, w = image(rng)
     strides = (c * h * w, w, 1, h * w)
-    return _make(
-        "aten.layer_norm.default", TensorSpec.of((n, h, w, c), "float32", strides), [c], _spec(c),
-        _spec(c), 1e-6, weights=(1, 2),
+    return make(
+        "aten.layer_norm.default", TensorSpec.of((n, h, w, c), "float32", strides), [c], spec(c),
+        spec(c), 1e-6, weights=(1, 2),
     )  # fmt: skip
 
 
@@ -427,13 +430,13 @@ def _reduced(name: str, *before: Any) -> Callable[[Rng], Drawn]:
     """Over the last dimension, or over the one before it (tokens, watched items)."""
 
     def draw(rng: Rng) -> Drawn:
-        rows, c = _rows(rng), channels(rng, 16, 2048)
+        rows, c = row_shape(rng), channels(rng, 16, 2048)
         shape = (*rows, c) if rng.random() < 0.5 else (*rows[:1], log_uniform(rng, 2, 64), c)
         if np.prod(shape) > 1 << 22:
             shape = (*rows[:1], c)
         dimension = -2 if len(shape) > 2 and rng.random() < 0.5 else -1
         target = f"aten.{name}"
-        return _make(target, _spec(*shape), *before, [dimension], bool(rng.random() < 0.5))
+        return make(target, spec(*shape), *before, [dimension], bool(rng.random() < 0.5))
 
     return draw
 
@@ -441,14 +444,14 @@ def _reduced(name: str, *before: Any) -> Callable[[Rng], Drawn]:
 def _made_like(name: str, *value: Any) -> Callable[[Rng], Drawn]:
     def draw(rng: Rng) -> Drawn:
         shape = (log_uniform(rng, 4, 1024), log_uniform(rng, 4, 1024))
-        return _make(f"aten.{name}.default", _spec(*shape, dtype="int64"), *value)
+        return make(f"aten.{name}.default", spec(*shape, dtype="int64"), *value)
 
     return draw
 
 
 def _minimum(rng: Rng) -> Drawn:
-    spec = _spec(*_any_shape(rng), dtype="int64" if rng.random() < 0.5 else "float32")
-    return _make("aten.minimum.default", spec, spec)
+    both = spec(*any_shape(rng), dtype="int64" if rng.random() < 0.5 else "float32")
+    return make("aten.minimum.default", both, both)
 
 
 def _conv2d_wide_kernel(rng: Rng) -> Drawn:
@@ -457,8 +460,8 @@ def _conv2d_wide_kernel(rng: Rng) -> Drawn:
     k = int(rng.choice([4, 7, 8, 11, 14, 16]))
     stride, padding = (4, 2) if k in (7, 11) else (k, 0)
     c_out = channels(rng, 32, 1024)
-    return _make(
-        "aten.conv2d.default", _spec(n, 3, size, size), _spec(c_out, 3, k, k), _spec(c_out),
+    return make(
+        "aten.conv2d.default", spec(n, 3, size, size), spec(c_out, 3, k, k), spec(c_out),
         [stride] * 2, [padding] * 2, [1, 1], 1, weights=(1, 2),
     )  # fmt: skip
 
@@ -466,8 +469,8 @@ def _conv2d_wide_kernel(rng: Rng) -> Drawn:
 def _linear_few(rng: Rng) -> Drawn:
     """Scores and probabilities: a few outputs."""
     k, n = channels(rng, 32, 4096), log_uniform(rng, 1, 32)
-    rows = _spec(*_rows(rng), k)
-    return _make("aten.linear.default", rows, _spec(n, k), _spec(n), weights=(1, 2))
+    rows = spec(*row_shape(rng), k)
+    return make("aten.linear.default", rows, spec(n, k), spec(n), weights=(1, 2))
 
 
 def _attention_biased(rng: Rng) -> Drawn:
@@ -476,9 +479,9 @@ def _attention_biased(rng: Rng) -> Drawn:
     queries, d = log_uniform(rng, 8, 512), int(rng.choice([32, 64, 64, 128]))
     keys = queries if rng.random() < 0.7 else log_uniform(rng, 8, 512)
     query, key, value = (transposed((b, heads, n, d), 1, 2) for n in (queries, keys, keys))
-    return _make(
+    return make(
         "aten.scaled_dot_product_attention.default", query, key, value,
-        _spec(1, heads, queries, keys), 0.0, False, scale=1.0,
+        spec(1, heads, queries, keys), 0.0, False, scale=1.0,
     )  # fmt: skip
 
 
@@ -488,10 +491,10 @@ def _cat_many(rng: Rng) -> Drawn:
     if rng.random() < 0.6:
         n, size = int(rng.choice([1, 2, 4])), int(rng.choice([7, 14, 28, 56]))
         growth = int(rng.choice([12, 24, 32, 48]))
-        first = _spec(n, channels(rng, 32, 512), size, size)
-        return _make("aten.cat.default", [first] + [_spec(n, growth, size, size)] * count, 1)
+        first = spec(n, channels(rng, 32, 512), size, size)
+        return make("aten.cat.default", [first] + [spec(n, growth, size, size)] * count, 1)
     rows, width = log_uniform(rng, 1, 512), channels(rng, 8, 128)
-    return _make("aten.cat.default", [_spec(rows, width)] * count, 1)
+    return make("aten.cat.default", [spec(rows, width)] * count, 1)
 
 
 def _embedding_field(rng: Rng) -> Drawn:
@@ -499,12 +502,12 @@ def _embedding_field(rng: Rng) -> Drawn:
     width = 1 if rng.random() < 0.3 else channels(rng, 8, 128)
     vocabulary = log_uniform(rng, 100, min(1e6, 2.0**23 / width))
     rows = log_uniform(rng, 1, 512)
-    indices = _spec(rows, dtype="int64")
+    indices = spec(rows, dtype="int64")
     if rng.random() < 0.6:
         fields = log_uniform(rng, 2, 64)
         strided = TensorSpec.of((rows,), "int64", (fields,))
-        indices = strided if rng.random() < 0.7 else _spec(rows, fields, dtype="int64")
-    return _make("aten.embedding.default", _spec(vocabulary, width), indices, weights=(0,))
+        indices = strided if rng.random() < 0.7 else spec(rows, fields, dtype="int64")
+    return make("aten.embedding.default", spec(vocabulary, width), indices, weights=(0,))
 
 
 KINDS: Mapping[str, tuple[int, Callable[[Rng], Drawn]]] = {

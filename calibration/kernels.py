@@ -7,7 +7,8 @@ among ATen's functional operators, nothing is evaluated or unpickled.
 Conventions of templates, for whoever makes operators without tracing a model:
 
 * ``target`` is ``"aten.<name>.<overload>"``, e.g. ``"aten.conv2d.default"``, ``"aten.add.Tensor"``.
-  In-place and ``out=`` overloads are refused: a kernel may be called again on the same tensors.
+  In-place and ``out=`` overloads are refused: a kernel may be called again on the same tensors. A
+  step of an optimiser is ``"optim.<kind>.default"`` (:mod:`cost_models.optimizer_steps`).
 * ``template["args"]`` are the positional arguments in schema order (trailing defaults may be left
   out), ``template["kwargs"]`` the keyword-only ones.
 * ``{"read": r, "views": []}`` is the r-th *stored* tensor; ``operator.reads[r]`` is its spec. A list
@@ -24,13 +25,16 @@ and the tensors' specs.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from calibration.optimizer_steps import STEPS
 from cost_models.canonical import attributes_of, bind_arguments, kind_of
+from cost_models.optimizer_steps import SCHEMAS
 from simulator.errors import InvalidInput
 from simulator.graph import ITEM_BYTES, Operator, TensorSpec
 
@@ -111,7 +115,7 @@ def build(operator: Operator, device: str | torch.device = "cpu") -> Kernel:
             "traced models can be run"
         )
     place = torch.device(device)
-    operation = resolve(operator.target)
+    operation = STEPS.get(operator.target) or resolve(operator.target)
     try:
         args = [_node(node, place) for node in operator.template.get("args", ())]
         kwargs = {
@@ -168,7 +172,6 @@ def make_operator(target: str, *args: Any, name: str | None = None, **kwargs: An
     Raises:
         InvalidInput: the target is unknown, or torch refuses the arguments (its reason is given).
     """
-    operation = resolve(target)
     reads: list[TensorSpec] = []
 
     def leaf(value: Any) -> Any:
@@ -186,8 +189,7 @@ def make_operator(target: str, *args: Any, name: str | None = None, **kwargs: An
     template = {"args": positional, "kwargs": named}
     operator = Operator(name or target, "", target=target, template=template, reads=tuple(reads))
     outputs = _fake_outputs(operator)
-    schema = [(a.name, a.default_value) for a in operation._schema.arguments]
-    arguments = bind_arguments(schema, positional, named)
+    arguments = bind_arguments(_schema(target), positional, named)
     spatial = len(reads[0].shape) - 2 if reads else None
     kind = kind_of(target, spatial, bool(arguments.get("transposed", False)))
     return Operator(
@@ -357,8 +359,15 @@ def _leaves(node: Any) -> Iterator[int]:
 
 def _arguments(operator: Operator) -> dict[str, Any]:
     template = operator.template or {}
-    schema = [(a.name, a.default_value) for a in resolve(operator.target)._schema.arguments]
+    schema = _schema(operator.target)
     return bind_arguments(schema, template.get("args", ()), template.get("kwargs", {}))
+
+
+def _schema(target: str) -> Sequence[tuple[str, Any]]:
+    """(name, default) of a target's arguments in order."""
+    if target in SCHEMAS:
+        return SCHEMAS[target]
+    return [(a.name, a.default_value) for a in resolve(target)._schema.arguments]
 
 
 def _index_bounds(operator: Operator) -> dict[int, int]:
@@ -372,6 +381,15 @@ def _index_bounds(operator: Operator) -> dict[int, int]:
         shape = operator.inputs[0].shape
         rows = shape[int(arguments["dim"])] if shape else 1
         return dict.fromkeys(_leaves(arguments["index"]), rows)
+    if operator.kind == "embedding_dense_backward":
+        return dict.fromkeys(_leaves(arguments["indices"]), int(arguments["num_weights"]))
+    if operator.kind in ("max_pool2d_backward", "max_pool3d_backward"):
+        kernel = arguments["kernel_size"]
+        image = operator.inputs[1].shape[-len(kernel) :]
+        return dict.fromkeys(_leaves(arguments["indices"]), math.prod(image))
+    if operator.kind in ("nll_loss_forward", "nll_loss_backward"):
+        classes = operator.inputs[operator.kind == "nll_loss_backward"].shape
+        return dict.fromkeys(_leaves(arguments["target"]), classes[min(1, len(classes) - 1)])
     if operator.kind in ("index", "index_put"):
         bounds: dict[int, int] = {}
         for dimension, node in enumerate(arguments["indices"]):
@@ -387,9 +405,19 @@ def _positive_reads(operator: Operator) -> set[int]:
         return set(_leaves(operator.template["args"][0]))
     if operator.kind == "pow":
         return set(_leaves(operator.template["args"]))
-    if operator.kind == "batch_norm":
-        return set(_leaves(_arguments(operator)["running_var"]))
-    return set()
+    found: set[int] = set()
+    for kind, argument in (
+        ("batch_norm", "running_var"),
+        ("batch_norm_training", "running_var"),
+        ("batch_norm_backward", "save_invstd"),
+        ("layer_norm_backward", "rstd"),
+        ("nll_loss_backward", "total_weight"),
+        ("adam_step", "exp_avg_sq"),
+        ("adam_step", "step"),
+    ):
+        if operator.kind == kind:
+            found.update(_leaves(_arguments(operator)[argument]))
+    return found
 
 
 def _storage_length(spec: TensorSpec) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 
 from calibration.constructors import KINDS, VARIANTS
 from calibration.samples import OperatorSample, distinct, samples_of
+from calibration.training_constructors import TRAINING
 from cost_models.arithmetic import operator_bytes, operator_flops
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
@@ -33,6 +34,8 @@ def draw(label: str, count: int, seed: int = 0) -> list[OperatorSample]:
         constructor = KINDS[label][1]
     elif label in VARIANTS:
         constructor = VARIANTS[label][2]
+    elif label in TRAINING:
+        constructor = TRAINING[label][2]
     else:
         raise InvalidInput(f"No way to sample kind '{label}'; known: {', '.join(KINDS)}")
     rng = np.random.default_rng([seed, zlib.crc32(label.encode())])
@@ -61,6 +64,15 @@ def sampled_operators(
     return distinct(
         sample
         for label, count in counts.items()
+        for sample in draw(label, max(8, round(count * scale)), seed)
+    )
+
+
+def sampled_training_operators(scale: float = 1.0, seed: int = 0) -> list[OperatorSample]:
+    """Drawn operators of training steps, ``scale`` times the usual number of each (at least 8)."""
+    return distinct(
+        sample
+        for label, (_, count, _) in TRAINING.items()
         for sample in draw(label, max(8, round(count * scale)), seed)
     )
 

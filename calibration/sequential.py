@@ -6,12 +6,13 @@ It is what tracing is held against, and it makes the tensors that other runners 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 
 from calibration.kernels import build, view
+from cost_models.optimizer_steps import STATE
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Tensor
 
@@ -22,7 +23,8 @@ def weights_of(
     """A graph's weights by name, from the module that it was traced from.
 
     A weight is the parameter, buffer or plain tensor attribute that its name is the path of; a
-    constant that the model's code made comes from the graph itself.
+    constant that the model's code made comes from the graph itself, and an optimiser's state, named
+    ``<path>:<state>``, is zeros.
 
     Raises:
         InvalidInput: the module lacks a weight or has it in another shape or type.
@@ -33,13 +35,17 @@ def weights_of(
         if stored.value is not None:
             weights[stored.name] = _constant(stored).to(device)
             continue
+        spec = stored.spec
+        if STATE in stored.name and spec is not None:
+            dtype_of_state: torch.dtype = getattr(torch, spec.dtype)
+            weights[stored.name] = torch.zeros(spec.shape, dtype=dtype_of_state, device=device)
+            continue
         found: Any = module
         for part in stored.name.split("."):
             found = getattr(found, part, None)
         if not isinstance(found, torch.Tensor):
             raise InvalidInput(f"The module has no weight '{stored.name}' of graph '{graph.name}'")
         dtype = str(found.dtype).removeprefix("torch.")
-        spec = stored.spec
         if spec is not None and (tuple(found.shape), dtype) != (spec.shape, spec.dtype):
             raise InvalidInput(
                 f"Weight '{stored.name}' is {dtype}{list(found.shape)} in the module and "
@@ -69,6 +75,36 @@ def run_graph(
     Raises:
         InvalidInput: an input or weight is missing, or the graph cannot be run.
     """
+    return results_of(graph, run_tensors(graph, weights, inputs, (), device))
+
+
+def run_tensors(
+    graph: DataflowGraph,
+    weights: Mapping[str, torch.Tensor],
+    inputs: Mapping[str, torch.Tensor],
+    names: Collection[str],
+    device: str | torch.device = "cpu",
+) -> dict[str, torch.Tensor]:
+    """Execute a graph as :func:`run_graph` does and give some of its tensors.
+
+    Args:
+        graph: a traced graph.
+        weights: by name.
+        inputs: by name.
+        names: of tensors wanted besides those of ``graph.outputs``, such as what a training step makes
+            of the parameters (``fc.weight:updated``).
+        device: where everything is.
+
+    Returns:
+        These tensors and the graph's outputs by name; weights and inputs among them.
+
+    Raises:
+        InvalidInput: a name, an input or a weight is missing, or the graph cannot be run.
+    """
+    index_of = {tensor.name: index for index, tensor in enumerate(graph.tensors)}
+    for name in names:
+        if name not in index_of:
+            raise InvalidInput(f"Graph '{graph.name}' has no tensor '{name}'")
     values: dict[int, torch.Tensor] = {}
     for indices, given, what in (
         (graph.weights, weights, "weight"),
@@ -80,7 +116,7 @@ def run_graph(
                 raise InvalidInput(f"Graph '{graph.name}' needs the {what} '{name}'")
             values[index] = given[name]
     last = {tensor: consumers[-1] for tensor, consumers in enumerate(graph.consumers) if consumers}
-    kept = set(graph.outputs)
+    kept = {*graph.outputs, *(index_of[name] for name in names)}
     with torch.inference_mode():
         for position, operator in enumerate(graph.operators):
             reads, writes = graph.reads[position], graph.writes[position]
@@ -89,7 +125,7 @@ def run_graph(
             for tensor in (*reads, *writes):
                 if last.get(tensor, position) == position and tensor not in kept:
                     values.pop(tensor, None)
-        return results_of(graph, {graph.tensors[i].name: v for i, v in values.items()})
+    return {graph.tensors[i].name: v for i, v in values.items()}
 
 
 def results_of(graph: DataflowGraph, values: Mapping[str, torch.Tensor]) -> list[Any]:

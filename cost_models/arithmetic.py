@@ -2,8 +2,11 @@
 
 FLOPs follow the conventions of ``torch.utils.flop_counter.FlopCounterMode``: a multiply-add counts
 as two, biases and element-wise work (activations, normalisation, softmax, pooling) as none, causal
-attention in full. (Products with a vector count here, which torch omits.) Kinds without a formula here have no multiplications of matrices that are known
-of and count 0; their time follows from the bytes.
+attention in full. (Products with a vector count here, which torch omits, and grouped backward
+convolutions as their groups are, which torch takes for dense ones.) A backward convolution counts as
+much as the forward one for each gradient that it makes of input and weight, a backward attention its
+five products (it computes the scores again). Kinds without a formula here have no multiplications of
+matrices that are known of and count 0; their time follows from the bytes.
 
 Bytes are what the kernel must read and write once: every distinct element of its inputs (an
 expanded dimension counts once) and every element of its outputs.
@@ -49,6 +52,27 @@ def _transposed_convolution(inputs: Specs, outputs: Specs, attributes: Mapping[s
     batch = x[0] if len(x) == len(weight) else 1
     positions = math.prod(x[-(len(weight) - 2) :])
     return 2.0 * batch * positions * math.prod(weight)
+
+
+def _convolution_backward(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    # grad_output, input, weight; each product pairs every weight with every output position.
+    forward = _convolution((inputs[1], inputs[2]), (inputs[0],), attributes)
+    return forward * sum(map(bool, attributes.get("output_mask", (True, True))[:2]))
+
+
+def _transposed_convolution_backward(
+    inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]
+) -> float:
+    forward = _transposed_convolution((inputs[1], inputs[2]), (inputs[0],), attributes)
+    return forward * sum(map(bool, attributes.get("output_mask", (True, True))[:2]))
+
+
+def _attention_backward(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+    # grad_output, query, key, value: scores again and gradients of query and key over E; gradients
+    # of the scores and of value over Ev.
+    query, value = inputs[1].shape, inputs[3].shape
+    pairs = 2.0 * math.prod(query[:-1]) * value[-2]
+    return pairs * (3 * query[-1] + 2 * value[-1])
 
 
 def _attention(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
@@ -106,7 +130,10 @@ _FLOPS: dict[str, Formula] = {
     "conv_transpose1d": _transposed_convolution,
     "conv_transpose2d": _transposed_convolution,
     "conv_transpose3d": _transposed_convolution,
+    **{f"conv{n}d_backward": _convolution_backward for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d_backward": _transposed_convolution_backward for n in (1, 2, 3)},
     "scaled_dot_product_attention": _attention,
+    "scaled_dot_product_attention_backward": _attention_backward,
     "lstm": _recurrent(2),
     "lstm_cell": _recurrent(2),
     "gru": _recurrent(1),
@@ -136,12 +163,34 @@ def _looked_up(table: int) -> Formula:
     return formula
 
 
+def _only_shape_of(unread: int) -> Formula:
+    """Of input ``unread`` only the shape is looked at."""
+
+    def formula(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+        return _streamed(
+            [spec for i, spec in enumerate(inputs) if i != unread], outputs, attributes
+        )
+
+    return formula
+
+
 def _written(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
     """Tensors made from nothing: of an input only the shape is looked at."""
     return float(sum(spec.bytes for spec in outputs))
 
 
 _BYTES: dict[str, Formula] = {
+    **dict.fromkeys(
+        [
+            "max_pool2d_backward",
+            "max_pool3d_backward",
+            "avg_pool2d_backward",
+            "avg_pool3d_backward",
+            "adaptive_avg_pool2d_backward",
+            "nll_loss_backward",
+        ],
+        _only_shape_of(1),
+    ),
     "embedding": _looked_up(0),
     "gather": _looked_up(0),
     "index": _looked_up(0),

@@ -30,6 +30,12 @@ copy                               order: input dimensions by falling stride (``
 binary elementwise (add, mul, ..)  scalar: true when an operand is a number
 every kind                         strided: positions of inputs that are not contiguous, if any
 =================================  =============================================================
+
+A backward kernel (``conv2d_backward``, ``layer_norm_backward``, ``max_pool2d_backward``, ...) has the
+attributes of its forward kernel, and ``output_mask`` where it can leave out the gradient of its input,
+weight or bias. ``batch_norm_training`` is batch normalisation with the batch's own statistics.
+``sgd_step`` has momentum and weight_decay (whether there is any), ``adam_step`` weight_decay (none, l2
+or decoupled).
 """
 
 from __future__ import annotations
@@ -49,12 +55,21 @@ _ALIASES: Mapping[str, str] = {
     "cudnn_batch_norm": "batch_norm",
     "miopen_batch_norm": "batch_norm",
     "batch_norm_impl_index": "batch_norm",
+    "batch_norm_legit_functional": "batch_norm_training",
     "fused_rms_norm": "rms_norm",
     "scaled_dot_product_flash_attention": "scaled_dot_product_attention",
     "scaled_dot_product_flash_attention_for_cpu": "scaled_dot_product_attention",
     "scaled_dot_product_efficient_attention": "scaled_dot_product_attention",
     "scaled_dot_product_cudnn_attention": "scaled_dot_product_attention",
     "scaled_dot_product_attention_math": "scaled_dot_product_attention",
+    "max_pool2d_with_indices_backward": "max_pool2d_backward",
+    "max_pool3d_with_indices_backward": "max_pool3d_backward",
+    "softmax_backward_data": "softmax_backward",
+    "log_softmax_backward_data": "log_softmax_backward",
+    "scaled_dot_product_flash_attention_backward": "scaled_dot_product_attention_backward",
+    "scaled_dot_product_flash_attention_for_cpu_backward": "scaled_dot_product_attention_backward",
+    "scaled_dot_product_efficient_attention_backward": "scaled_dot_product_attention_backward",
+    "scaled_dot_product_cudnn_attention_backward": "scaled_dot_product_attention_backward",
     "mm": "matmul",
     "clone": "copy",
     "to_copy": "copy",
@@ -128,6 +143,10 @@ _REDUCTIONS = frozenset(
 )
 _ONE_DIMENSION = frozenset(
     [
+        "softmax_backward",
+        "log_softmax_backward",
+        "slice_backward",
+        "select_backward",
         "softmax",
         "log_softmax",
         "cat",
@@ -162,6 +181,13 @@ _KEPT: Mapping[str, tuple[str, ...]] = {
     "avg_pool2d": ("ceil_mode",),
     "avg_pool3d": ("ceil_mode",),
     "gelu": ("approximate",),
+    "gelu_backward": ("approximate",),
+    "scaled_dot_product_attention_backward": ("is_causal",),
+    "batch_norm_backward": ("output_mask",),
+    "layer_norm_backward": ("output_mask",),
+    "group_norm_backward": ("output_mask",),
+    "max_pool2d_backward": ("ceil_mode",),
+    "avg_pool2d_backward": ("ceil_mode",),
     "lstm": ("num_layers", "bidirectional"),
     "gru": ("num_layers", "bidirectional"),
     "rnn_tanh": ("num_layers", "bidirectional"),
@@ -185,14 +211,16 @@ def kind_of(target: str, spatial: int | None = None, transposed: bool = False) -
         return f"{name}imum"
     name = name.removeprefix("native_").removeprefix("special_").removesuffix("_copy") or name
     name = _ALIASES.get(name, name)
-    if name in (
+    forward = name.removesuffix("_backward").removesuffix("_backward_overrideable")
+    if forward in (
         "convolution",
         "mkldnn_convolution",
         "cudnn_convolution",
         "convolution_overrideable",
     ):
         stem = "conv_transpose" if transposed else "conv"
-        return f"{stem}{2 if spatial is None else spatial}d"
+        kind = f"{stem}{2 if spatial is None else spatial}d"
+        return kind if forward == name else f"{kind}_backward"
     return name
 
 
@@ -213,26 +241,29 @@ def attributes_of(
     """
     found: dict[str, Any] = {}
     rank = len(inputs[0].shape) if inputs else 0
-    if kind in _CONVOLUTIONS or kind in _TRANSPOSED:
-        spatial = int(kind[-2])
+    forward = kind.removesuffix("_backward")
+    if forward in _CONVOLUTIONS or forward in _TRANSPOSED:
+        spatial = int(forward[-2])
         padding = arguments.get("padding", 0)
         if isinstance(padding, str):
             padding = _named_padding(padding, inputs[1].shape[2:], arguments.get("dilation", 1))
         found["stride"] = _spread(arguments.get("stride", 1), spatial)
         found["padding"] = _spread(padding, spatial)
         found["dilation"] = _spread(arguments.get("dilation", 1), spatial)
-        if kind in _TRANSPOSED:
+        if forward in _TRANSPOSED:
             found["output_padding"] = _spread(arguments.get("output_padding", 0), spatial)
         found["groups"] = arguments.get("groups", 1)
+        if forward != kind:
+            found["output_mask"] = arguments.get("output_mask", [True, True, False])
     elif "pool" in kind and "kernel_size" in arguments:
-        spatial = int(kind[-2])
+        spatial = int(forward[-2])
         kernel = _spread(arguments["kernel_size"], spatial)
         found["kernel_size"] = kernel
         found["stride"] = _spread(arguments.get("stride") or kernel, spatial)
         found["padding"] = _spread(arguments.get("padding", 0), spatial)
         if "dilation" in arguments:
             found["dilation"] = _spread(arguments["dilation"], spatial)
-    elif kind in ("layer_norm", "rms_norm"):
+    elif forward in ("layer_norm", "rms_norm"):
         size = 1
         for length in arguments.get("normalized_shape", ()):
             size *= length
@@ -249,6 +280,12 @@ def attributes_of(
             found["exponent"] = float(exponent)
     elif kind in _BINARY:
         found["scalar"] = len(inputs) < 2
+    elif kind == "sgd_step":
+        found["momentum"] = bool(arguments.get("momentum"))
+        found["weight_decay"] = bool(arguments.get("weight_decay"))
+    elif kind == "adam_step":
+        decoupled = "decoupled" if arguments.get("decoupled_weight_decay") else "none"
+        found["weight_decay"] = "l2" if arguments.get("weight_decay") else decoupled
     elif kind == "copy" and inputs:
         strides = inputs[0].strides or contiguous_strides(inputs[0].shape)
         found["order"] = sorted(range(rank), key=lambda i: (-strides[i], i))

@@ -15,13 +15,19 @@ import numpy as np
 import pandas as pd
 
 from cost_models.arithmetic import bytes_moved, flops
+from cost_models.backward_features import INT64_INPUTS, backward_features
 from simulator.graph import TensorSpec
 
 Shapes = tuple[tuple[int, ...], ...]
 Values = dict[str, float]
 
 _MATRIX_PRODUCTS = ("linear", "addmm", "matmul", "bmm", "baddbmm")
-_INT64_INPUTS: Mapping[str, tuple[int, ...]] = {"embedding": (1,), "gather": (1,), "index": (1, 2)}
+_INT64_INPUTS: Mapping[str, tuple[int, ...]] = {
+    "embedding": (1,),
+    "gather": (1,),
+    "index": (1, 2),
+    **INT64_INPUTS,
+}
 # Layouts have features of their own. What `ceil_mode` decides stands in the output's shape; as a feature
 # it only told one architecture's pools from all others, and cost 50% on them when that one was held out.
 _NO_NUMBERS = ("layouts", "strided", "order", "from", "ceil_mode")
@@ -239,6 +245,7 @@ _SPECIAL: Mapping[str, Callable[[Shapes, Shapes, Mapping[str, Any]], Values]] = 
     "cat": _joined,
     "stack": _joined,
     "embedding": _lookup,
+    **backward_features(_convolution, _attention),
 }
 
 

@@ -49,7 +49,9 @@ class CalibrateConfig:
         name: the profile's name; null makes it from the device.
         model: a model whose operators are all measured, besides the project's own set, at the batch
             sizes ``batches``; null for none.
-        operators: an operators file to measure instead of the project's set.
+        operators: an operators file to measure instead of the project's set; ``training`` names the
+            project's operators of training steps.
+        training: measure those besides, also in a folder that was begun without them.
         operators_at_most: measure no more than so many; null lets the budget decide.
         dtypes: element types to measure operators of float32 in, of ``float32, tf32, float16,
             bfloat16`` (``tf32`` on CUDA devices); each counts as an operator of its own.
@@ -72,6 +74,7 @@ class CalibrateConfig:
     model: ModelConfig | None = None
     batches: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
     operators: str | None = None
+    training: bool = False
     operators_at_most: int | None = None
     dtypes: list[str] = field(default_factory=lambda: ["float32"])
     cores: list[int] | None = None
@@ -129,13 +132,26 @@ def chosen_operators(config: CalibrateConfig, folder: Path) -> list[OperatorSamp
 
     begun = folder / "raw" / "operators.json"
     if begun.exists():
-        return read_samples(begun)
+        training = _training_operators() if config.training else []
+        return distinct([*read_samples(begun), *in_dtypes(training, config.dtypes)])
     asked = in_dtypes(_model_operators(config) if config.model else [], config.dtypes)
-    operators = in_dtypes(read_samples(config.operators or SHIPPED_OPERATORS), config.dtypes)
+    if config.operators == "training":
+        operators = _training_operators()
+    else:
+        operators = read_samples(config.operators or SHIPPED_OPERATORS)
+        operators += _training_operators() if config.training else []
+    operators = in_dtypes(operators, config.dtypes)
     seconds = parse_seconds(config.budget, "budget")
     each = VISITS * VISIT_SECONDS[config.device.partition(":")[0]] * config.repeat_kernel
     count = config.operators_at_most or max(100, int(seconds / each))
     return distinct([*asked, *thinned(operators, max(count - len(asked), 1))])
+
+
+def _training_operators() -> list[OperatorSample]:
+    from calibration.measure import SHIPPED_OPERATORS
+    from calibration.samples import read_samples
+
+    return read_samples(SHIPPED_OPERATORS.with_name("training_operators.json.gz"))
 
 
 def _model_operators(config: CalibrateConfig) -> list[OperatorSample]:

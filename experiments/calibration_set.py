@@ -1,9 +1,11 @@
-"""The operators that this project's calibrations measure, as ``calibration/data/operators.json.gz``.
+"""The operators that this project's calibrations measure, as files in ``calibration/data``.
 
-``python -m experiments.calibration_set [PATH]`` makes the file again. It holds every operator of the
+``python -m experiments.calibration_set [PATH]`` makes ``operators.json.gz`` again. It holds every operator of the
 shipped models at several batches (and sequence lengths), those of further architectures, whose shapes
 are what an unseen model of that family brings, and shapes drawn for every kind
-(:mod:`calibration.sampling`). Needs ``transformers``.
+(:mod:`calibration.sampling`). ``python -m experiments.calibration_set training [PATH]`` makes
+``training_operators.json.gz``: what training steps of some architectures have besides, and shapes drawn
+for the kinds that only training has. Both need ``transformers``.
 """
 
 from __future__ import annotations
@@ -14,11 +16,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from calibration.samples import OperatorSample, distinct, write_samples
-from calibration.sampling import model_operators, sampled_operators
+from calibration.samples import OperatorSample, distinct, read_samples, write_samples
+from calibration.sampling import (
+    model_operators,
+    sampled_operators,
+    sampled_training_operators,
+)
+from cost_models.table import row_of
 from simulator.graph import DataflowGraph
 
-PATH = Path(__file__).resolve().parent.parent / "calibration" / "data" / "operators.json.gz"
+DATA = Path(__file__).resolve().parent.parent / "calibration" / "data"
+PATH = DATA / "operators.json.gz"
+TRAINING_PATH = DATA / "training_operators.json.gz"
 
 Input = tuple[tuple[int, ...], str]
 """Shape and element type."""
@@ -35,7 +44,11 @@ def _tokens(length: int, *batches: int) -> list[Mapping[str, Input]]:
 
 
 def _steps(*batches: int) -> list[Mapping[str, Input]]:
-    return [{"": ((batch, 32, 512), "float32")} for batch in batches]
+    return _sequences(32, *batches)
+
+
+def _sequences(length: int, *batches: int) -> list[Mapping[str, Input]]:
+    return [{"": ((batch, length, 512), "float32")} for batch in batches]
 
 
 def _pairs(length: int, *batches: int) -> list[Mapping[str, Input]]:
@@ -150,6 +163,62 @@ def graphs(cases: list[Case]) -> Iterator[tuple[str, DataflowGraph]]:
             yield architecture, trace_model(module, example, name=architecture)
 
 
+def trained() -> list[tuple[Case, str]]:
+    """Architectures whose training steps are measured, each with its usual optimiser."""
+    from scenarios.models import bert_base, gpt2, lstm_cells, mobilenet_v2, resnet, vit_b_16
+
+    return [
+        (("resnet18", partial(resnet.build, 18), _images(224, 1, 2, 4, 8)), "sgd_momentum"),
+        (("resnet50", resnet.build, _images(224, 1, 4, 8)), "sgd_momentum"),
+        (("mobilenet_v2", mobilenet_v2.build, _images(224, 1, 4, 8)), "sgd_momentum"),
+        (("vit_b_16", vit_b_16.build, _images(224, 1, 4)), "adamw"),
+        (("bert_base", bert_base.build, _tokens(128, 1, 2, 4, 8) + _tokens(32, 4)), "adamw"),
+        (("gpt2", gpt2.build, _tokens(128, 1, 2, 4, 8) + _tokens(32, 4)), "adamw"),
+        (("lstm_cells", lstm_cells.build, _sequences(8, 1, 2, 4, 8)), "adam"),
+    ]
+
+
+def training_graphs() -> Iterator[tuple[str, DataflowGraph]]:
+    """(architecture, graph of a training step) of every case.
+
+    Traced without data: a model and its optimiser's states would fill the memory.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from scenarios import trace_training
+
+    for (architecture, build, inputs), optimizer in trained():
+        for given in inputs:
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                module = build()
+                tensors = {
+                    name: torch.zeros(shape, dtype=getattr(torch, dtype))
+                    for name, (shape, dtype) in given.items()
+                }
+            example: Any = (tensors[""],) if "" in tensors else tensors
+            yield (
+                architecture,
+                trace_training(module, example, optimizer=optimizer, name=architecture),
+            )
+
+
+def training_operators(seed: int = 0) -> list[OperatorSample]:
+    """What training has besides the operators of :data:`PATH`, models first; deterministic.
+
+    An operator that no cost model can tell from one of those is left out: the convolutions of forward
+    kernels are called by another name when autograd watches.
+    """
+
+    def row(sample: OperatorSample) -> tuple[Any, ...]:
+        return tuple(row_of(sample.operator).values())
+
+    inferred = set(map(row, read_samples(PATH)))
+    models = model_operators(training_graphs())
+    both = distinct([*models, *sampled_training_operators(seed=seed)])
+    return [sample for sample in both if row(sample) not in inferred]
+
+
 def calibration_operators(seed: int = 0) -> list[OperatorSample]:
     """All of them, models first; deterministic."""
     models = model_operators(graphs(shipped() + further()))
@@ -157,7 +226,10 @@ def calibration_operators(seed: int = 0) -> list[OperatorSample]:
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else PATH
-    operators = calibration_operators()
+    arguments = sys.argv[1:]
+    training = arguments[:1] == ["training"]
+    place = arguments[training:]
+    target = Path(place[0]) if place else TRAINING_PATH if training else PATH
+    operators = training_operators() if training else calibration_operators()
     write_samples(target, operators)
     print(f"{len(operators)} operators in {target}")

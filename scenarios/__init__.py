@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from scenarios.instances import load_instance, save_instance
     from scenarios.model_config import ModelConfig, graph_of, load_model
     from scenarios.tracing import trace_family, trace_model
+    from scenarios.training_graph import trace_training
 
 __all__ = [
     "FamilyConfig",
@@ -20,6 +21,7 @@ __all__ = [
     "save_instance",
     "trace_family",
     "trace_model",
+    "trace_training",
 ]
 
 # Imported when first used, so that simulating bare instances needs no torch.
@@ -33,6 +35,7 @@ _LAZY = {
     "save_instance": "scenarios.instances",
     "trace_family": "scenarios.tracing",
     "trace_model": "scenarios.tracing",
+    "trace_training": "scenarios.training_graph",
 }
 
 

@@ -29,8 +29,11 @@ _ROOT = Path(__file__).resolve().parent.parent
 # Whatever decides what a traced graph looks like.
 _SOURCES = (
     "scenarios/tracing.py",
+    "scenarios/kernel_graph.py",
+    "scenarios/training_graph.py",
     "scenarios/model_config.py",
     "cost_models/canonical.py",
+    "cost_models/optimizer_steps.py",
     "simulator/graph.py",
     "simulator/family.py",
 )
@@ -70,6 +73,9 @@ class ModelConfig:
         parameters: numbers that shapes may name (image_size, sequence_length, ...).
         inputs: inputs of ``forward`` in order.
         batch: batch size of a job.
+        training: one training step of it instead of an inference.
+        optimizer: of that step: ``sgd``, ``sgd_momentum``, ``adam`` or ``adamw``.
+        loss: of that step: ``cross_entropy``, ``binary_cross_entropy`` or ``mse``.
     """
 
     name: str
@@ -79,6 +85,9 @@ class ModelConfig:
     parameters: dict[str, Any] = field(default_factory=dict)
     inputs: list[InputConfig] = field(default_factory=list)
     batch: int = 1
+    training: bool = False
+    optimizer: str = "sgd"
+    loss: str = "cross_entropy"
 
     def __post_init__(self) -> None:
         # Configuration files give plain mappings.
@@ -154,12 +163,29 @@ def family_of(config: ModelConfig, cache: GraphCache | None = None) -> GraphFami
         with contextlib.suppress(InvalidInput):
             family = GraphFamily.from_json(document)
     if family is None:
-        from scenarios.tracing import trace_family
-
-        family = trace_family(lambda batch: load_model(config, batch, fake=True), config.name)
+        family = _traced_family(config)
         cache.store(key, family.to_json())
     _families[cache.folder, key] = family
     return family
+
+
+def _traced_family(config: ModelConfig) -> GraphFamily:
+    def make(batch: int) -> tuple[torch.nn.Module, ExampleInputs]:
+        return load_model(config, batch, fake=True)
+
+    if config.training:
+        from scenarios.training_graph import trace_training_family
+
+        return trace_training_family(
+            make, _graph_name(config), loss=config.loss, optimizer=config.optimizer
+        )
+    from scenarios.tracing import trace_family
+
+    return trace_family(make, config.name)
+
+
+def _graph_name(config: ModelConfig) -> str:
+    return f"{config.name}, {config.optimizer} step" if config.training else config.name
 
 
 _families: dict[tuple[Path, str], GraphFamily] = {}
@@ -176,14 +202,32 @@ def _single(config: ModelConfig, batch: int | None, cache: GraphCache) -> Datafl
         with contextlib.suppress(InvalidInput):
             graph = DataflowGraph.from_json(document)
     if graph is None:
-        from scenarios.tracing import trace_model
-
         module, inputs = load_model(config, batch, fake=True)
-        args, kwargs = inputs
-        graph = trace_model(module, args, kwargs=kwargs, name=config.name, batch=batch)
+        graph = _traced(config, module, inputs, batch)
         cache.store(key, graph.to_json())
     _graphs[cache.folder, key] = graph
     return graph
+
+
+def _traced(
+    config: ModelConfig, module: torch.nn.Module, inputs: ExampleInputs, batch: int | None
+) -> DataflowGraph:
+    args, kwargs = inputs
+    if config.training:
+        from scenarios.training_graph import trace_training
+
+        return trace_training(
+            module,
+            args,
+            kwargs=kwargs,
+            loss=config.loss,
+            optimizer=config.optimizer,
+            name=_graph_name(config),
+            batch=batch,
+        )
+    from scenarios.tracing import trace_model
+
+    return trace_model(module, args, kwargs=kwargs, name=config.name, batch=batch)
 
 
 def load_model(
@@ -357,6 +401,8 @@ def _content(config: ModelConfig) -> dict[str, Any]:
     """What of a configuration, and of the installed packages, decides the graph."""
     content = asdict(config)
     del content["description"], content["batch"]
+    if not config.training:
+        del content["training"], content["optimizer"], content["loss"]
     file, _ = _file_target(config)
     packages = {"torch", "transformers"}
     if file is None:

@@ -91,6 +91,51 @@ def test_several_results_keep_their_order():
 
 
 @pytest.mark.parametrize(
+    ("kind", "states", "options", "make"),
+    [
+        ("sgd", 0, {"lr": 0.1, "weight_decay": 0.2}, torch.optim.SGD),
+        ("sgd", 1, {"lr": 0.1, "momentum": 0.7, "weight_decay": 0.2}, torch.optim.SGD),
+        ("adam", 3, {"lr": 0.1, "weight_decay": 0.2}, torch.optim.Adam),
+        ("adam", 3, {"lr": 0.1, "decoupled_weight_decay": 0.2}, torch.optim.AdamW),
+    ],
+)
+def test_optimizer_steps_are_torchs_and_change_nothing_given(kind, states, options, make):
+    shapes = [T((3, 4)), T((3, 4)), T(())][:states]
+    made = make_operator(f"optim.{kind}_step.default", T((3, 4)), T((3, 4)), *shapes, **options)
+    assert made.kind == f"{kind}_step"
+    assert [spec.shape for spec in made.outputs] == [(3, 4), *(spec.shape for spec in shapes)]
+    param, grad = random_reads(made, seed=5)[:2]
+    theirs = torch.nn.Parameter(param.clone())
+    known = {("weight_decay" if "decay" in key else key): value for key, value in options.items()}
+    optimizer = make([theirs], **known)
+    reads = [param, grad, *(torch.zeros(spec.shape) for spec in shapes)]
+    for _ in range(3):
+        kept = [tensor.clone() for tensor in reads]
+        written = build(made)(*reads)
+        for before, after in zip(kept, reads, strict=True):
+            assert torch.equal(before, after)
+        theirs.grad = grad
+        optimizer.step()
+        torch.testing.assert_close(written[0], theirs.detach())
+        reads = [written[0], grad, *written[1:]]
+
+
+def test_adam_without_reading_the_step_is_the_same(monkeypatch):
+    from calibration import optimizer_steps
+
+    reads = [torch.rand(5) + 0.1 for _ in range(4)]
+    step = torch.tensor(3.0)
+
+    class Elsewhere(torch.Tensor):
+        """Stands for a number on a device: to read it would wait."""
+
+    plain = optimizer_steps.adam_step(*reads, step, lr=0.1)
+    kept = optimizer_steps.adam_step(*reads, step.as_subclass(Elsewhere), lr=0.1)
+    for a, b in zip(plain, kept, strict=True):
+        torch.testing.assert_close(a, torch.Tensor(b).reshape(a.shape))
+
+
+@pytest.mark.parametrize(
     ("target", "message"),
     [
         ("aten.relu_.default", "changes its arguments"),

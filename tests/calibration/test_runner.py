@@ -23,7 +23,7 @@ from calibration.sequential import (  # noqa: E402
     weights_of,
 )
 from calibration.workers import WorkerSpec  # noqa: E402
-from scenarios import trace_model  # noqa: E402
+from scenarios import trace_model, trace_training  # noqa: E402
 from simulator.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
 from simulator.costs import CostTable  # noqa: E402
 from simulator.engine import simulate  # noqa: E402
@@ -131,6 +131,31 @@ def check_trace(trace, graph, jobs=1):
         first = job * len(graph)
         for a, b in zip(graph.edge_source.tolist(), graph.edge_target.tolist(), strict=True):
             assert finish[first + a] <= start[first + b]
+
+
+@pytest.mark.parametrize("scheduler", ["heft", "fcfs"])
+@pytest.mark.parametrize("cluster", [SHARED, APART], ids=["shared", "apart"])
+def test_live_check_a_training_step_is_autograds(scheduler, cluster):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(Branches(2, 2), torch.nn.Linear(16, 5))
+    x, target = torch.randn(3, 8, 12, 12), torch.tensor([0, 4, 2])
+    graph = trace_training(module, x, optimizer="adamw")
+    # What becomes of the parameters is to be looked at, so it is delivered.
+    updated = [{"tensor": t.name, "views": []} for t in graph.tensors if ":updated" in t.name]
+    graph = DataflowGraph.from_json(graph.to_json() | {"results": [*graph.results, *updated]})
+    inputs = {graph: named_inputs(graph, [x, target])}
+    rows = [[1e-4] * len(cluster.devices)] * len(graph)
+    with Machine(cluster, {device.name: WorkerSpec() for device in cluster.devices}) as machine:
+        machine.load(graph, weights_of(module, graph))
+        run = machine.run(graph, CostTable.of(graph, np.array(rows)), create(scheduler), inputs)
+    check_trace(run.trace, graph)
+    found = run.outputs[0]
+    loss = torch.nn.functional.cross_entropy(module(x), target)
+    loss.backward()
+    torch.optim.AdamW(module.parameters()).step()
+    torch.testing.assert_close(results_of(graph, found)[0], loss.detach())
+    for name, parameter in module.named_parameters():
+        torch.testing.assert_close(found[f"{name}:updated"], parameter.detach())
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from calibration import constructors, sampling
 from calibration.constructors import KINDS, VARIANTS
 from calibration.samples import distinct, read_samples, write_samples
+from calibration.training_constructors import TRAINING
 from cost_models.arithmetic import operator_bytes, operator_flops
 from simulator.errors import InvalidInput
 from simulator.graph import TensorSpec
@@ -13,11 +14,11 @@ from simulator.graph import TensorSpec
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize("label", [*sorted(KINDS), *sorted(VARIANTS)])
+@pytest.mark.parametrize("label", [*sorted(KINDS), *sorted(VARIANTS), *sorted(TRAINING)])
 def test_every_kind_draws_operators_that_run_as_described(label):
     from calibration.kernels import build, random_reads
 
-    kind = label if label in KINDS else VARIANTS[label][0]
+    kind = label if label in KINDS else (VARIANTS | TRAINING)[label][0]
     drawn = sampling.draw(label, 3)
     assert len({sample.identity for sample in drawn}) == 3
     for sample in drawn:
@@ -30,6 +31,7 @@ def test_every_kind_draws_operators_that_run_as_described(label):
     with torch.inference_mode():
         outputs = build(smallest)(*random_reads(smallest))
     assert [tuple(t.shape) for t in outputs] == [spec.shape for spec in smallest.outputs]
+    assert not any(t.is_floating_point() and t.isnan().any() for t in outputs)
 
 
 def test_draws_are_reproducible_and_prefixes_of_longer_draws():

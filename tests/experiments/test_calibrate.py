@@ -165,6 +165,18 @@ def test_begun_folder_keeps_its_operators(folder):
     assert [s.identity for s in kept] == [s.identity for s in operators()]
 
 
+def test_operators_of_training_are_measured_when_asked_for(tmp_path, folder):
+    def chosen(place, **options):
+        found = chosen_operators(CalibrateConfig(budget="10h", **options), place)
+        return [sample.identity for sample in found]
+
+    plain, training = chosen(tmp_path), chosen(tmp_path, operators="training")
+    assert not set(plain) & set(training)
+    assert chosen(tmp_path, training=True) == plain + training
+    # A folder begun without them takes them in after its own.
+    assert chosen(folder, training=True) == chosen(folder) + training
+
+
 def test_operators_of_a_model_are_all_kept(tmp_path):
     model = ModelConfig(
         name="mine",

@@ -7,7 +7,16 @@ pytest.importorskip("transformers")
 
 from calibration.constructors import KINDS  # noqa: E402
 from calibration.samples import read_samples, samples_of  # noqa: E402
-from experiments.calibration_set import PATH, graphs, shipped  # noqa: E402
+from calibration.training_constructors import TRAINING  # noqa: E402
+from cost_models.table import row_of  # noqa: E402
+from experiments.calibration_set import (  # noqa: E402
+    PATH,
+    TRAINING_PATH,
+    graphs,
+    shipped,
+    trained,
+    training_graphs,
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +42,35 @@ def test_the_committed_file_holds_the_models_operators(name, committed):
     ((_, build, inputs),) = [case for case in shipped() if case[0] == name]
     for _, graph in graphs([(name, build, inputs[:1])]):
         assert {sample.identity for sample in samples_of(graph, name)} <= known
+
+
+@pytest.fixture(scope="module")
+def committed_training():
+    return read_samples(TRAINING_PATH)
+
+
+def test_every_kind_of_training_is_measured(committed_training):
+    assert {kind for kind, _, _ in TRAINING.values()} <= {
+        sample.operator.kind for sample in committed_training
+    }
+    measured = {name for sample in committed_training for name in sample.architectures}
+    assert measured == {name for (name, _, _), _ in trained()}
+
+
+def test_no_operator_is_measured_for_inference_and_for_training(committed, committed_training):
+    rows = [tuple(row_of(sample.operator).values()) for sample in committed_training]
+    assert not set(rows) & {tuple(row_of(sample.operator).values()) for sample in committed}
+
+
+def test_the_committed_files_hold_the_operators_of_a_training_step(
+    committed, committed_training, monkeypatch
+):
+    from experiments import calibration_set
+
+    (((name, build, inputs), optimizer),) = [c for c in trained() if c[0][0] == "resnet18"]
+    monkeypatch.setattr(
+        calibration_set, "trained", lambda: [((name, build, inputs[:1]), optimizer)]
+    )
+    rows = {tuple(row_of(s.operator).values()) for s in [*committed, *committed_training]}
+    for _, graph in training_graphs():
+        assert {tuple(row_of(operator).values()) for operator in graph.operators} <= rows

@@ -98,6 +98,27 @@ def test_a_users_file_is_traced_at_every_batch_and_runs(source, cache):
     assert len(list(cache.folder.iterdir())) == 1
 
 
+def test_a_training_step_is_traced_at_every_batch_and_runs(source, cache):
+    mine = config(source, training=True, optimizer="sgd_momentum")
+    inference = graph_of(config(source), 2, cache)
+    for batch in (2, 7):
+        graph = graph_of(mine, batch, cache)
+        assert graph is not inference
+        assert graph.name == "mine, sgd_momentum step"
+        assert "conv2d_backward" in [operator.kind for operator in graph.operators]
+        module, inputs = load_model(mine, batch, seed=3)
+        target = torch.zeros(batch, dtype=torch.int64)
+        module.train()
+        expected = torch.nn.functional.cross_entropy(module(*inputs.args), target)
+        given = named_inputs(graph, [*inputs.args, target])
+        (actual,) = run_graph(graph, weights_of(module, graph), given)
+        torch.testing.assert_close(actual, expected.detach())
+    # Optimizer and loss mean nothing to an inference and do not make it another graph.
+    assert graph_of(config(source, optimizer="adam"), 2, cache) is inference
+    with pytest.raises(InvalidInput, match="no loss 'hinge'"):
+        graph_of(config(source, training=True, loss="hinge"), 2, cache)
+
+
 def test_inputs_by_name_integers_and_their_bounds(source):
     mine = config(
         source,
