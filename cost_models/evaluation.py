@@ -8,14 +8,16 @@ floor that no model can be told apart below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 
-from cost_models.boosted import Boosted
+from cost_models.fitting import fitted_models
 from cost_models.folds import FOLDS, folds_of
+from cost_models.model import DEFAULT
 from cost_models.roofline import Roofline
 from cost_models.table import identities
 
@@ -40,36 +42,84 @@ def cross_validate(
     table: pd.DataFrame,
     roofline: Roofline,
     cache: str | None,
-    options: Mapping[str, Any] | None = None,
+    models: Sequence[str] = (DEFAULT,),
+    *,
+    seed: int = 0,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
     show: Callable[[str], None] = lambda line: None,
 ) -> Errors:
-    """Held-out errors of the boosted model and of the roofline, architectures and folds held out.
+    """Held-out errors of cost models and of the roofline, architectures and folds held out.
 
     Args:
         table: a valid measurement table.
         roofline: measured peaks.
         cache: rows of other cache states are trained on and not counted; None counts all.
-        options: of :class:`cost_models.boosted.Boosted`.
+        models: their names; the roofline is always there, and an ensemble brings its members.
+        seed: of the models.
+        options: of models, by their names.
         show: called with a line of progress.
     """
-
-    def boosted(rows: pd.DataFrame, kinds: Collection[str]) -> Predicts:
-        return Boosted.fitted(rows, roofline=roofline, only=kinds, **(options or {}))
-
-    def bare(rows: pd.DataFrame, kinds: Collection[str]) -> Predicts:
-        return roofline
-
     counted = np.ones(len(table), dtype=bool)
     if cache is not None and "cache" in table:
         counted = (table["cache"] == cache).to_numpy()
     found: dict[str, dict[str, pd.DataFrame]] = {}
-    for model, fit, tell in (("boosted", boosted, show), ("roofline", bare, lambda line: None)):
-        found[model] = {}
-        for way, hold in (("architecture", by_architecture), ("fold", by_fold)):
-            errors = relative_errors(table, hold(table, fit, tell))
+    for way, splits in (("architecture", architectures_of(table)), ("fold", fold_splits(table))):
+        parts: dict[str, list[pd.DataFrame]] = {}
+        for number, split in enumerate(splits):
+            show(f"{number + 1} of {len(splits)}: without {way} {split.group}")
+            rows = table[split.seen].reset_index(drop=True)
+            test = table[split.held].reset_index(drop=True)
+            fitted = fitted_models(
+                rows, roofline, models, seed=seed, only=set(test["kind"]), options=options
+            )
+            for name, model in {**fitted, "roofline": roofline}.items():
+                parts.setdefault(name, []).append(_part(split, model.predict(test)))
+        for name in parts:
+            errors = relative_errors(table, _joined(parts[name]))
             kept = counted[errors["row"].to_numpy(dtype=np.int64)]
-            found[model][way] = errors[kept].reset_index(drop=True)
+            found.setdefault(name, {})[way] = errors[kept].reset_index(drop=True)
+    for ways in found.values():
+        for way in ("architecture", "fold"):
+            ways.setdefault(way, relative_errors(table, _joined([])))
     return found
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows that are predicted and rows that the model may have seen.
+
+    Attributes:
+        group: what is held out.
+        held: bool[rows].
+        seen: bool[rows].
+    """
+
+    group: str
+    held: np.ndarray
+    seen: np.ndarray
+
+
+def fold_splits(measurements: pd.DataFrame) -> list[Split]:
+    """One for each fold that has rows (:mod:`cost_models.folds`)."""
+    fold = folds_of(measurements)
+    splits = [Split(str(number), fold == number, fold != number) for number in range(FOLDS)]
+    return [split for split in splits if split.held.any() and split.seen.any()]
+
+
+def architectures_of(measurements: pd.DataFrame) -> list[Split]:
+    """One for each architecture; all its shapes are unseen, whatever else they also occur in."""
+    if "architectures" not in measurements:
+        return []
+    members = measurements["architectures"]
+    same = identities(measurements)
+    splits = []
+    for name in sorted({name for row in members if row is not None for name in row}):
+        held = np.array([row is not None and name in row for row in members])
+        # The same shape in another cache state must not tell either.
+        seen = ~np.isin(same, same[held])
+        if seen.any():
+            splits.append(Split(name, held, seen))
+    return splits
 
 
 def by_fold(
@@ -80,15 +130,7 @@ def by_fold(
     Returns:
         The columns ``row`` (position in ``measurements``), ``group`` (the fold) and ``predicted``.
     """
-    fold = folds_of(measurements)
-    parts = []
-    for number in range(FOLDS):
-        held = fold == number
-        if not held.any() or held.all():
-            continue
-        show(f"fold {number + 1} of {FOLDS}")
-        parts.append(_predicted(measurements, held, ~held, fit, str(number)))
-    return _joined(parts)
+    return _joined([_predicted(measurements, s, fit, show) for s in fold_splits(measurements)])
 
 
 def by_architecture(
@@ -99,30 +141,21 @@ def by_architecture(
     A row that occurs in two architectures is predicted twice. Returns as :func:`by_fold`, ``group``
     being the architecture.
     """
-    if "architectures" not in measurements:
-        return _joined([])
-    members = measurements["architectures"]
-    names = sorted({name for row in members if row is not None for name in row})
-    same = identities(measurements)
-    parts = []
-    for name in names:
-        held = np.array([row is not None and name in row for row in members])
-        # The same shape in another cache state must not tell either.
-        seen = ~np.isin(same, same[held])
-        if not seen.any():
-            continue
-        show(f"without {name}: {int(held.sum())} rows")
-        parts.append(_predicted(measurements, held, seen, fit, name))
-    return _joined(parts)
+    return _joined([_predicted(measurements, s, fit, show) for s in architectures_of(measurements)])
 
 
 def _predicted(
-    measurements: pd.DataFrame, held: np.ndarray, seen: np.ndarray, fit: Fit, group: str
+    measurements: pd.DataFrame, split: Split, fit: Fit, show: Callable[[str], None]
 ) -> pd.DataFrame:
-    test = measurements[held].reset_index(drop=True)
-    model = fit(measurements[seen].reset_index(drop=True), set(test["kind"]))
+    show(f"without {split.group}: {int(split.held.sum())} rows")
+    test = measurements[split.held].reset_index(drop=True)
+    model = fit(measurements[split.seen].reset_index(drop=True), set(test["kind"]))
+    return _part(split, model.predict(test))
+
+
+def _part(split: Split, predicted: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(
-        {"row": np.flatnonzero(held), "group": group, "predicted": model.predict(test)}
+        {"row": np.flatnonzero(split.held), "group": split.group, "predicted": predicted}
     )
 
 

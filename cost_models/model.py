@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 DEFAULT = "boosted"
 _CLASSES: Mapping[str, tuple[str, str]] = {
     "roofline": ("cost_models.roofline", "Roofline"),
+    "polynomial": ("cost_models.polynomial", "Polynomial"),
     "boosted": ("cost_models.boosted", "Boosted"),
+    "mlp": ("cost_models.mlp", "MLP"),
+    "ensemble": ("cost_models.ensemble", "Ensemble"),
 }
 
 
@@ -110,3 +113,13 @@ def model_class(name: str) -> type[CostModel]:
     module, cls = _CLASSES[name]
     found: type[CostModel] = getattr(import_module(module), cls)
     return found
+
+
+def rows_to_fit(measurements: pd.DataFrame) -> None:
+    """Refuse an empty table.
+
+    Raises:
+        InvalidInput: there are no rows.
+    """
+    if not len(measurements):
+        raise InvalidInput("There are no measurements to fit a cost model to")

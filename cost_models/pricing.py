@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from cost_models.profile import Priced, Profile
+from cost_models.model import DEFAULT
+from cost_models.profile import Priced, Profile, row_keys
 from simulator.costs import CostTable, GraphCosts
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
@@ -17,7 +18,7 @@ def price_graphs(
     devices: Sequence[str | None],
     profiles: Mapping[str, Profile],
     *,
-    model: str = "boosted",
+    model: str = DEFAULT,
     cache: str | None = None,
     lookup: bool = False,
 ) -> CostTable:
@@ -27,7 +28,7 @@ def price_graphs(
         graphs: what will run.
         devices: for each device of the cluster, in order, the name of its profile.
         profiles: by name.
-        model: ``boosted`` or ``roofline``.
+        model: a name of :func:`cost_models.model.names`.
         cache: cache state; None takes each profile's own.
         lookup: take measured times of operators that were measured (:meth:`Profile.price`).
 
@@ -35,7 +36,7 @@ def price_graphs(
         InvalidInput: a device without a profile, or a profile that is not there.
     """
     graphs = list(dict.fromkeys(graphs))
-    operators = [operator for graph in graphs for operator in graph.operators]
+    keys = row_keys([operator for graph in graphs for operator in graph.operators])
     priced: dict[str, Priced] = {}
     for position, name in enumerate(devices):
         if name is None or name not in profiles:
@@ -44,7 +45,7 @@ def price_graphs(
                 + ("names no profile" if name is None else f"names profile '{name}', not loaded")
             )
         if name not in priced:
-            priced[name] = profiles[name].price(operators, model=model, cache=cache, lookup=lookup)
+            priced[name] = profiles[name].price_rows(keys, model=model, cache=cache, lookup=lookup)
     columns = [priced[str(name)] for name in devices]
     seconds = np.stack([column.seconds for column in columns], axis=1)
     inside = np.stack([column.in_range for column in columns], axis=1)

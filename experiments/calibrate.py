@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from cost_models.profile import Profile
 
 STEPS = ("measure", "fit", "all")
+MODELS = ("boosted", "mlp", "polynomial", "ensemble")
+"""Cost models that a profile is fitted with unless others are asked for."""
 VISITS = 6
 """Visits that every operator should get; the budget decides how many operators that leaves."""
 VISIT_SECONDS = {"cpu": 0.03, "cuda": 0.02}
@@ -46,6 +49,7 @@ class CalibrateConfig:
         budget: how long to measure, such as ``5min``.
         step: ``measure``, ``fit``, or ``all``.
         out: folder to begin or to go on with; null makes a new one.
+        base: with ``step=fit``: a profile whose measurements are fitted again, with other models say.
         name: the profile's name; null makes it from the device.
         model: a model whose operators are all measured, besides the project's own set, at the batch
             sizes ``batches``; null for none.
@@ -63,6 +67,7 @@ class CalibrateConfig:
         cache: the state that the profile prices.
         repeat_kernel: kernel runs in one call: 3 makes an honest device of a third the speed.
         statistic: ``minimum``, ``p10`` or ``median`` of an operator's samples.
+        models: cost models to fit.
         seed: of shuffles, data and trees.
     """
 
@@ -70,6 +75,7 @@ class CalibrateConfig:
     budget: str = "15min"
     step: str = "all"
     out: str | None = None
+    base: str | None = None
     name: str | None = None
     model: ModelConfig | None = None
     batches: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
@@ -84,6 +90,7 @@ class CalibrateConfig:
     cache: str = "graph"
     repeat_kernel: int = 1
     statistic: str = "minimum"
+    models: list[str] = field(default_factory=lambda: list(MODELS))
     seed: int = 0
     output_dir: str = "outputs"
     description: str = ""
@@ -95,6 +102,7 @@ class CalibrateConfig:
             InvalidInput: names the key and what is known.
         """
         from calibration.summary import STATISTICS
+        from cost_models.model import model_class
 
         for key, value, known in (
             ("step", self.step, STEPS),
@@ -102,8 +110,14 @@ class CalibrateConfig:
         ):
             if value not in known:
                 raise InvalidInput(f"There is no {key}={value}; known: {', '.join(known)}")
-        if self.step == "fit" and self.out is None:
-            raise InvalidInput("step=fit needs out=<folder>, the folder of a measuring run")
+        if self.step == "fit" and self.out is None and self.base is None:
+            raise InvalidInput(
+                "step=fit needs out=<folder>, the folder of a measuring run, or base=<profile>"
+            )
+        if self.base is not None and self.step != "fit":
+            raise InvalidInput("base=<profile> is fitted again: it goes with step=fit")
+        for name in self.models:
+            model_class(name)
         if self.operators_at_most is not None and self.operators_at_most < 1:
             raise InvalidInput("operators_at_most is at least 1")
 
@@ -197,8 +211,23 @@ def measure_step(config: CalibrateConfig, folder: Path, show: Callable[[str], No
     return not outcome.interrupted
 
 
-def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None]) -> Profile:
-    """Fit and evaluate the profile of a folder's samples; leaves table, profile and report.
+@dataclass(frozen=True)
+class Measured:
+    """What a profile is fitted to, and what else was measured.
+
+    Attributes:
+        table: the measurement table.
+        drift: the reference operator over time; no rows where that was not kept.
+        described: fields of :class:`Profile` that are no fit: roofline, transfers, versions, ...
+    """
+
+    table: pd.DataFrame
+    drift: pd.DataFrame
+    described: Mapping[str, Any]
+
+
+def measured_in(config: CalibrateConfig, folder: Path) -> Measured:
+    """The samples of a folder.
 
     Raises:
         InvalidInput: the folder holds no samples.
@@ -206,15 +235,11 @@ def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None])
     from calibration import summary
     from calibration.folder import plan_of
     from cost_models import table as tables
-    from cost_models.evaluation import cross_validate
-    from cost_models.profile import Profile
     from cost_models.roofline import Roofline
-    from experiments.calibration_report import write_report
 
     raw = folder / "raw" if (folder / "raw").is_dir() else folder
     plan = plan_of(raw)
     table = tables.load(summary.measurement_table(raw, config.statistic))
-    tables.write(table, folder / "measurements.parquet")
     peaks = summary.peaks(raw)
     # A call that runs its kernel three times reaches a third of the rates of this machine.
     rates = {dtype: rate / plan.repeat_kernel for dtype, rate in peaks["flops_per_s"].items()}
@@ -224,28 +249,83 @@ def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None])
         peaks["call_overhead_s"] * plan.repeat_kernel,
     )
     cache = config.cache if config.cache in plan.states else plan.states[0]
-    show(f"fitting {len(table)} rows, holding out architectures and folds")
-    options = {"seed": config.seed}
-    errors = cross_validate(table, roofline, cache, options, show)
     launches = [row["seconds"] for row in peaks["transfers"] if row["way"] == "launch"]
-    profile = Profile.fitted(
-        config.name or plan.name,
+    described = {
+        "name": config.name or plan.name,
+        "roofline": roofline,
+        "cache": cache,
+        "transfers": peaks["transfers"],
+        "allocation": peaks["allocation"],
+        "corun": summary.corun(raw),
+        "capacity_bytes": peaks["capacity_bytes"],
+        "launch_overhead_s": launches[0] if launches else 0.0,
+        "deviations": summary.deviations(raw, cache, config.statistic),
+        "versions": json.loads(table["versions"].iloc[0]),
+        "provenance": provenance(raw),
+    }
+    return Measured(table, summary.drift(raw), described)
+
+
+def measured_for(base: str, name: str | None) -> Measured:
+    """The measurements of a profile that is there already.
+
+    Raises:
+        InvalidInput: there is no such profile, or it comes without them.
+    """
+    from cost_models.profile import Profile
+
+    profile = Profile.load(base)
+    table = profile.measurements
+    if table is None:
+        raise InvalidInput(
+            f"Profile '{profile.name}' comes without the measurements that it was fitted to, so it "
+            "cannot be fitted again"
+        )
+    kept = ["label", "roofline", "transfers", "launch_overhead_s", "deviations", "allocation"]
+    kept += ["corun", "capacity_bytes", "versions", "provenance"]
+    described = {key: getattr(profile, key) for key in kept}
+    described |= {"name": name or profile.name, "cache": profile.cache or "graph"}
+    return Measured(table, pd.DataFrame(), described)
+
+
+def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None]) -> Profile:
+    """Fit and evaluate the profile of a folder's samples; leaves table, profile and report.
+
+    Raises:
+        InvalidInput: the folder holds no samples.
+    """
+    from cost_models import table as tables
+    from cost_models.evaluation import cross_validate
+    from cost_models.profile import Profile
+    from experiments.calibration_report import write_report
+
+    if config.base is None:
+        measured = measured_in(config, folder)
+    else:
+        measured = measured_for(config.base, config.name)
+    table, described = measured.table, dict(measured.described)
+    folder.mkdir(parents=True, exist_ok=True)
+    tables.write(table, folder / "measurements.parquet")
+    show(f"fitting {len(table)} rows, holding out architectures and folds")
+    errors = cross_validate(
         table,
-        roofline=roofline,
-        cache=cache,
+        described["roofline"],
+        described["cache"] if "cache" in table else None,
+        config.models,
+        seed=config.seed,
+        show=show,
+    )
+    profile = Profile.fitted(
+        described.pop("name"),
+        table,
         errors=errors,
-        options=options,
-        transfers=peaks["transfers"],
-        allocation=peaks["allocation"],
-        corun=summary.corun(raw),
-        capacity_bytes=peaks["capacity_bytes"],
-        launch_overhead_s=launches[0] if launches else 0.0,
-        deviations=summary.deviations(raw, cache, config.statistic),
-        versions=json.loads(table["versions"].iloc[0]),
-        provenance=provenance(raw),
+        models=config.models,
+        seed=config.seed,
+        show=show,
+        **described,
     )
     profile.save(folder / "profile")
-    write_report(folder, profile, errors, summary.drift(raw))
+    write_report(folder, profile, errors, measured.drift)
     return profile
 
 
@@ -307,16 +387,27 @@ def calibrate(config: CalibrateConfig, invocation: Invocation) -> None:
 
 
 def print_summary(profile: Profile, out: Console) -> None:
-    """The errors of the kinds with most operators."""
-    held = profile.held_out.get("boosted", {})
+    """The errors of the kinds with most operators, and of every model over all of them."""
+    from experiments.calibration_report import main_model
+
+    model = main_model(profile.held_out)
+    held = profile.held_out.get(model, {})
     way = "architecture" if held.get("architecture") else "fold"
-    table = Table(title=f"{profile.name}: error of predicted times, {way}s held out", box=None)
+    title = f"{profile.name}: error of times predicted by {model}, {way}s held out"
+    table = Table(title=title, box=None)
     for column in ("kind", "operators", "median", "mean", "p90", "A/A median"):
         table.add_column(column, justify="left" if column == "kind" else "right")
     for kind, row in list(held.get(way, {}).items())[:12]:
         cells = [_percent(row[key]) for key in ("median", "mean", "p90", "aa_median")]
         table.add_row(kind, f"{row['rows'] or 0:.0f}", *cells)
     out.print(table)
+    overall = {name: ways.get(way, {}).get("all") for name, ways in profile.held_out.items()}
+    told = [
+        f"{name} {_percent(row['median'])} / {_percent(row['mean'])}"
+        for name, row in overall.items()
+        if row
+    ]
+    out.print(f"median / mean over all: {', '.join(told)}", soft_wrap=True)
 
 
 def _percent(value: float | None) -> str:
@@ -329,8 +420,10 @@ def _folder(config: CalibrateConfig) -> Path:
         return folder.parent if folder.name == "raw" else folder
     from calibration import environment
 
-    name = config.name or environment.device_name(
-        config.device, config.threads, config.repeat_kernel
+    name = config.name or (
+        Path(config.base).name
+        if config.base
+        else environment.device_name(config.device, config.threads, config.repeat_kernel)
     )
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     return Path(config.output_dir) / "calibration" / name / stamp

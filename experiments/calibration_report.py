@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from cost_models import evaluation
+from cost_models.model import DEFAULT
 from cost_models.profile import Profile
 from experiments.atomic import write_text
 from experiments.plots import calibration as plots
@@ -32,6 +33,9 @@ img { max-width: 100%; } figure { margin: 1.5rem 0; } figcaption { color: #555; 
 <figure><img src="data:image/png;base64,{{ figure.image }}" alt="{{ figure.title }}">
 <figcaption>{{ figure.caption }} Data: {{ figure.csv }}</figcaption></figure>
 {% endfor %}
+<h2>Cost models</h2>
+<table><tr><th>model</th><th>held out</th><th>median</th><th>mean</th><th>p90</th><th>bias</th></tr>
+{% for row in models %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>
 <h2>Held-out error by kind</h2>
 <table><tr><th>kind</th><th>operators</th><th>median</th><th>mean</th><th>p90</th><th>bias</th>
 <th>A/A median</th><th>A/A mean</th></tr>
@@ -60,29 +64,48 @@ def write_report(
 
     table = profile.measurements
     assert table is not None
-    boosted = errors["boosted"]
-    way = "architecture" if len(boosted["architecture"]) else "fold"
-    held = boosted[way]
-    summaries = {key: evaluation.summary(table, rows) for key, rows in boosted.items()}
+    model = main_model(errors)
+    way = "architecture" if len(errors[model]["architecture"]) else "fold"
+    held = errors[model][way]
+    summaries = {key: evaluation.summary(table, rows) for key, rows in errors[model].items()}
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     page = environment.from_string(_PAGE).render(
         profile=profile,
-        headline=_headline(summaries[way], way),
+        headline=_headline(summaries[way], way, model),
         facts=_facts(profile, table),
         figures=_figures(folder / "report", profile, table, held, summaries, drift),
+        models=_models(table, errors),
         kinds=_kinds(summaries[way]),
         worst=_worst(table, held),
     )
     return write_text(folder / "report.html", page)
 
 
-def _headline(summary: pd.DataFrame, way: str) -> str:
+def main_model(errors: Mapping[str, Any]) -> str:
+    """The model whose errors are shown in full: the default if it was fitted."""
+    return DEFAULT if DEFAULT in errors else next(name for name in errors if name != "roofline")
+
+
+def _models(table: pd.DataFrame, errors: evaluation.Errors) -> list[list[str]]:
+    """Every model's errors over all kinds, one row for each way of holding out."""
+    rows = []
+    for way, told in (("architecture", "whole architectures"), ("fold", "a fifth of the shapes")):
+        for name, ways in errors.items():
+            summary = evaluation.summary(table, ways[way])
+            if len(summary):
+                line = summary.to_dict("index")["all"]
+                cells = [_percent(line[key]) for key in ("median", "mean", "p90", "bias")]
+                rows.append([name, told, *cells])
+    return rows
+
+
+def _headline(summary: pd.DataFrame, way: str, model: str) -> str:
     if not len(summary):
         return "Too few measurements to hold any out."
     row = summary.loc["all"]
     held = "whole architectures" if way == "architecture" else "a fifth of the shapes"
     return (
-        f"With {held} held out, a predicted time is off by {row['median']:.1%} in the median and "
+        f"With {held} held out, a time predicted by {model} is off by {row['median']:.1%} in the median and "
         f"{row['mean']:.1%} in the mean; measured twice, the same operators differ by "
         f"{row['aa_median']:.1%} and {row['aa_mean']:.1%}."
     )

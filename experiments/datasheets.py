@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cost_models.profile import SHIPPED, Profile
+from cost_models.profile import Profile
+from cost_models.profile_files import SHIPPED
 from cost_models.roofline import Roofline
 from cost_models.table import load
 from cost_models.uncertainty import Residuals, residuals_by_kind

@@ -58,10 +58,10 @@ def list_instances(config_dirs: Sequence[Path], console: Console) -> None:
 
 def list_profiles(console: Console) -> None:
     """One line for each profile, with how wrong it was on what it had not seen."""
-    from cost_models import profile
+    from cost_models.profile_files import available
 
     table = _table("name", "label", "dtypes", right=("kinds", "held-out error", "A/A"))
-    for name, entry in sorted(profile.available().items()):
+    for name, entry in sorted(available().items()):
         document = entry.document
         held_out, floor = held_out_error(document)
         table.add_row(

@@ -37,7 +37,8 @@ def load_profiles(cluster: ClusterConfig, cost_model: CostModelConfig) -> dict[s
                 f"Nobody has measured '{profile.name}': its profile is a roofline from the data sheet. "
                 "To take it all the same: cluster.allow_datasheet=true"
             )
-        profile.model_name(cost_model.name)  # refuses an unknown one
+        # Refuses an unknown model and a damaged one before any work is done.
+        profile.models.get(profile.model_name(cost_model.name))
         found[device.profile] = profile
     return found
 
@@ -53,7 +54,7 @@ def profile_digests(cluster: ClusterConfig) -> dict[str, str]:
 
 
 def _search_path() -> tuple[Path, ...]:
-    from cost_models.profile import search_path
+    from cost_models.profile_files import search_path
 
     return tuple(search_path())
 
@@ -67,7 +68,7 @@ def _load(name: str, search_path: tuple[Path, ...]) -> Profile:
 
 @cache
 def _digest(name: str, search_path: tuple[Path, ...]) -> str:
-    from cost_models.profile import digest
+    from cost_models.profile_files import digest
 
     return digest(name)
 

@@ -102,7 +102,7 @@ def test_summary_lists_all_first_then_by_rows():
 
 def test_cross_validation_counts_only_the_priced_state(measured_table):
     table = load(measured_table)
-    errors = evaluation.cross_validate(table, ROOFLINE, "graph", {"rounds": 5})
+    errors = evaluation.cross_validate(table, ROOFLINE, "graph", options={"boosted": {"rounds": 5}})
     assert set(errors) == {"boosted", "roofline"}
     for ways in errors.values():
         for rows in ways.values():

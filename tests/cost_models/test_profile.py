@@ -9,7 +9,8 @@ import pytest
 from cost_models import evaluation
 from cost_models.boosted import Boosted
 from cost_models.pricing import price_graphs
-from cost_models.profile import Profile, available, digest, folder_of
+from cost_models.profile import Profile
+from cost_models.profile_files import available, digest, document_of, folder_of
 from cost_models.roofline import Roofline
 from cost_models.table import FEATURES, load
 from simulator.errors import InvalidInput
@@ -17,6 +18,7 @@ from simulator.graph import DataflowGraph, Operator, Tensor, TensorSpec
 from tests.cost_models.conftest import BANDWIDTH, OVERHEAD, PEAK
 
 ROOFLINE = Roofline({"float32": PEAK}, BANDWIDTH, OVERHEAD)
+QUICK = {"boosted": {"rounds": 20}, "mlp": {"steps": 40}}
 
 
 def linear(m: int, k: int, n: int, name: str = "fc") -> Operator:
@@ -37,36 +39,47 @@ def graph_of(name: str, *operators: Operator) -> DataflowGraph:
 @pytest.fixture(scope="module")
 def profile(measured_table) -> Profile:
     table = load(measured_table)
-    errors = evaluation.cross_validate(table, ROOFLINE, "graph", {"rounds": 20})
-    return Profile.fitted("box", table, roofline=ROOFLINE, errors=errors, provenance={"minutes": 1})
+    errors = evaluation.cross_validate(table, ROOFLINE, "graph", ("ensemble",), options=QUICK)
+    return Profile.fitted(
+        "box",
+        table,
+        roofline=ROOFLINE,
+        errors=errors,
+        models=("ensemble",),
+        options=QUICK,
+        provenance={"minutes": 1},
+    )
 
 
 def test_saved_profile_prices_as_before(tmp_path, profile):
     profile.save(tmp_path / "box")
     again = Profile.load(tmp_path / "box")
     operators = [linear(10, 20, 30), linear(64, 64, 64)]
-    for model in ("boosted", "roofline"):
+    for model in ("boosted", "mlp", "polynomial", "ensemble", "roofline"):
         before, after = (p.price(operators, model=model) for p in (profile, again))
         assert (before.seconds == after.seconds).all()
         assert (before.in_range == after.in_range).all()
-    assert again.to_json() == json.loads(json.dumps(profile.to_json()))
+    assert document_of(again) == json.loads(json.dumps(document_of(profile)))
     assert again.residuals_for() == profile.residuals_for()
-    assert set(again.held_out["boosted"]) == {"architecture", "fold"}
+    assert set(again.held_out) == {"boosted", "mlp", "polynomial", "ensemble", "roofline"}
+    assert all(set(ways) == {"architecture", "fold"} for ways in again.held_out.values())
     assert {path.name for path in (tmp_path / "box").iterdir()} == {
         "profile.json",
-        "predictor.json.gz",
+        "boosted.json.gz",
+        "mlp.json.gz",
+        "polynomial.json.gz",
         "measurements.parquet",
     }
 
 
 def test_device_figures_are_kept(tmp_path, profile):
-    assert not {"allocation", "corun", "capacity_bytes"} & set(profile.to_json())
+    assert not {"allocation", "corun", "capacity_bytes"} & set(document_of(profile))
     figures = {
         "allocation": [{"state": "reused", "bytes": 4096, "seconds": 1e-6}],
         "corun": {"fraction": 0.03},
         "capacity_bytes": 24 * 2.0**30,
     }
-    replace(profile, measurements=None, **figures).save(tmp_path / "box")
+    replace(profile, table=None, **figures).save(tmp_path / "box")
     again = Profile.load(tmp_path / "box")
     assert {key: getattr(again, key) for key in figures} == figures
 
@@ -80,8 +93,12 @@ def test_equal_operators_are_predicted_once(profile, monkeypatch):
         return predict(self, rows)
 
     monkeypatch.setattr(Boosted, "predict_in_full", counting)
-    priced = profile.price([linear(8, 8, 8, f"fc{i}") for i in range(12)] + [linear(9, 8, 8)])
+    twelve = [linear(8, 8, 8, f"fc{i}") for i in range(12)]
+    profile = replace(profile)  # one that has priced nothing yet
+    priced = profile.price([*twelve, linear(9, 8, 8)])
     assert asked == [2]
+    profile.price([*twelve, linear(10, 8, 8)])
+    assert asked == [2, 1]  # known prices are kept
     assert len(priced.seconds) == 13
     assert len(set(priced.seconds[:12])) == 1
 
@@ -171,8 +188,8 @@ def test_unknown_name_gives_the_nearest_and_the_way_out():
         ("profile.json", lambda data: b"{}", "is not a profile of format"),
         ("profile.json", lambda data: data.replace(b'"measured"', b'"made up"'), "has label"),
         ("profile.json", lambda data: data.replace(b'"flops_per_s"', b'"flops"'), "roofline lacks"),
-        ("predictor.json.gz", lambda data: data[:-30], "is damaged"),
-        ("predictor.json.gz", lambda data: gzip.compress(b"{}"), "incomplete or damaged"),
+        ("boosted.json.gz", lambda data: data[:-30], "is damaged"),
+        ("boosted.json.gz", lambda data: gzip.compress(b"{}"), "incomplete or damaged"),
         ("measurements.parquet", lambda data: data[:-30], "cannot be read as Parquet"),
     ],
 )
@@ -180,7 +197,50 @@ def test_damaged_files_are_named(tmp_path, profile, name, damage, message):
     folder = profile.save(tmp_path / "box")
     (folder / name).write_bytes(damage((folder / name).read_bytes()))
     with pytest.raises(InvalidInput, match=message):
+        read_whole(folder)
+
+
+def read_whole(folder):
+    """Models and measurements are read when they are asked for: ask."""
+    profile = Profile.load(folder)
+    return [profile.models[name] for name in profile.models], profile.measurements
+
+
+def test_a_model_that_is_missing_is_named(tmp_path, profile):
+    folder = profile.save(tmp_path / "box")
+    (folder / "mlp.json.gz").unlink()
+    assert Profile.load(folder).models["boosted"].name == "boosted"
+    with pytest.raises(InvalidInput, match=r"mlp\.json\.gz is missing; fit the profile again"):
+        Profile.load(folder).price([linear(8, 8, 8)], model="mlp")
+
+
+def test_a_model_that_was_not_fitted_is_refused_with_the_way_out(profile):
+    trees = replace(profile, models={"boosted": profile.models["boosted"]})
+    with pytest.raises(InvalidInput, match=r"has boosted, roofline\. Fit it: .*models=\[mlp\]"):
+        trees.price([linear(8, 8, 8)], model="mlp")
+
+
+def test_an_older_profile_is_refused_with_the_way_out(tmp_path, profile):
+    folder = profile.save(tmp_path / "box")
+    path = folder / "profile.json"
+    path.write_text(path.read_text().replace("hetsim.profile/2", "hetsim.profile/1"))
+    with pytest.raises(InvalidInput, match=r"profile/1', this release .* fit it again"):
         Profile.load(folder)
+
+
+def test_an_element_type_never_measured_takes_the_roofline(profile):
+    single, half = (
+        Operator(
+            "fc",
+            "linear",
+            inputs=(TensorSpec((100, 90), dtype), TensorSpec((70, 90), dtype)),
+            outputs=(TensorSpec((100, 70), dtype),),
+        )
+        for dtype in ("float32", "bfloat16")
+    )
+    priced = profile.price([single, half])
+    assert list(priced.in_range) == [True, False]
+    assert priced.seconds[1] == profile.price([half], model="roofline").seconds[0]
 
 
 def test_digest_changes_with_any_file(tmp_path, profile):
@@ -197,9 +257,9 @@ def test_digest_changes_with_any_file(tmp_path, profile):
 
 def test_graphs_are_priced_in_one_batch_per_profile(profile, monkeypatch):
     calls = []
-    price = Profile.price
+    price = Profile.price_rows
     monkeypatch.setattr(
-        Profile, "price", lambda self, *a, **k: calls.append(self.name) or price(self, *a, **k)
+        Profile, "price_rows", lambda self, *a, **k: calls.append(self.name) or price(self, *a, **k)
     )
     sheet = Profile("gpu", "datasheet", Roofline({"float32": 1e12}, 1e11))
     first = graph_of("a", linear(8, 8, 8, "p"), linear(16, 8, 8, "q"))
@@ -209,7 +269,7 @@ def test_graphs_are_priced_in_one_batch_per_profile(profile, monkeypatch):
     assert table[first].seconds.shape == (2, 3)
     assert table[second].seconds.shape == (1, 3)
     assert (table[first].seconds[:, 0] == table[first].seconds[:, 2]).all()
-    alone = price(profile, second.operators)
+    alone = profile.price(second.operators)
     assert table[second].seconds[0, 0] == alone.seconds[0]
     assert not table[first].in_range[:, 1].any()
     assert (table[first].spread[:, 1] == 0).all()
@@ -240,7 +300,7 @@ def test_shipped_measurements_are_what_the_predictor_was_fitted_to(name):
     assert set(profile.kinds) == set(priced["kind"])
     assert {"conv2d", "linear", "scaled_dot_product_attention", "lstm_cell"} <= set(profile.kinds)
     assert profile.provenance["minutes"] >= 15
-    predicted = profile.boosted.predict_in_full(
+    predicted = profile.models["boosted"].predict_in_full(
         priced[["kind", "dtype", "inputs", "outputs", "attributes", "cache"]]
     )
     assert predicted.in_range.all()

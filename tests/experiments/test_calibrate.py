@@ -63,7 +63,7 @@ def folder(tmp_path):
 
 
 def test_fit_leaves_table_profile_and_report(folder):
-    assert main(["step=fit", f"out={folder}"]) == 0
+    assert main(["step=fit", f"out={folder}", "models=[boosted]"]) == 0
     table = load(folder / "measurements.parquet")
     assert len(table) == 240
     profile = Profile.load(folder / "profile")
@@ -91,11 +91,26 @@ def test_fit_leaves_table_profile_and_report(folder):
     assert report.count("data:image/png;base64,") == 6
 
 
+def test_a_profile_is_fitted_anew_with_other_models(folder):
+    assert main(["step=fit", f"out={folder}", "models=[boosted]"]) == 0
+    before = Profile.load(folder / "profile")
+    words = [f"base={folder / 'profile'}", f"out={folder / 'again'}", "models=[polynomial]"]
+    assert main(["step=fit", *words]) == 0
+    after = Profile.load(folder / "again" / "profile")
+    assert set(after.models) == {"polynomial"}
+    assert set(after.held_out) == {"polynomial", "roofline"}
+    assert after.roofline == before.roofline
+    assert after.deviations == before.deviations
+    assert after.provenance == before.provenance
+    assert after.measurements.equals(before.measurements)
+    assert (folder / "again" / "report.html").exists()
+
+
 def test_repeated_kernel_has_a_third_of_the_rates(folder):
     path = folder / "raw" / "plan.json"
     plan = json.loads(path.read_text()) | {"repeat_kernel": 3, "name": "box-1core-3x"}
     path.write_text(json.dumps(plan))
-    assert main(["step=fit", f"out={folder}"]) == 0
+    assert main(["step=fit", f"out={folder}", "models=[boosted]"]) == 0
     roofline = Profile.load(folder / "profile").roofline
     assert roofline.flops_per_s["float32"] == pytest.approx(1e10 / 3)
     assert roofline.bandwidth == pytest.approx(5e9 / 3)
@@ -103,7 +118,18 @@ def test_repeated_kernel_has_a_third_of_the_rates(folder):
 
 
 def test_statistic_and_name_are_taken(folder):
-    assert main(["step=fit", f"out={folder / 'raw'}", "statistic=median", "name=mine"]) == 0
+    assert (
+        main(
+            [
+                "step=fit",
+                f"out={folder / 'raw'}",
+                "statistic=median",
+                "name=mine",
+                "models=[boosted]",
+            ]
+        )
+        == 0
+    )
     profile = Profile.load(folder / "profile")
     assert (profile.name, profile.statistic) == ("mine", "median")
 
@@ -114,6 +140,8 @@ def test_statistic_and_name_are_taken(folder):
         (["step=guess"], "There is no step=guess; known: measure, fit, all"),
         (["statistic=mean"], "There is no statistic=mean"),
         (["step=fit"], "step=fit needs out="),
+        (["step=fit", "base=tesla-t4"], "'tesla-t4' comes without the measurements"),
+        (["models=[oracle]"], "No cost model 'oracle'"),
         (["device=tpu", "budget=5s"], "No device 'tpu' here"),
         (["budget=5"], "5"),
         (["bugdet=5min"], "bugdet"),
@@ -197,7 +225,7 @@ def test_measure_and_fit_in_one_command(tmp_path):
     write_samples(tmp_path / "ops.json", operators()[:6])
     words = [f"operators={tmp_path / 'ops.json'}", "budget=190s", "rounds=1"]
     words += [f"output_dir={tmp_path}"]
-    assert main(words) == 0
+    assert main([*words, "models=[boosted]"]) == 0
     (profile,) = tmp_path.glob("calibration/*/*/profile/profile.json")
     found = Profile.load(profile.parent)
     assert set(found.kinds) == {"linear", "relu"}

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from calibration.environment import device_name  # noqa: E402
 from calibration.workers import WorkerSpec, workers_for  # noqa: E402
-from cost_models.profile import SHIPPED  # noqa: E402
+from cost_models.profile_files import SHIPPED  # noqa: E402
 from experiments import validate  # noqa: E402
 from simulator.cluster import Cluster, Device, MemorySpace  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402

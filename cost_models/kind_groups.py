@@ -1,0 +1,52 @@
+"""Which kinds of operators share a fitted function, and which have one of their own.
+
+A kind that multiplies matrices (convolution, linear layer, attention, ...) has its own. All kinds that
+stream through memory share one in which the kind is a feature: they differ by little more than a
+constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from cost_models.features import Values
+
+OWN_MODEL = 40
+"""Rows that a kind needs for a function of its own; with fewer it joins the shared one."""
+SHARED = "*"
+
+
+def groups_of(
+    kinds: np.ndarray,
+    values: Sequence[Values],
+    only: Collection[str] | None = None,
+    own_model: int = OWN_MODEL,
+) -> dict[str, np.ndarray]:
+    """Rows of each group, by the name of its kind or :data:`SHARED`.
+
+    Args:
+        kinds: of each row.
+        values: features of each row; what has ``flops`` multiplies matrices.
+        only: no more groups than pricing these kinds needs; None for all.
+        own_model: rows that a kind needs for itself.
+
+    Returns:
+        int64 row positions by label.
+    """
+    multiplies = np.array([row["flops"] > 0 for row in values], dtype=bool)
+    groups: dict[str, np.ndarray] = {}
+    left = np.ones(len(kinds), dtype=bool)
+    for kind in sorted({str(k) for k in kinds}):
+        of_kind = kinds == kind
+        if of_kind.sum() >= own_model and multiplies[of_kind].any():
+            left &= ~of_kind
+            if only is None or kind in only:
+                groups[kind] = np.flatnonzero(of_kind)
+    shared = {str(k) for k in kinds[left]}
+    # A kind that was never measured takes the shared function's correction.
+    own = {str(k) for k in kinds} - shared
+    if left.any() and (only is None or not {*only} <= own):
+        groups[SHARED] = np.flatnonzero(left)
+    return groups
