@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.errors import InvalidInput
@@ -32,7 +33,7 @@ class SpaceConfig:
     capacity: str | None = None
     per_device: bool = False
     bandwidth: str | None = None
-    corun_slowdown: int | float | str = 0.0
+    corun_slowdown: Any = 0.0  # of a union in a mapping OmegaConf makes no value
 
 
 @dataclass
@@ -181,7 +182,7 @@ def build_cluster(
 
 def _corun_slowdown(name: str, config: ClusterConfig, measured: Mapping[str, float]) -> float:
     given = config.spaces[name].corun_slowdown
-    if not isinstance(given, str):
+    if isinstance(given, int | float) and not isinstance(given, bool):
         return given
     if given != "profile":
         raise InvalidInput(
