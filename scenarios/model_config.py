@@ -185,7 +185,7 @@ def _traced_family(config: ModelConfig) -> GraphFamily:
 
 
 def _graph_name(config: ModelConfig) -> str:
-    return f"{config.name}, {config.optimizer} step" if config.training else config.name
+    return f"{config.name}_{config.optimizer}_step" if config.training else config.name
 
 
 _families: dict[tuple[Path, str], GraphFamily] = {}

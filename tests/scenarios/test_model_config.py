@@ -104,7 +104,7 @@ def test_a_training_step_is_traced_at_every_batch_and_runs(source, cache):
     for batch in (2, 7):
         graph = graph_of(mine, batch, cache)
         assert graph is not inference
-        assert graph.name == "mine, sgd_momentum step"
+        assert graph.name == "mine_sgd_momentum_step"
         assert "conv2d_backward" in [operator.kind for operator in graph.operators]
         module, inputs = load_model(mine, batch, seed=3)
         target = torch.zeros(batch, dtype=torch.int64)
