@@ -103,6 +103,7 @@ class Process:
         report: Callable[[dict[str, Any]], None],
         part_seconds: float = PART_SECONDS,
     ) -> None:
+        cores = sorted(os.sched_getaffinity(0))  # before OpenMP binds this thread to one of them
         import torch
 
         self.folder = folder
@@ -118,7 +119,7 @@ class Process:
             "process": number,
             "started": time.time(),
             "versions": environment.versions(),
-            "cores": sorted(os.sched_getaffinity(0)),
+            "cores": cores,
             "threads": torch.get_num_threads(),
             "steady_allocator": steady,
             "niceness": niceness,

@@ -128,9 +128,10 @@ class Machine:
                 f"{', '.join(workers) or 'none'}"
             )
         slots = self.cluster.devices[self.cluster.device_index[name]].slots
-        if spec.cores and len(spec.cores) != slots:
+        if spec.cores and len(spec.cores) != slots * spec.threads:
             raise InvalidInput(
-                f"Device '{name}' has {slots} slots, its worker {len(spec.cores)} cores"
+                f"Device '{name}' has {slots} slots of {spec.threads} threads, its worker "
+                f"{len(spec.cores)} cores"
             )
         return spec
 

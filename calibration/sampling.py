@@ -1,31 +1,43 @@
 """Which operators to measure: those of the models at several batches, and shapes drawn around them.
 
 A predictor asked about an unseen model meets shapes between and beside the measured ones, so every
-kind is also sampled log-uniformly over the range that such models use. Draws are reproducible: each
-kind has its own random stream, so asking for more of one kind changes no other.
+kind is also sampled over the range that such models use: of a few log-uniform draws the one farthest
+from those taken before (best-candidate sampling, Mitchell 1991, https://doi.org/10.1145/127719.122736),
+which leaves neither clusters nor gaps. Draws are reproducible: each kind has its own random stream, so
+asking for more of one kind changes no other.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from calibration.constructors import KINDS, VARIANTS
+from calibration.constructors import KINDS, VARIANTS, Drawn
 from calibration.samples import OperatorSample, distinct, samples_of
 from calibration.training_constructors import TRAINING
 from cost_models.arithmetic import operator_bytes, operator_flops
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 
+CANDIDATES = 4
+"""Draws of which the one farthest from the others is taken."""
 MAX_FLOPS = 4e9
 MAX_BYTES = 96e6
 """Sampled operators stay below both: tens of milliseconds on one core."""
 
 
-def draw(label: str, count: int, seed: int = 0) -> list[OperatorSample]:
+def draw(
+    label: str, count: int, seed: int = 0, candidates: int = CANDIDATES
+) -> list[OperatorSample]:
     """Distinct operators of one kind or variant; the first ``n`` do not depend on ``count``.
+
+    Args:
+        label: of :data:`KINDS` or :data:`VARIANTS`.
+        count: how many.
+        seed: of the stream.
+        candidates: draws for each; 1 takes them as they come.
 
     Raises:
         InvalidInput: the kind has no constructor here.
@@ -40,19 +52,49 @@ def draw(label: str, count: int, seed: int = 0) -> list[OperatorSample]:
         raise InvalidInput(f"No way to sample kind '{label}'; known: {', '.join(KINDS)}")
     rng = np.random.default_rng([seed, zlib.crc32(label.encode())])
     found: dict[str, OperatorSample] = {}
+    places = np.empty((0, _PLACE))
     for _ in range(60 * count + 100):
         if len(found) == count:
             break
-        try:
-            operator, weights = constructor(rng)
-        except InvalidInput:
-            continue  # such as a kernel larger than its padded image: draw again
-        if operator_flops(operator) <= MAX_FLOPS and operator_bytes(operator) <= MAX_BYTES:
-            sample = OperatorSample(operator, weights)
-            found.setdefault(sample.identity, sample)
+        drawn = (_drawn(constructor, rng) for _ in range(candidates))
+        fresh = [sample for sample in drawn if sample and sample.identity not in found]
+        if not fresh:
+            continue
+        at = np.array([place(sample) for sample in fresh])
+        chosen = 0
+        if len(places):
+            gaps = np.linalg.norm(at[:, None, :] - places[None, :, :], axis=2)
+            chosen = int(gaps.min(axis=1).argmax())
+        found[fresh[chosen].identity] = fresh[chosen]
+        places = np.vstack([places, at[chosen]])
     if len(found) < count:
         raise InvalidInput(f"Only {len(found)} of {count} distinct operators of '{label}' found")
     return list(found.values())
+
+
+def _drawn(
+    constructor: Callable[[np.random.Generator], Drawn], rng: np.random.Generator
+) -> OperatorSample | None:
+    try:
+        operator, weights = constructor(rng)
+    except InvalidInput:
+        return None  # such as a kernel larger than its padded image
+    if operator_flops(operator) > MAX_FLOPS or operator_bytes(operator) > MAX_BYTES:
+        return None
+    return OperatorSample(operator, weights)
+
+
+_PLACE = 26
+
+
+def place(sample: OperatorSample) -> np.ndarray:
+    """float64[26]: where an operator lies among those of its kind: log2 of work, bytes and dimensions."""
+    operator = sample.operator
+    sizes = [n for spec in (*operator.inputs, *operator.outputs) for n in spec.shape]
+    values = [operator_flops(operator), operator_bytes(operator), *sizes[: _PLACE - 2]]
+    found = np.zeros(_PLACE)
+    found[: len(values)] = np.log2(1.0 + np.array(values))
+    return found
 
 
 def sampled_operators(

@@ -28,7 +28,8 @@ class WorkerSpec:
 
     Attributes:
         device: ``cpu`` or ``cuda:<index>``.
-        cores: for each slot the core that its thread is bound to; empty leaves the threads free.
+        cores: for each slot in turn the cores that its threads are bound to, ``threads`` of them;
+            empty leaves the threads free.
         repeat_kernel: kernel executions for one operator; 3 makes an honest device of a third the
             speed. Measure its profile with the same number.
         threads: intra-op threads.
@@ -165,7 +166,9 @@ class Worker:
         with contextlib.ExitStack() as stack:
             try:
                 if self.spec.cores:
-                    pin(self.spec.cores[self.slot])
+                    # Intra-op threads inherit what this thread is bound to.
+                    first = self.slot * self.spec.threads
+                    pin(self.spec.cores[first : first + self.spec.threads])
                 torch.set_num_threads(self.spec.threads)
                 stack.enter_context(torch.inference_mode())
                 if self.spec.device != "cpu":
@@ -191,8 +194,8 @@ def workers_for(cluster: Cluster, cores: Sequence[int] | None = None) -> dict[st
 
     Args:
         cluster: its devices name profiles.
-        cores: one for each slot of a CPU device, in their order; None takes the lowest that this
-            process may use.
+        cores: one for each intra-op thread of each slot of a CPU device, in their order; None takes
+            the lowest that this process may use.
 
     Raises:
         InvalidInput: a device's profile is not of this machine, or there are too few cores or GPUs.
@@ -214,14 +217,15 @@ def workers_for(cluster: Cluster, cores: Sequence[int] | None = None) -> dict[st
             del gpus[gpu]
             specs[device.name] = WorkerSpec(gpu, (), repeat)
         elif base == device_name("cpu", threads):
-            if len(free) < device.slots:
+            needed = device.slots * threads
+            if len(free) < needed:
                 raise InvalidInput(
-                    f"Device '{device.name}' needs {device.slots} cores of its own, {len(free)} are "
+                    f"Device '{device.name}' needs {needed} cores of its own, {len(free)} are "
                     "left; this process may use "
                     f"{', '.join(map(str, sorted(os.sched_getaffinity(0))))}"
                 )
-            specs[device.name] = WorkerSpec("cpu", tuple(free[: device.slots]), repeat, threads)
-            del free[: device.slots]
+            specs[device.name] = WorkerSpec("cpu", tuple(free[:needed]), repeat, threads)
+            del free[:needed]
         else:
             raise InvalidInput(
                 f"Device '{device.name}' has profile '{profile}', which is not of this machine "

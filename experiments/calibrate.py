@@ -30,6 +30,7 @@ from simulator.units import parse_seconds
 if TYPE_CHECKING:
     from calibration.samples import OperatorSample
     from cost_models.profile import Profile
+    from cost_models.roofline import Roofline
 
 STEPS = ("measure", "fit", "all")
 MODELS = ("boosted", "mlp", "polynomial", "ensemble")
@@ -38,6 +39,12 @@ VISITS = 6
 """Visits that every operator should get; the budget decides how many operators that leaves."""
 VISIT_SECONDS = {"cpu": 0.03, "cuda": 0.02}
 """What one visit took on average here (clearing the caches included) and is planned with."""
+ACTIVE_SECONDS, ACTIVE_TURNS = 240.0, 4
+"""Of the budget for each choice of what to measure next, and the most choices."""
+BEGUN = 0.6
+"""Of operators and budget, measured before anything is chosen."""
+POOL = 0.25
+"""Drawn operators to choose from, times the project's usual number of each kind."""
 
 
 @dataclass
@@ -51,6 +58,8 @@ class CalibrateConfig:
         out: folder to begin or to go on with; null makes a new one.
         base: with ``step=fit``: a profile whose measurements are fitted again, with other models say.
         name: the profile's name; null makes it from the device.
+        active: measure next where the cost model is least sure (:mod:`experiments.active`); null does
+            so for ``step=all`` and a budget above 8 minutes, unless ``operators`` says what to measure.
         model: a model whose operators are all measured, besides the project's own set, at the batch
             sizes ``batches``; null for none.
         operators: an operators file to measure instead of the project's set; ``training`` names the
@@ -77,6 +86,7 @@ class CalibrateConfig:
     out: str | None = None
     base: str | None = None
     name: str | None = None
+    active: bool | None = None
     model: ModelConfig | None = None
     batches: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
     operators: str | None = None
@@ -158,6 +168,8 @@ def chosen_operators(config: CalibrateConfig, folder: Path) -> list[OperatorSamp
     seconds = parse_seconds(config.budget, "budget")
     each = VISITS * VISIT_SECONDS[config.device.partition(":")[0]] * config.repeat_kernel
     count = config.operators_at_most or max(100, int(seconds / each))
+    if turns(config):
+        count = int(count * BEGUN)
     return distinct([*asked, *thinned(operators, max(count - len(asked), 1))])
 
 
@@ -193,15 +205,24 @@ def measure_step(config: CalibrateConfig, folder: Path, show: Callable[[str], No
     )
     operators = chosen_operators(config, folder)
     show(f"{len(operators)} operators on {name} for {config.budget}, into {folder}")
-    outcome = measure(
-        folder / "raw",
-        plan,
-        operators,
-        parse_seconds(config.budget, "budget"),
-        cores=config.cores,
-        rounds=config.rounds,
-        show=show,
-    )
+    end = time.monotonic() + parse_seconds(config.budget, "budget")
+    for turn in range(turns(config), -1, -1):
+        left = end - time.monotonic()
+        first = turn == turns(config)
+        if not first:
+            operators = [*operators, *more_operators(config, folder, operators, turn, show)]
+            left = max(end - time.monotonic(), 1.0)
+        outcome = measure(
+            folder / "raw",
+            plan,
+            operators,
+            left * BEGUN if first and turn else left / (turn + 1),
+            cores=config.cores,
+            rounds=config.rounds,
+            show=show,
+        )
+        if outcome.interrupted:
+            break
     for index, why in list(outcome.failed.items())[:5]:
         show(f"not measured: {operators[index].operator.name}: {why}")
     if outcome.complete_rounds < 2:
@@ -209,6 +230,71 @@ def measure_step(config: CalibrateConfig, folder: Path, show: Callable[[str], No
             "fewer than two complete rounds: times and A/A error are rough; go on with out=<folder>"
         )
     return not outcome.interrupted
+
+
+def turns(config: CalibrateConfig) -> int:
+    """How often what to measure next is chosen."""
+    seconds = parse_seconds(config.budget, "budget")
+    found = min(ACTIVE_TURNS, int(seconds * (1 - BEGUN) / ACTIVE_SECONDS))
+    if config.active is None:
+        usual = config.step == "all" and config.operators is None and config.rounds is None
+        return found if usual and seconds > 2 * ACTIVE_SECONDS else 0
+    return max(found, 1) if config.active else 0
+
+
+def more_operators(
+    config: CalibrateConfig,
+    folder: Path,
+    operators: Sequence[OperatorSample],
+    turn: int,
+    show: Callable[[str], None],
+) -> list[OperatorSample]:
+    """What to measure next, of the project's set and of new draws; with a model, of its kinds only.
+
+    Args:
+        config: of the run.
+        folder: of the run, measured before.
+        operators: those of the run so far.
+        turn: choices that are still to come.
+        show: called with a line of progress.
+    """
+    from calibration import summary
+    from calibration.constructors import KINDS
+    from calibration.folder import plan_of
+    from calibration.measure import SHIPPED_OPERATORS
+    from calibration.samples import distinct, in_dtypes, read_samples
+    from calibration.sampling import sampled_operators
+    from cost_models import table as tables
+    from experiments.active import next_operators
+
+    raw = folder / "raw"
+    table = tables.load(summary.measurement_table(raw, config.statistic))
+    plan = plan_of(raw)
+    cache = config.cache if config.cache in plan.states else plan.states[0]
+    table = table[table["cache"] == cache].reset_index(drop=True)
+    asked = _model_operators(config) if config.model else operators
+    kinds = {sample.operator.kind for sample in asked}
+    show(f"choosing what to measure next, after {len(operators)} operators")
+    drawn = sampled_operators(POOL, [k for k in KINDS if k in kinds], config.seed + 101 + turn)
+    pool = distinct(in_dtypes([*read_samples(SHIPPED_OPERATORS), *drawn], config.dtypes))
+    measured = {sample.identity for sample in operators}
+    pool = [s for s in pool if s.identity not in measured and s.operator.kind in kinds]
+    count = int(len(operators) * (1 - BEGUN) / turns(config))
+    return next_operators(table, roofline_of(raw), pool, max(count, 1), config.seed + turn)
+
+
+def roofline_of(raw: Path) -> Roofline:
+    """The measured peaks of a folder."""
+    from calibration import summary
+    from calibration.folder import plan_of
+    from cost_models.roofline import Roofline
+
+    # A call that runs its kernel three times reaches a third of the rates of this machine.
+    times = plan_of(raw).repeat_kernel
+    peaks = summary.peaks(raw)
+    rates = {dtype: rate / times for dtype, rate in peaks["flops_per_s"].items()}
+    bandwidth = peaks["bandwidth_bytes_per_s"] / times
+    return Roofline(rates, bandwidth, peaks["call_overhead_s"] * times)
 
 
 @dataclass(frozen=True)
@@ -235,19 +321,12 @@ def measured_in(config: CalibrateConfig, folder: Path) -> Measured:
     from calibration import summary
     from calibration.folder import plan_of
     from cost_models import table as tables
-    from cost_models.roofline import Roofline
 
     raw = folder / "raw" if (folder / "raw").is_dir() else folder
     plan = plan_of(raw)
     table = tables.load(summary.measurement_table(raw, config.statistic))
     peaks = summary.peaks(raw)
-    # A call that runs its kernel three times reaches a third of the rates of this machine.
-    rates = {dtype: rate / plan.repeat_kernel for dtype, rate in peaks["flops_per_s"].items()}
-    roofline = Roofline(
-        rates,
-        peaks["bandwidth_bytes_per_s"] / plan.repeat_kernel,
-        peaks["call_overhead_s"] * plan.repeat_kernel,
-    )
+    roofline = roofline_of(raw)
     cache = config.cache if config.cache in plan.states else plan.states[0]
     launches = [row["seconds"] for row in peaks["transfers"] if row["way"] == "launch"]
     described = {

@@ -40,6 +40,18 @@ def test_draws_are_reproducible_and_prefixes_of_longer_draws():
     assert [sample.identity for sample in sampling.draw("linear", 4, seed=1)] != short
 
 
+@pytest.mark.parametrize("label", ["linear", "relu", "conv2d"])
+def test_draws_fill_the_space_better_than_chance(label):
+    def nearest(candidates):
+        places = np.array([sampling.place(s) for s in sampling.draw(label, 60, 0, candidates)])
+        gaps = np.linalg.norm(places[:, None] - places[None], axis=2)
+        np.fill_diagonal(gaps, np.inf)
+        return np.quantile(gaps.min(axis=1), 0.1)
+
+    # A tenth of plain draws have a neighbour nearer than that; chosen ones keep their distance.
+    assert nearest(sampling.CANDIDATES) > 1.3 * nearest(1)
+
+
 def test_sampled_set_has_at_least_eight_of_each_kind():
     found = sampling.sampled_operators(scale=0.001, kinds=("relu", "arange"))
     kinds = [sample.operator.kind for sample in found]
