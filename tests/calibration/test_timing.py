@@ -13,14 +13,11 @@ class Recording(CpuTimer):
         self.events = []
         self.states, self.repeats, self._seconds = states, 2, seconds
 
-        class Buffer:
-            def __init__(buffer, name):
-                buffer.sum = lambda: self.events.append(name)
-
-        self._between = {True: Buffer("long between"), False: Buffer("short between")}
-
     def evict(self):
         self.events.append("evict")
+
+    def read_others(self, size):
+        self.events.append(f"others {size // timing.private_cache()}")
 
     def produce(self, tensor):
         self.events.append(f"made {tensor}")
@@ -53,7 +50,7 @@ def visited(states, seconds, reads=None, weights=(1,)):
 
 def test_graph_state_is_other_weights_then_distance_then_a_fresh_activation():
     events, caches = visited(("graph",), 1e-3)
-    assert events == ["evict", "call x copy1", "long between", "made x", "call x w"]
+    assert events == ["evict", "call x copy1", "others 8", "made x", "call x w"]
     assert caches == ["graph"]
 
 
@@ -61,29 +58,50 @@ def test_weights_may_come_first_and_be_all_that_is_read():
     events, _ = visited(("graph",), 1e-3, (Weight(), "x"), (0,))
     assert events[-2:] == ["made x", "call w x"]
     events, _ = visited(("graph",), 1e-3, (Weight(),), (0,))
-    assert events == ["evict", "call copy1", "long between", "call w"]
+    assert events == ["evict", "call copy1", "others 8", "call w"]
 
 
 def test_short_operators_find_weights_that_nobody_read():
     events, caches = visited(("graph",), 1e-5, ("x", Weight()))
-    again = ["call x copy1", "long between", "made x"]
+    again = ["call x copy1", "others 8", "made x"]
     timed = ["call x w", "call x copy2", "call x copy3", "call x copy4"]
     assert events == ["evict", *(event for last in timed for event in (*again, last))]
-    assert caches == ["graph"] * 4
+    assert caches == ["graph"] * 3  # the first is not kept
 
 
 def test_large_weights_are_not_copied_for_each_timing():
-    events, _ = visited(("graph",), 1e-5, ("x", Weight(1 << 21)))
-    assert events == ["evict", "call x copy1", "long between", "made x", "call x w"]
+    events, caches = visited(("graph",), 1e-5, ("x", Weight(1 << 21)))
+    assert events == ["evict", "call x copy1", "others 8", "made x", "call x w"]
+    assert caches == ["graph"]
 
 
-def test_without_weights_nothing_is_evicted_in_between():
+def test_of_several_activations_only_the_first_is_new():
     events, caches = visited(("graph",), 1e-5, ("x", "y"), ())
-    assert events == ["evict", *["call x y", "short between", "made x", "call x y"] * 4]
-    assert caches == ["graph"] * 4
+    assert events == ["evict", *["call x y", "others 12", "made x", "call x y"] * 4]
+    assert caches == ["graph"] * 3
 
 
-@pytest.mark.parametrize(("seconds", "graph", "warm"), [(1e-5, 4, 6), (1e-3, 1, 2), (2e-2, 1, 1)])
+def test_what_is_read_in_between_was_not_read_lately():
+    timer = CpuTimer(("graph",))
+    whole = len(timer._buffer)
+    read = []
+
+    class Buffer:
+        def __len__(self):
+            return whole
+
+        def __getitem__(self, part):
+            read.append((part.start, part.stop))
+            return torch.zeros(1)
+
+    timer._buffer = Buffer()
+    for _ in range(5):
+        timer.read_others(whole)  # more than a quarter of the buffer is never read
+    quarter = whole // 4
+    assert read == [(i * quarter, (i + 1) * quarter) for i in (0, 1, 2, 3, 0)]
+
+
+@pytest.mark.parametrize(("seconds", "graph", "warm"), [(1e-5, 3, 6), (1e-3, 1, 2), (2e-2, 1, 1)])
 def test_short_calls_are_repeated_more_often(seconds, graph, warm):
     _, caches = visited(("graph", "warm"), seconds)
     assert (caches.count("graph"), caches.count("warm")) == (graph, warm)

@@ -5,13 +5,22 @@ import numpy as np
 import pytest
 
 from calibration.folder import REFERENCE, prepare_folder
+from calibration.measure import Outcome
 from calibration.plan import MeasurePlan
 from calibration.recorder import Recorder
 from calibration.samples import OperatorSample, read_samples, write_samples
 from cost_models.arithmetic import operator_bytes, operator_flops
 from cost_models.profile import Profile
 from cost_models.table import load
-from experiments.calibrate import CalibrateConfig, chosen_operators, main, thinned
+from experiments.calibrate import (
+    CalibrateConfig,
+    chosen_operators,
+    main,
+    measure_step,
+    more_operators,
+    thinned,
+    turns,
+)
 from scenarios.model_config import InputConfig, ModelConfig
 from tests.calibration.conftest import linear, relu
 
@@ -186,6 +195,46 @@ def command_operators():
     from calibration.measure import SHIPPED_OPERATORS
 
     return SHIPPED_OPERATORS
+
+
+def test_turns_of_choosing_follow_from_the_budget():
+    assert turns(CalibrateConfig(budget="5min")) == 0
+    assert turns(CalibrateConfig(budget="15min")) == 1
+    assert turns(CalibrateConfig(budget="40min")) == 4
+    assert turns(CalibrateConfig(budget="40min", step="measure")) == 0
+    assert turns(CalibrateConfig(budget="40min", operators="mine.json")) == 0
+    assert turns(CalibrateConfig(budget="40min", active=False)) == 0
+    assert turns(CalibrateConfig(budget="30s", active=True)) == 1
+
+
+def test_what_is_measured_next_is_new_and_of_the_same_kinds(folder):
+    begun = operators()
+    config = CalibrateConfig(budget="15min")
+    more = more_operators(config, folder, begun, 0, lambda line: None)
+    assert len(more) == int(len(begun) * 0.4)
+    assert not {s.identity for s in more} & {s.identity for s in begun}
+    assert {s.operator.kind for s in more} <= {"linear", "relu"}
+    again = more_operators(config, folder, begun, 0, lambda line: None)
+    assert [s.identity for s in again] == [s.identity for s in more]
+
+
+def test_budget_is_spent_in_turns_between_choices(tmp_path, monkeypatch):
+    begun, clock, spent = operators()[:10], [0.0], []
+
+    def measure(folder, plan, chosen, budget, **options):
+        spent.append((len(chosen), round(budget)))
+        clock[0] += budget
+        return Outcome(2, 3, {}, False)
+
+    monkeypatch.setattr("calibration.measure.measure", measure)
+    monkeypatch.setattr("experiments.calibrate.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("experiments.calibrate.chosen_operators", lambda *given: list(begun))
+    monkeypatch.setattr(
+        "experiments.calibrate.more_operators", lambda *given: [relu(given[3] + 1000)]
+    )
+    config = CalibrateConfig(budget="1200s", active=True)
+    assert measure_step(config, tmp_path, lambda line: None)
+    assert spent == [(10, 720), (11, 240), (12, 240)]
 
 
 def test_begun_folder_keeps_its_operators(folder):
