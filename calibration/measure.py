@@ -98,7 +98,8 @@ def measure(
     if budget >= CORUN_BUDGET and not (folder / "corun.json").exists():
         if show:
             show("what runners cost each other")
-        write_json(folder / "corun.json", corun.measure(plan.device, plan.threads))
+        if found := corun.measure(plan.device, plan.threads):
+            write_json(folder / "corun.json", found)
     number = max([int(p.stem[8:]) for p in folder.glob("process-*.json")], default=-1) + 1
     processes, failed, interrupted = 0, {}, False
     # At least two processes in a call, so that one call already has an A/A error.

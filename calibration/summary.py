@@ -138,10 +138,10 @@ def throttling(folder: str | Path) -> pd.DataFrame:
     raw = raw[raw["operator"] != REFERENCE]
     rows = []
     for record in process_records(folder):
-        stamps = raw.loc[raw["process"] == record["process"], "timestamp"].to_numpy()
         readings = record.get("clocks", [])
-        if not isinstance(readings, list):  # of an older release: one reading, without reasons
+        if not readings or not isinstance(readings, list):  # a CPU's; an older release's, of one
             continue
+        stamps = raw.loc[raw["process"] == record["process"], "timestamp"].to_numpy()
         ends = [*(reading["timestamp"] for reading in readings[1:]), np.inf]
         held: dict[str, tuple[float, int]] = {}
         for reading, end in zip(readings, ends, strict=True):

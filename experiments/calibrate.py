@@ -408,6 +408,19 @@ def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None])
     return profile
 
 
+def throttled(raw: Path) -> str:
+    """What held a GPU's clocks back, and the share of samples taken meanwhile: ``power cap 3.1%``."""
+    from calibration import summary
+    from calibration.folder import read_raw
+
+    rows = summary.throttling(raw)
+    samples = read_raw(raw).num_rows
+    shares = (rows.groupby("reason")["samples"].sum() / max(samples, 1)).sort_values(
+        ascending=False
+    )
+    return ", ".join(f"{reason} {share:.1%}" for reason, share in shares.items()) or "never"
+
+
 def provenance(raw: Path) -> dict[str, Any]:
     """Where, when and how long was measured."""
     from calibration.folder import plan_of, process_records, read_raw
@@ -425,6 +438,7 @@ def provenance(raw: Path) -> dict[str, Any]:
         "repeat_kernel": plan.repeat_kernel,
         "states": list(plan.states),
         "protocol": plan.protocol,
+        "throttled": throttled(raw),
         "steady_allocator": all(r.get("steady_allocator", False) for r in records),
     }
 

@@ -122,8 +122,34 @@ def _facts(profile: Profile, table: pd.DataFrame) -> list[tuple[str, str]]:
         ("bandwidth GB/s", f"{profile.roofline.bandwidth / 1e9:.1f}"),
         ("overhead of a call", f"{profile.roofline.overhead * 1e6:.2f} us"),
     ]
+    facts += _device_facts(profile)
     facts += [(key.replace("_", " "), str(value)) for key, value in profile.provenance.items()]
     return facts + [(key, str(value)) for key, value in profile.versions.items()]
+
+
+def _device_facts(profile: Profile) -> list[tuple[str, str]]:
+    """Memory, what co-running and allocating cost: where they were measured."""
+    facts = []
+    if profile.capacity_bytes is not None:
+        facts.append(("memory GiB", f"{profile.capacity_bytes / 2**30:.1f}"))
+    if profile.corun:
+        rows = profile.corun["rows"]
+        told = ", ".join(
+            f"{row['victim']} beside {row['others']} x {row['aggressor']} {row['slowdown']:.2f}"
+            for row in sorted(rows, key=lambda row: -row["slowdown"])
+        )
+        fraction = f"{profile.corun['fraction']:.1%} for each other that runs a model"
+        facts.append((f"slowdown of {profile.corun['of']}", f"{fraction}; {told}"))
+    largest: dict[str, tuple[float, float]] = {}
+    for row in profile.allocation:
+        largest[row["state"]] = max(
+            largest.get(row["state"], (0.0, 0.0)), (row["bytes"], row["seconds"])
+        )
+    facts += [
+        (f"allocating {size / 2**20:.0f} MiB, {state} memory", f"{seconds * 1e6:.1f} us")
+        for state, (size, seconds) in sorted(largest.items())
+    ]
+    return facts
 
 
 def _figures(

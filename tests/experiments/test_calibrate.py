@@ -66,8 +66,15 @@ def folder(tmp_path):
                 "call_overhead_s": 3e-6,
             },
             "transfers": [],
+            "allocation": [{"state": "fresh", "bytes": 1 << 20, "seconds": 65e-5}],
+            "capacity_bytes": 24 * 2.0**30,
+            "process": process,
+            "clocks": [{"timestamp": 0.0, "clocks_event_reasons.active": "0x4"}] if process else [],
         }
         (raw / f"process-{process:04d}.json").write_text(json.dumps(record))
+    slowdown = {"victim": "memory", "aggressor": "memory", "others": 1, "slowdown": 1.8}
+    corun = {"of": "cores", "fraction": 0.031, "rows": [slowdown]}
+    (raw / "corun.json").write_text(json.dumps(corun))
     return raw.parent
 
 
@@ -92,6 +99,16 @@ def test_fit_leaves_table_profile_and_report(folder):
     sample = linear(100, 100, 100)
     assert profile.price([sample.operator]).seconds[0] == pytest.approx(2.03e-4, rel=0.1)
     report = (folder / "report.html").read_text()
+    assert profile.capacity_bytes == 24 * 2**30
+    assert profile.corun["fraction"] == 0.031
+    for told in (
+        "24.0",
+        "3.1% for each other that runs a model; memory beside 1 x memory 1.80",
+        "allocating 1 MiB, fresh memory",
+        "650.0 us",
+        "power cap 49.9%",  # of all samples, those of the reference operator among them
+    ):
+        assert told in report
     assert "box-1core (measured)" in report
     for name in ("coverage", "errors", "distribution", "parity", "architectures", "drift"):
         for suffix in (".png", ".pdf", ".csv"):
