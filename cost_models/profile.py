@@ -303,15 +303,25 @@ class Profile:
             **described,
         )
 
-    def without(self, architecture: str, model: str = DEFAULT, **options: Any) -> Profile:
+    def without(
+        self,
+        architecture: str,
+        models: Sequence[str] = (DEFAULT,),
+        *,
+        only: Iterable[str] | None = None,
+        seed: int = 0,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Profile:
         """This profile as it would be if the architecture had never been measured.
 
         For an honest comparison with real runs of a model whose operators were measured.
 
         Args:
             architecture: as the measurement table names it.
-            model: the only cost model that the new profile has.
-            options: of that model.
+            models: the cost models that the new profile has.
+            only: kinds that will be asked for; None for all.
+            seed: of the models.
+            options: of models, by their names.
 
         Raises:
             InvalidInput: the profile has no measurements, or none of that architecture.
@@ -334,7 +344,14 @@ class Profile:
             )
         same = identities(table)
         rows = table[~np.isin(same, same[held])].reset_index(drop=True)
-        fitted = fitted_models(rows, self.roofline, (model,), options={model: options})
+        fitted = fitted_models(
+            rows,
+            self.roofline,
+            models,
+            seed=seed,
+            only=None if only is None else {*only},
+            options=options,
+        )
         return replace(self, name=f"{self.name}-without-{architecture}", models=fitted, table=rows)
 
     # -- files --------------------------------------------------------------------------------------

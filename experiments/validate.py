@@ -433,7 +433,8 @@ def _unseen_costs(world: World, scenario: Scenario) -> CostTable:
     profiles = {}
     for name, profile in load_profiles(scenario.cluster, scenario.cost_model).items():
         try:
-            profiles[name] = profile.without(scenario.model.name, scenario.cost_model.name)
+            model = profile.model_name(scenario.cost_model.name)
+            profiles[name] = profile.without(scenario.model.name, (model,))
         except InvalidInput:
             profiles[name] = profile  # it never saw this model
     return Pricer(world.cluster, profiles, scenario.cost_model).price([world.graph])

@@ -131,7 +131,7 @@ def test_unmeasured_kind_is_out_of_range_and_has_no_spread(profile):
 
 
 def test_without_an_architecture_knows_none_of_its_shapes(profile):
-    other = profile.without("a", rounds=5)
+    other = profile.without("a", options={"boosted": {"rounds": 5}})
     assert not any("a" in names for names in other.measurements["architectures"])
     assert len(other.measurements) < len(profile.measurements)
     with pytest.raises(InvalidInput, match="no operators of 'zzz'; it has those of a, b, c, d"):
