@@ -1,11 +1,13 @@
 """Features of an operator: from its shapes and attributes alone.
 
 Nothing that a profiler saw afterwards enters, so whatever can be named can be priced. Counts enter as
-log2; a feature that does not apply to a row is NaN, which boosted trees handle.
+log2; a feature that does not apply to a row is NaN, which boosted trees handle. Where the device's data
+sheet is known, its units and cache add to them, and for a model of several devices times at its rates.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +18,8 @@ import pandas as pd
 
 from cost_models.arithmetic import bytes_moved, flops
 from cost_models.backward_features import INT64_INPUTS, backward_features
+from cost_models.device_spec import DeviceSpec
+from cost_models.quantisation import tile_values
 from simulator.graph import TensorSpec
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -32,6 +36,23 @@ _INT64_INPUTS: Mapping[str, tuple[int, ...]] = {
 # it only told one architecture's pools from all others, and cost 50% on them when that one was held out.
 _NO_NUMBERS = ("layouts", "strided", "order", "from", "ceil_mode")
 CACHE_CODES = {"warm": 0.0, "graph": 1.0, "cold": 2.0}
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "work": ("flops", "bytes", "intensity", "compute_time", "memory_time", "balance"),
+    "tiles and waves": ("tile_", "wave_"),
+    "alignment": ("m_", "n_", "k_", "c_in_", "c_out_", "width_", "keys_", "queries_", "few_rows",
+                  "length_16", "hidden_16"),
+    "cache fit": ("l2_fit",),
+    "axis": ("queries", "keys", "pairs", "queries_", "keys_"),
+    "absolute": ("flops", "bytes", "input_elements", "output_elements", "first_elements",
+                 "other_elements", "weights", "in_", "out_"),
+}  # fmt: skip
+"""Features by what they describe, for an ablation: whole names, or with ``_`` at the end how they
+begin. What is in no group are the operator's own dimensions and attributes. ``axis`` is attention's
+length itself: a model that interpolates along it leaves it out of its trees, which then see only what
+follows from it and agree with lengths that were measured elsewhere. ``absolute`` are counts that a
+model of several devices leaves out, having times at peak rates."""
+_NAMED_DIMENSIONS = ("scaled_dot_product_attention",)
+"""Kinds of which every dimension has a name; the same number twice would be drawn twice as often."""
 
 
 def log2(value: float) -> float:
@@ -72,20 +93,80 @@ def work(
     )
 
 
+def in_group(name: str, group: str) -> bool:
+    """Whether a feature belongs to one of :data:`GROUPS`."""
+    return any(
+        name == part or (part[-1] == "_" and name.startswith(part)) for part in GROUPS[group]
+    )
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def known_work(
+    kind: str, dtype: str, inputs: Shapes, outputs: Shapes, attributes: str
+) -> tuple[float, float]:
+    """:func:`work`, the attributes being JSON; computed once for equal rows."""
+    return work(kind, dtype, inputs, outputs, json.loads(attributes))
+
+
 def features_of(
-    kind: str, dtype: str, inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]
+    kind: str,
+    dtype: str,
+    inputs: Shapes,
+    outputs: Shapes,
+    attributes: Mapping[str, Any],
+    device: DeviceSpec | None = None,
+    relative: bool = False,
 ) -> Values:
-    """Named features of one row."""
+    """Named features of one row.
+
+    Args:
+        kind: canonical kind.
+        dtype: element type.
+        inputs: shapes, weights among them.
+        outputs: shapes.
+        attributes: of the operator.
+        device: whose units and cache are counted, if its data sheet is known.
+        relative: times at the device's peak rates beside the counts, for a model that is asked about
+            other devices than it was fitted to; needs ``device``.
+    """
     operations, moved = work(kind, dtype, inputs, outputs, attributes)
-    sizes = [math.prod(shape) for shape in inputs]
-    written = [math.prod(shape) for shape in outputs]
     values: Values = {
         "flops": log2(operations),
         "bytes": log2(moved),
         "intensity": log2(operations + 1) - log2(moved),
         "inputs": float(len(inputs)),
+    }
+    if kind not in _NAMED_DIMENSIONS:
+        values |= _dimensions(inputs, outputs)
+    values |= _attribute_values(attributes)
+    values |= _layout_values(inputs, attributes)
+    if kind in _MATRIX_PRODUCTS:
+        # addmm and baddbmm take what is added first.
+        values |= _matrix(inputs[1 if "add" in kind else 0], inputs, outputs)
+    special = _SPECIAL.get(kind)
+    if special is not None:
+        values |= special(inputs, outputs, attributes)
+    if device is not None:
+        values |= tile_values(kind, inputs, outputs, attributes, device)
+        if device.l2_bytes:
+            values["l2_fit"] = log2(moved) - math.log2(device.l2_bytes)
+        if relative:
+            # In nanoseconds, so that log2 of what takes no time is far from what takes some.
+            compute = log2(1e9 * operations / device.peak(dtype))
+            memory = log2(1e9 * moved / device.bandwidth)
+            values |= {
+                "compute_time": compute, "memory_time": memory, "balance": compute - memory,
+                "roofline_time": max(compute, memory),
+            }  # fmt: skip
+    return values
+
+
+def _dimensions(inputs: Shapes, outputs: Shapes) -> Values:
+    """Elements and dimensions by position, for kinds whose dimensions have no names of their own."""
+    sizes = [math.prod(shape) for shape in inputs]
+    values: Values = {
         "input_elements": log2(sum(sizes)),
-        "output_elements": log2(sum(written)),
+        "output_elements": log2(sum(math.prod(shape) for shape in outputs)),
     }
     if sizes:
         values["first_elements"] = log2(sizes[0])
@@ -96,14 +177,6 @@ def features_of(
             values[f"out_{back}"] = log2(main[-back])
         if inputs and len(inputs[0]) >= back:
             values[f"in_{back}"] = log2(inputs[0][-back])
-    values |= _attribute_values(attributes)
-    values |= _layout_values(inputs, attributes)
-    if kind in _MATRIX_PRODUCTS:
-        # addmm and baddbmm take what is added first.
-        values |= _matrix(inputs[1 if "add" in kind else 0], inputs, outputs)
-    special = _SPECIAL.get(kind)
-    if special is not None:
-        values |= special(inputs, outputs, attributes)
     return values
 
 
@@ -174,12 +247,16 @@ def _attention(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -
     query, key, value = inputs[:3]
     batch = math.prod(query[:-3]) if len(query) > 3 else 1
     heads = query[-3] if len(query) > 2 else 1
+    key_heads = key[-3] if len(key) > 2 else 1
     values = {
         "batch": log2(batch), "heads": log2(heads), "queries": log2(query[-2]),
         "keys": log2(key[-2]), "width": log2(query[-1]), "value_width": log2(value[-1]),
         "pairs": log2(query[-2] * key[-2]), "sequences": log2(batch * heads),
         "keys_32": float(key[-2] % 32), "queries_32": float(query[-2] % 32),
-        "key_heads": log2(key[-3] if len(key) > 2 else 1), "mask": float(len(inputs) > 3),
+        "key_heads": log2(key_heads), "mask": float(len(inputs) > 3),
+        "tokens": log2(batch * query[-2]), "query_rows": log2(batch * heads * query[-2]),
+        "key_rows": log2(batch * key_heads * key[-2]), "sharing": heads / max(key_heads, 1),
+        "key_sequences": log2(batch * key_heads),
     }  # fmt: skip
     if len(inputs) > 3:
         values["mask_elements"] = log2(math.prod(inputs[3]))
@@ -249,8 +326,26 @@ _SPECIAL: Mapping[str, Callable[[Shapes, Shapes, Mapping[str, Any]], Values]] = 
 }
 
 
-def feature_rows(rows: pd.DataFrame) -> list[Values]:
-    """Features of every row of a table, in order; equal rows are computed once."""
+@functools.lru_cache(maxsize=4096)
+def _known_features(
+    kind: str,
+    dtype: str,
+    inputs: Shapes,
+    outputs: Shapes,
+    attributes: str,
+    device: DeviceSpec | None,
+    relative: bool,
+) -> Values:
+    return features_of(kind, dtype, inputs, outputs, json.loads(attributes), device, relative)
+
+
+def feature_rows(
+    rows: pd.DataFrame, device: DeviceSpec | None = None, relative: bool = False
+) -> list[Values]:
+    """Features of every row of a table, in order; equal rows are computed once. Read only.
+
+    ``device`` and ``relative`` are those of :func:`features_of`.
+    """
     known: dict[tuple[Any, ...], Values] = {}
     found = []
     caches = rows["cache"] if "cache" in rows else [None] * len(rows)
@@ -259,10 +354,9 @@ def feature_rows(rows: pd.DataFrame) -> list[Values]:
         identity = (*key, cache)
         values = known.get(identity)
         if values is None:
-            kind, dtype, inputs, outputs, attributes = key
-            values = features_of(kind, dtype, inputs, outputs, json.loads(attributes))
+            values = _known_features(*key, device, relative)
             if isinstance(cache, str):
-                values["cache"] = CACHE_CODES.get(cache, math.nan)
+                values = {**values, "cache": CACHE_CODES.get(cache, math.nan)}
             known[identity] = values
         found.append(values)
     return found

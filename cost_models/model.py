@@ -22,6 +22,7 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
     "polynomial": ("cost_models.polynomial", "Polynomial"),
     "boosted": ("cost_models.boosted", "Boosted"),
     "mlp": ("cost_models.mlp", "MLP"),
+    "interpolated": ("cost_models.interpolated", "Interpolated"),
     "ensemble": ("cost_models.ensemble", "Ensemble"),
 }
 

@@ -6,7 +6,6 @@ what every call costs. It is a cost model by itself, and what boosted trees take
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cost_models.features import work
+from cost_models.device_spec import DeviceSpec
+from cost_models.features import known_work
 from cost_models.model import Prediction
 from cost_models.table import Measurements, load
 from simulator.errors import InvalidInput
@@ -60,19 +60,16 @@ class Roofline:
 
     def of_rows(self, rows: pd.DataFrame) -> np.ndarray:
         """As :meth:`predict`, for a table that is known to be valid."""
-        known: dict[tuple[Any, ...], float] = {}
         seconds = np.empty(len(rows))
         columns = (rows[c] for c in ("kind", "dtype", "inputs", "outputs", "attributes"))
         for position, key in enumerate(zip(*columns, strict=True)):
-            value = known.get(key)
-            if value is None:
-                kind, dtype, inputs, outputs, attributes = key
-                operations, moved = work(kind, dtype, inputs, outputs, json.loads(attributes))
-                peak = self.flops_per_s.get(dtype, self.flops_per_s["float32"])
-                share = self.efficiency.get(kind, self.efficiency.get("*", 1.0))
-                value = max(operations / peak, moved / self.bandwidth) / share + self.overhead
-                known[key] = value
-            seconds[position] = value
+            kind, dtype = key[:2]
+            operations, moved = known_work(*key)
+            peak = self.flops_per_s.get(dtype, self.flops_per_s["float32"])
+            share = self.efficiency.get(kind, self.efficiency.get("*", 1.0))
+            seconds[position] = (
+                max(operations / peak, moved / self.bandwidth) / share + self.overhead
+            )
         return seconds
 
     def to_json(self) -> dict[str, Any]:
@@ -102,6 +99,11 @@ class Roofline:
             if isinstance(error, InvalidInput):
                 raise
             raise InvalidInput(f"A roofline lacks or misstates {error}") from None
+
+    @classmethod
+    def published(cls, device: DeviceSpec, overhead: float = 0.0) -> Roofline:
+        """The rates that a data sheet states; ``overhead`` in seconds, which no data sheet states."""
+        return cls(dict(device.flops_per_s), device.bandwidth, overhead)
 
     @classmethod
     def fitted(
@@ -135,10 +137,9 @@ class Roofline:
         rates: dict[str, float] = {}
         bandwidth = 0.0
         columns = ("kind", "dtype", "inputs", "outputs", "attributes", "seconds")
-        for kind, dtype, inputs, outputs, attributes, seconds in zip(
-            *(measurements[c] for c in columns), strict=True
-        ):
-            operations, moved = work(kind, dtype, inputs, outputs, json.loads(attributes))
+        for *key, seconds in zip(*(measurements[c] for c in columns), strict=True):
+            dtype = key[1]
+            operations, moved = known_work(*key)
             rates[dtype] = max(rates.get(dtype, 0.0), operations / seconds)
             # Large enough that neither a cache nor the call's own cost decides.
             if moved > 1 << 20:

@@ -130,7 +130,8 @@ def test_refusals(table, call, message):
 
 def test_damaged_booster_is_refused(table):
     document = fit(table).to_json()
-    document["groups"]["*"]["booster"] = document["groups"]["*"]["booster"][:-100]
+    (booster,) = document["groups"]["*"]["boosters"]
+    document["groups"]["*"]["boosters"] = [booster[:-100]]
     with pytest.raises(InvalidInput, match="damaged"):
         Boosted.from_json(document)
 
