@@ -43,8 +43,9 @@ ACTIVE_SECONDS, ACTIVE_TURNS = 240.0, 4
 """Of the budget for each choice of what to measure next, and the most choices."""
 BEGUN = 0.6
 """Of operators and budget, measured before anything is chosen."""
-POOL = 0.25
-"""Drawn operators to choose from, times the project's usual number of each kind."""
+LEAST_POOL, POOL = 3, 0.25
+"""Operators to choose one from; if the project's set has fewer left, so many are drawn besides, times
+its usual number of each kind."""
 
 
 @dataclass
@@ -249,7 +250,7 @@ def more_operators(
     turn: int,
     show: Callable[[str], None],
 ) -> list[OperatorSample]:
-    """What to measure next, of the project's set and of new draws; with a model, of its kinds only.
+    """What to measure next, of the project's set or of new draws; with a model, of its kinds only.
 
     Args:
         config: of the run.
@@ -275,12 +276,18 @@ def more_operators(
     asked = _model_operators(config) if config.model else operators
     kinds = {sample.operator.kind for sample in asked}
     show(f"choosing what to measure next, after {len(operators)} operators")
-    drawn = sampled_operators(POOL, [k for k in KINDS if k in kinds], config.seed + 101 + turn)
-    pool = distinct(in_dtypes([*read_samples(SHIPPED_OPERATORS), *drawn], config.dtypes))
     measured = {sample.identity for sample in operators}
-    pool = [s for s in pool if s.identity not in measured and s.operator.kind in kinds]
-    count = int(len(operators) * (1 - BEGUN) / turns(config))
-    return next_operators(table, roofline_of(raw), pool, max(count, 1), config.seed + turn)
+
+    def unmeasured(samples: Sequence[OperatorSample]) -> list[OperatorSample]:
+        found = distinct(in_dtypes(samples, config.dtypes))
+        return [s for s in found if s.identity not in measured and s.operator.kind in kinds]
+
+    count = max(int(len(operators) * (1 - BEGUN) / turns(config)), 1)
+    pool = unmeasured(read_samples(SHIPPED_OPERATORS))
+    if len(pool) < LEAST_POOL * count:  # drawing takes longer than choosing
+        drawn = sampled_operators(POOL, [k for k in KINDS if k in kinds], config.seed + 101 + turn)
+        pool = distinct([*pool, *unmeasured(drawn)])
+    return next_operators(table, roofline_of(raw), pool, count, config.seed + turn)
 
 
 def roofline_of(raw: Path) -> Roofline:
