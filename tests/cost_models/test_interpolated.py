@@ -13,6 +13,7 @@ from simulator.errors import InvalidInput
 from tests.cost_models.conftest import linear_row
 
 ROOFLINE = Roofline({"float32": 1e13}, 1e12, 5e-6)
+QUICK = {"rounds": 80, "members": 2}
 LENGTHS = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
@@ -41,8 +42,8 @@ def test_a_length_between_measured_ones():
     """Held out as a whole: curves and trees together are far nearer than trees that see the length."""
     seen = [n for n in LENGTHS if n not in (128, 1024)]
     train, test = sequences(seen), sequences([128, 1024])
-    both = Interpolated.fitted(train, roofline=ROOFLINE)
-    trees = Boosted.fitted(train, roofline=ROOFLINE)
+    both = Interpolated.fitted(train, roofline=ROOFLINE, **QUICK)
+    trees = Boosted.fitted(train, roofline=ROOFLINE, **QUICK)
     error, bare = (np.abs(m.predict(test) / test["seconds"] - 1).median() for m in (both, trees))
     assert error < 0.1
     assert error < bare
@@ -80,7 +81,7 @@ def test_axes():
 
 def test_where_there_is_no_curve_the_trees_say_it():
     table = sequences(LENGTHS)
-    model = Interpolated.fitted(table, roofline=ROOFLINE)
+    model = Interpolated.fitted(table, roofline=ROOFLINE, **QUICK)
     row = load(pd.DataFrame([attention_row(3, 5, 256)]), timed=False)
     assert not model.on_curve(row).any()
     assert model.predict(row) == pytest.approx(model.boosted.predict(row))
@@ -88,7 +89,7 @@ def test_where_there_is_no_curve_the_trees_say_it():
 
 def test_spread_is_the_distance_of_curve_and_trees():
     table = sequences(LENGTHS)
-    model = Interpolated.fitted(table, roofline=ROOFLINE, members=1)
+    model = Interpolated.fitted(table, roofline=ROOFLINE, rounds=80, members=1)
     test = sequences([300])
     trees = np.log(model.boosted.predict(test))
     both = np.log(model.predict(test))
@@ -97,7 +98,7 @@ def test_spread_is_the_distance_of_curve_and_trees():
 
 
 def test_json_and_back():
-    model = fit(sequences(LENGTHS), model="interpolated", roofline=ROOFLINE)
+    model = fit(sequences(LENGTHS), model="interpolated", roofline=ROOFLINE, **QUICK)
     again = Interpolated.from_json(json.loads(json.dumps(model.to_json())))
     rows = sequences([100, 256, 3000])
     assert again.predict(rows) == pytest.approx(model.predict(rows), rel=1e-4)
@@ -116,6 +117,6 @@ def test_json_and_back():
     ],
 )
 def test_damage_is_refused(change):
-    document = fit(sequences((64, 128)), model="interpolated", roofline=ROOFLINE).to_json()
+    document = fit(sequences((64, 128)), model="interpolated", roofline=ROOFLINE, **QUICK).to_json()
     with pytest.raises(InvalidInput, match="incomplete or damaged"):
         Interpolated.from_json(document | change)
