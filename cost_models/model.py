@@ -24,6 +24,7 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
     "mlp": ("cost_models.mlp", "MLP"),
     "interpolated": ("cost_models.interpolated", "Interpolated"),
     "ensemble": ("cost_models.ensemble", "Ensemble"),
+    "adapted": ("cost_models.adapted", "Adapted"),
 }
 
 
