@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from cost_models.features import CACHE_CODES
-from cost_models.model import DEFAULT, CostModel, Prediction, model_class, rows_to_fit
+from cost_models.model import OWN, CostModel, Prediction, model_class, rows_to_fit
 from cost_models.polynomial import parameters_of
 from cost_models.roofline import Roofline
 from cost_models.table import Measurements, load
@@ -85,7 +85,7 @@ class Adapted:
         seed: int = 0,
         only: Collection[str] | None = None,
         base: Any = None,
-        model: str = DEFAULT,
+        model: str = OWN,
         **options: Any,
     ) -> Adapted:
         """See :meth:`cost_models.model.CostModel.fitted`.
@@ -123,7 +123,7 @@ class Adapted:
             rows = rows.iloc[np.sort(drawn)].reset_index(drop=True)
         prior = _starting_point(rows, start, profile.roofline, roofline)
         target = np.log(rows["seconds"].to_numpy(dtype=np.float64) / prior)
-        process = _fitted_process(_axes(rows), rows["kind"].to_numpy(dtype=object), target)
+        process = _fitted_process(axes_of(rows), rows["kind"].to_numpy(dtype=object), target)
         return cls(roofline, start, profile.roofline, profile.name, process)
 
     def predict(self, measurements: Measurements) -> np.ndarray:
@@ -138,7 +138,7 @@ class Adapted:
         rows = load(measurements, timed=False)
         kinds = rows["kind"].to_numpy(dtype=object)
         prior = _starting_point(rows, self.base, self.base_roofline, self.roofline)
-        mean, spread = self.process.predict(_axes(rows), kinds)
+        mean, spread = self.process.predict(axes_of(rows), kinds)
         inside = self.base.predict_in_full(rows).in_range
         inside = inside & rows["kind"].isin(self.process.kinds).to_numpy()
         return Prediction(prior * np.exp(mean), spread, inside)
@@ -197,7 +197,7 @@ def _starting_point(
     return seconds
 
 
-def _axes(rows: pd.DataFrame) -> np.ndarray:
+def axes_of(rows: pd.DataFrame) -> np.ndarray:
     """float64[rows, axes]: logarithms of work and sizes, and the cache state."""
     parameters = parameters_of(rows)
     flops, first, other, out = (np.log2(parameters[:, i] + 1) for i in range(4))

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from cost_models.roofline import Roofline
 
 DEFAULT = "boosted"
+"""What is fitted unless something else is asked for."""
+OWN = "default"
+"""Stands for the model that a profile itself prefers: the least wrong on what it had not seen."""
 _CLASSES: Mapping[str, tuple[str, str]] = {
     "roofline": ("cost_models.roofline", "Roofline"),
     "polynomial": ("cost_models.polynomial", "Polynomial"),

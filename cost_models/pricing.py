@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from cost_models.model import DEFAULT
+from cost_models.model import OWN
 from cost_models.profile import Priced, Profile, row_keys
 from simulator.costs import CostTable, GraphCosts
 from simulator.errors import InvalidInput
@@ -18,7 +18,7 @@ def price_graphs(
     devices: Sequence[str | None],
     profiles: Mapping[str, Profile],
     *,
-    model: str = DEFAULT,
+    model: str = OWN,
     cache: str | None = None,
     lookup: bool = False,
 ) -> CostTable:

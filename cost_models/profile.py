@@ -17,7 +17,7 @@ import pandas as pd
 
 from cost_models import evaluation
 from cost_models.fitting import fitted_models
-from cost_models.model import DEFAULT, CostModel, names
+from cost_models.model import DEFAULT, OWN, CostModel, names
 from cost_models.roofline import Roofline
 from cost_models.table import FEATURES, identities, load, row_of
 from cost_models.uncertainty import Residuals, residuals_by_kind
@@ -55,6 +55,7 @@ class Profile:
         label: ``measured``, ``public`` or ``datasheet``.
         roofline: measured or published rates.
         models: fitted cost models by name; empty for a datasheet.
+        default: the model that prices unless another is asked for; empty leaves it to the models.
         cache: the cache state that is priced.
         statistic: of the samples behind a measured time.
         held_out: for each model and way of holding out (``architecture``,
@@ -78,6 +79,7 @@ class Profile:
     label: str
     roofline: Roofline
     models: Mapping[str, CostModel] = field(default_factory=dict)
+    default: str = ""
     cache: str | None = None
     statistic: str | None = None
     held_out: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float | None]]]] = field(
@@ -101,19 +103,27 @@ class Profile:
             raise InvalidInput(
                 f"Profile '{self.name}' has label '{self.label}'; known: {', '.join(LABELS)}"
             )
+        if self.default and self.default not in self.models:
+            raise InvalidInput(
+                f"Profile '{self.name}' prefers cost model '{self.default}', which it does not have"
+            )
 
     # -- pricing ------------------------------------------------------------------------------------
 
-    def model_name(self, model: str = DEFAULT) -> str:
+    def model_name(self, model: str = OWN) -> str:
         """The model that prices when ``model`` is asked for: a datasheet only has its roofline.
+
+        ``default`` stands for the profile's own choice.
 
         Raises:
             InvalidInput: there is no such model, or the profile has none of it.
         """
-        if model not in names():
-            raise InvalidInput(f"No cost model '{model}'; known: {', '.join(names())}")
+        if model != OWN and model not in names():
+            raise InvalidInput(f"No cost model '{model}'; known: {', '.join([OWN, *names()])}")
         if not self.models or model == "roofline":
             return "roofline"
+        if model == OWN:
+            return self.default or (DEFAULT if DEFAULT in self.models else next(iter(self.models)))
         if model not in self.models:
             raise InvalidInput(
                 f"Profile '{self.name}' was not fitted with cost model '{model}'; it has "
@@ -126,7 +136,7 @@ class Profile:
         self,
         operators: Sequence[Operator],
         *,
-        model: str = DEFAULT,
+        model: str = OWN,
         cache: str | None = None,
         lookup: bool = False,
     ) -> Priced:
@@ -134,7 +144,7 @@ class Profile:
 
         Args:
             operators: in any number; equal ones are predicted once.
-            model: a name of :func:`cost_models.model.names`.
+            model: a name of :func:`cost_models.model.names`, or ``default``.
             cache: the cache state; None takes the profile's own.
             lookup: take the measured time of an operator that was itself measured. Off by default,
                 so that what a model's held-out error says of unseen operators is not mixed with
@@ -146,7 +156,7 @@ class Profile:
         self,
         keys: Sequence[RowKey],
         *,
-        model: str = DEFAULT,
+        model: str = OWN,
         cache: str | None = None,
         lookup: bool = False,
     ) -> Priced:
@@ -216,7 +226,7 @@ class Profile:
         """
         return load(self.table) if isinstance(self.table, Path) else self.table
 
-    def residuals_for(self, model: str = DEFAULT) -> Mapping[str, Residuals]:
+    def residuals_for(self, model: str = OWN) -> Mapping[str, Residuals]:
         """Held-out residuals by kind of the model that prices; empty where none are known."""
         return self.residuals.get(self.model_name(model), {})
 
@@ -293,6 +303,7 @@ class Profile:
             label=label,
             roofline=roofline,
             models=fitted_models(table, roofline, models, seed=seed, options=options, show=show),
+            default=_least_wrong(held_out, models),
             cache=cache if "cache" in table else None,
             statistic=str(table["statistic"].iloc[0]) if "statistic" in table else None,
             held_out=held_out,
@@ -306,7 +317,7 @@ class Profile:
     def without(
         self,
         architecture: str,
-        models: Sequence[str] = (DEFAULT,),
+        models: Sequence[str] = (),
         *,
         only: Iterable[str] | None = None,
         seed: int = 0,
@@ -318,7 +329,7 @@ class Profile:
 
         Args:
             architecture: as the measurement table names it.
-            models: the cost models that the new profile has.
+            models: the cost models that the new profile has; the preferred one unless given.
             only: kinds that will be asked for; None for all.
             seed: of the models.
             options: of models, by their names.
@@ -347,12 +358,14 @@ class Profile:
         fitted = fitted_models(
             rows,
             self.roofline,
-            models,
+            models or (self.model_name(),),
             seed=seed,
             only=None if only is None else {*only},
             options=options,
         )
-        return replace(self, name=f"{self.name}-without-{architecture}", models=fitted, table=rows)
+        return replace(
+            self, name=f"{self.name}-without-{architecture}", models=fitted, default="", table=rows
+        )
 
     # -- files --------------------------------------------------------------------------------------
 
@@ -377,6 +390,23 @@ class Profile:
 def row_keys(operators: Sequence[Operator]) -> list[RowKey]:
     """The rows that name operators, in order."""
     return [tuple(row_of(operator).values()) for operator in operators]
+
+
+def _least_wrong(
+    held_out: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float | None]]]],
+    models: Sequence[str],
+) -> str:
+    """Of the models asked for the one with the smallest mean error; empty where none is known."""
+    means: dict[str, float] = {}
+    for name in models:
+        if name == "roofline":
+            continue
+        ways = held_out.get(name, {})
+        summary = ways.get("architecture") or ways.get("fold") or {}
+        mean = summary.get("all", {}).get("mean")
+        if mean is not None:
+            means[name] = mean
+    return min(means, key=lambda name: means[name], default="")
 
 
 def _rounded(table: pd.DataFrame) -> dict[str, dict[str, float | None]]:

@@ -10,7 +10,7 @@ from experiments.statistics import SAME, Comparison
 from simulator.errors import InvalidInput
 
 DEFAULT_BASELINE = "fcfs"
-_USUAL_COST_MODELS = ("boosted", GIVEN, "")
+_USUAL_COST_MODELS = ("default", GIVEN, "")
 
 
 def baseline_of(contest: Contest, baseline: str | None) -> Standing | None:

@@ -59,6 +59,8 @@ class CalibrateConfig:
         out: folder to begin or to go on with; null makes a new one.
         base: with ``step=fit``: a profile whose measurements are fitted again, with other models say.
         name: the profile's name; null makes it from the device.
+        start: a similar device's profile to start from, measured, public or of a datasheet: with it a
+            budget of a minute goes a long way (``cost_model=adapted``).
         active: measure next where the cost model is least sure (:mod:`experiments.active`); null does
             so for ``step=all`` and a budget above 8 minutes, unless ``operators`` says what to measure.
         model: a model whose operators are all measured, besides the project's own set, at the batch
@@ -87,6 +89,7 @@ class CalibrateConfig:
     out: str | None = None
     base: str | None = None
     name: str | None = None
+    start: str | None = None
     active: bool | None = None
     model: ModelConfig | None = None
     batches: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
@@ -129,6 +132,15 @@ class CalibrateConfig:
             raise InvalidInput("base=<profile> is fitted again: it goes with step=fit")
         for name in self.models:
             model_class(name)
+        if self.start is not None:
+            from cost_models.profile import Profile
+
+            Profile.load(self.start)  # refuses an unknown one
+        elif "adapted" in self.models:
+            raise InvalidInput(
+                "models=[adapted] needs start=<profile>, the device to start from, such as "
+                "start=tesla-t4"
+            )
         if self.operators_at_most is not None and self.operators_at_most < 1:
             raise InvalidInput("operators_at_most is at least 1")
 
@@ -171,6 +183,12 @@ def chosen_operators(config: CalibrateConfig, folder: Path) -> list[OperatorSamp
     count = config.operators_at_most or max(100, int(seconds / each))
     if turns(config):
         count = int(count * BEGUN)
+    if config.start is not None:
+        from cost_models.profile import Profile
+        from experiments.few_shot import few_operators
+
+        chosen = few_operators(operators, Profile.load(config.start), max(count - len(asked), 1))
+        return distinct([*asked, *chosen])
     return distinct([*asked, *thinned(operators, max(count - len(asked), 1))])
 
 
@@ -392,26 +410,36 @@ def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None])
     table, described = measured.table, dict(measured.described)
     folder.mkdir(parents=True, exist_ok=True)
     tables.write(table, folder / "measurements.parquet")
+    models = list(config.models)
+    options: dict[str, dict[str, Any]] = {}
+    if config.start is not None:
+        models = list(dict.fromkeys(["adapted", *models]))
+        options["adapted"] = {"base": config.start}
     show(f"fitting {len(table)} rows, holding out architectures and folds")
     errors = cross_validate(
         table,
         described["roofline"],
         described["cache"] if "cache" in table else None,
-        config.models,
+        models,
         seed=config.seed,
+        options=options,
         show=show,
     )
     profile = Profile.fitted(
         described.pop("name"),
         table,
         errors=errors,
-        models=config.models,
+        models=models,
         seed=config.seed,
+        options=options,
         show=show,
         **described,
     )
     profile.save(folder / "profile")
-    write_report(folder, profile, errors, measured.drift)
+    learning = None
+    if config.start is not None:
+        learning = learned(config, profile, show)
+    write_report(folder, profile, errors, measured.drift, learning)
     return profile
 
 
@@ -426,6 +454,19 @@ def throttled(raw: Path) -> str:
         ascending=False
     )
     return ", ".join(f"{reason} {share:.1%}" for reason, share in shares.items()) or "never"
+
+
+def learned(config: CalibrateConfig, profile: Profile, show: Callable[[str], None]) -> pd.DataFrame:
+    """How the error falls with the number of measurements, from ``config.start`` and from nothing."""
+    from cost_models.learning_curve import learning_curve
+    from cost_models.profile import Profile
+
+    table = profile.measurements
+    assert table is not None
+    if profile.cache is not None:
+        table = table[table["cache"] == profile.cache].reset_index(drop=True)
+    start = Profile.load(str(config.start))
+    return learning_curve(table, start, profile.roofline, seed=config.seed, show=show)
 
 
 def provenance(raw: Path) -> dict[str, Any]:
@@ -490,7 +531,7 @@ def print_summary(profile: Profile, out: Console) -> None:
     """The errors of the kinds with most operators, and of every model over all of them."""
     from experiments.calibration_report import main_model
 
-    model = main_model(profile.held_out)
+    model = profile.default or main_model(profile.held_out)
     held = profile.held_out.get(model, {})
     way = "architecture" if held.get("architecture") else "fold"
     title = f"{profile.name}: error of times predicted by {model}, {way}s held out"

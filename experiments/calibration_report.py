@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from cost_models import evaluation
+from cost_models.adapted import Adapted
 from cost_models.model import DEFAULT
 from cost_models.profile import Profile
 from experiments.atomic import write_text
@@ -50,7 +51,11 @@ img { max-width: 100%; } figure { margin: 1.5rem 0; } figcaption { color: #555; 
 
 
 def write_report(
-    folder: Path, profile: Profile, errors: evaluation.Errors, drift: pd.DataFrame
+    folder: Path,
+    profile: Profile,
+    errors: evaluation.Errors,
+    drift: pd.DataFrame,
+    learning: pd.DataFrame | None = None,
 ) -> Path:
     """Write ``report.html`` and ``report/fig_*`` (PDF, PNG, CSV) into a calibration's folder.
 
@@ -59,21 +64,26 @@ def write_report(
         profile: fitted, with its measurements.
         errors: held-out errors of those measurements.
         drift: the reference operator over time (:func:`calibration.summary.drift`).
+        learning: error against the number of measurements, where another device's profile was the
+            start (:func:`cost_models.learning_curve.learning_curve`).
     """
     import jinja2
 
     table = profile.measurements
     assert table is not None
-    model = main_model(errors)
+    model = profile.default or main_model(errors)
     way = "architecture" if len(errors[model]["architecture"]) else "fold"
     held = errors[model][way]
     summaries = {key: evaluation.summary(table, rows) for key, rows in errors[model].items()}
+    figures = _figures(folder / "report", profile, table, held, summaries, drift)
+    if learning is not None:
+        figures.append(_learning(folder / "report", profile, learning))
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     page = environment.from_string(_PAGE).render(
         profile=profile,
         headline=_headline(summaries[way], way, model),
         facts=_facts(profile, table),
-        figures=_figures(folder / "report", profile, table, held, summaries, drift),
+        figures=figures,
         models=_models(table, errors),
         kinds=_kinds(summaries[way]),
         worst=_worst(table, held),
@@ -82,7 +92,7 @@ def write_report(
 
 
 def main_model(errors: Mapping[str, Any]) -> str:
-    """The model whose errors are shown in full: the default if it was fitted."""
+    """The model whose errors are shown in full unless the profile prefers one."""
     return DEFAULT if DEFAULT in errors else next(name for name in errors if name != "roofline")
 
 
@@ -206,6 +216,17 @@ def _figures(
             )
         )
     return [_embedded(title, text, paths) for title, text, paths in drawn]
+
+
+def _learning(folder: Path, profile: Profile, curve: pd.DataFrame) -> dict[str, Any]:
+    adapted = profile.models["adapted"]
+    assert isinstance(adapted, Adapted)
+    start = adapted.base_name
+    return _embedded(
+        "How many measurements it takes",
+        f"The model '{start}' corrected, beside a model of these measurements alone.",
+        plots.draw_learning(curve, start, folder / "fig_learning"),
+    )
 
 
 def _embedded(title: str, text: str, paths: Sequence[Path]) -> dict[str, Any]:

@@ -86,7 +86,8 @@ def held_out_error(document: Mapping[str, Any]) -> tuple[float | None, float | N
     Args:
         document: a profile's ``profile.json``.
     """
-    by_way = document.get("held_out", {}).get("boosted", {})
+    held_out = document.get("held_out", {})
+    by_way = held_out.get(document.get("default") or "boosted", {})
     summary = by_way.get("architecture") or by_way.get("fold") or {}
     everything = summary.get("all", {})
     return everything.get("median"), everything.get("aa_median")

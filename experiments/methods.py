@@ -216,9 +216,8 @@ def _clusters(recorded: Recorded, standings: Standings) -> str:
     if known:
         text += f" Operator times come from device profiles ({'; '.join(known)})"
         models = [m for m in {s.cost_model: None for s in settings} if m and m != GIVEN]
-        text += (
-            f" ({_listed(models)} cost model{'s' if len(models) > 1 else ''})." if models else "."
-        )
+        told = ["each profile's own" if model == "default" else model for model in models]
+        text += f" ({_listed(told)} cost model{'s' if len(told) > 1 else ''})." if told else "."
     changed = {name for name, _, _ in recorded.profiles}
     twice = [n for n in changed if len({d for m, _, d in recorded.profiles if m == n}) > 1]
     if twice:

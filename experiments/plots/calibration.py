@@ -304,3 +304,52 @@ def draw_drift(drift: pd.DataFrame, stem: Path) -> list[Path]:
         legend_below(figure, handles, 3)
         caption = f"Grey lines: a fresh process starts. {beyond} calls above the scale."
         return save_figure(figure, stem, data, caption)
+
+
+def draw_learning(curve: pd.DataFrame, start: str, stem: Path) -> list[Path]:
+    """Held-out error against the number of measurements, from another device's profile and from none.
+
+    Args:
+        curve: as :func:`cost_models.learning_curve.learning_curve` gives it.
+        start: name of the other device's profile.
+        stem: of the files.
+    """
+    labels = {"adapted": f"starting from {start}", "boosted": "from these measurements alone"}
+    with figure_style():
+        figure = new_figure(TWO_COLUMNS, 2.6)
+        left, right = figure.subplots(1, 2, sharey=True)
+        for axes, column in ((left, "median"), (right, "mean")):
+            for i, (model, label) in enumerate(labels.items()):
+                part = curve[(curve["model"] == model) & (curve["rows"] > 0)].sort_values("rows")
+                axes.plot(
+                    part["rows"],
+                    part[column] * 100,
+                    color=COLOURS[i],
+                    marker=MARKERS[i],
+                    label=label,
+                )
+            none = curve[curve["rows"] == 0]
+            if len(none):
+                axes.axhline(
+                    none[column].iloc[0] * 100,
+                    color=OTHER,
+                    ls="--",
+                    label="without any measurement",
+                )
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            ticks = sorted({int(rows) for rows in curve["rows"] if rows > 0})
+            axes.set_xticks(ticks, [str(tick) for tick in ticks])
+            axes.minorticks_off()
+            low, high = curve[["median", "mean"]].min().min(), curve[["median", "mean"]].max().max()
+            marks = [m for m in (1, 2, 5, 10, 20, 50, 100, 200, 500) if low * 50 <= m <= high * 200]
+            axes.set_yticks(marks, [f"{mark}" for mark in marks])
+            axes.set_xlabel("measurements")
+            axes.set_title(f"{column} error (%)", loc="left")
+        legend_below(figure, left.get_legend_handles_labels()[0], 3)
+        return save_figure(
+            figure,
+            stem,
+            curve,
+            "A fifth of the shapes held out, rows drawn at random, three times.",
+        )

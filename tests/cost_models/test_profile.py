@@ -215,7 +215,7 @@ def test_a_model_that_is_missing_is_named(tmp_path, profile):
 
 
 def test_a_model_that_was_not_fitted_is_refused_with_the_way_out(profile):
-    trees = replace(profile, models={"boosted": profile.models["boosted"]})
+    trees = replace(profile, models={"boosted": profile.models["boosted"]}, default="boosted")
     with pytest.raises(InvalidInput, match=r"has boosted, roofline\. Fit it: .*models=\[mlp\]"):
         trees.price([linear(8, 8, 8)], model="mlp")
 

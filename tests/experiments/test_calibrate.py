@@ -1,7 +1,9 @@
 import json
 import time
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from calibration.folder import REFERENCE, prepare_folder
@@ -11,6 +13,7 @@ from calibration.recorder import Recorder
 from calibration.samples import OperatorSample, read_samples, write_samples
 from cost_models.arithmetic import operator_bytes, operator_flops
 from cost_models.profile import Profile
+from cost_models.roofline import Roofline
 from cost_models.table import load
 from experiments.calibrate import (
     CalibrateConfig,
@@ -21,6 +24,7 @@ from experiments.calibrate import (
     thinned,
     turns,
 )
+from experiments.few_shot import few_operators
 from scenarios.model_config import InputConfig, ModelConfig
 from tests.calibration.conftest import linear, relu
 
@@ -132,6 +136,33 @@ def test_a_profile_is_fitted_anew_with_other_models(folder):
     assert (folder / "again" / "report.html").exists()
 
 
+def test_another_devices_profile_is_a_start(folder):
+    words = ["step=fit", f"out={folder}", "models=[boosted]", "start=nvidia-h200-sxm"]
+    assert main(words) == 0
+    profile = Profile.load(folder / "profile")
+    assert set(profile.models) == {"boosted", "adapted"}
+    assert set(profile.held_out) == {"boosted", "adapted", "roofline"}
+    assert profile.default in ("boosted", "adapted")
+    curve = pd.read_csv(folder / "report" / "fig_learning.csv")
+    assert list(curve[curve["model"] == "adapted"]["rows"]) == [0, 20, 50]
+    assert curve["mean"].iloc[-1] < curve["mean"].iloc[0]
+    assert "nvidia-h200-sxm" in (folder / "report.html").read_text()
+
+
+def test_few_operators_are_of_the_kinds_that_take_long_and_far_apart():
+    start = Profile("sheet", "datasheet", Roofline({"float32": 1e12}, 1e11))
+    samples = [*operators(), linear(4000, 4000, 4000)]
+    chosen = few_operators(samples, start, 4)
+    assert len(chosen) == 4
+    assert samples[-1] in chosen  # the longest of all
+    kinds = [sample.operator.kind for sample in chosen]
+    assert kinds.count("linear") > kinds.count("relu")
+    assert few_operators(samples, start, 4) == chosen
+    assert few_operators(samples[:3], start, 4) == samples[:3]
+    config = CalibrateConfig(start="nvidia-h200-sxm", operators_at_most=25, step="measure")
+    assert len(chosen_operators(config, Path("nowhere"))) == 25
+
+
 def test_repeated_kernel_has_a_third_of_the_rates(folder):
     path = folder / "raw" / "plan.json"
     plan = json.loads(path.read_text()) | {"repeat_kernel": 3, "name": "box-1core-3x"}
@@ -168,6 +199,8 @@ def test_statistic_and_name_are_taken(folder):
         (["step=fit"], "step=fit needs out="),
         (["step=fit", "base=tesla-t4"], "'tesla-t4' comes without the measurements"),
         (["models=[oracle]"], "No cost model 'oracle'"),
+        (["models=[adapted]"], "needs start=<profile>"),
+        (["start=nowhere"], "No profile 'nowhere'"),
         (["device=tpu", "budget=5s"], "No device 'tpu' here"),
         (["budget=5"], "5"),
         (["bugdet=5min"], "bugdet"),
