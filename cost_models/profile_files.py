@@ -53,6 +53,9 @@ class StoredModels(Mapping[str, CostModel]):
                 self._read[name] = _model(self._folder, name)
         return self._read[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # nothing is read for that
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
