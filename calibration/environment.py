@@ -205,15 +205,25 @@ def check_device(device: str) -> None:
         raise InvalidInput(f"No device '{device}' here; this machine has {', '.join(known)}")
 
 
-def versions() -> dict[str, str]:
-    """What the times depend on besides the hardware."""
+def versions(device: str = "cpu") -> dict[str, str]:
+    """What the times of a device depend on besides the hardware."""
     import torch
 
     found = {"python": platform.python_version(), "torch": torch.__version__}
     if torch.version.cuda:
         found["cuda"] = torch.version.cuda
+    if device != "cpu" and (driver := gpu_clocks(device).get("driver_version")):
+        found["driver"] = driver
     found["system"] = f"{sys.platform} {platform.release()}"
     return found
+
+
+def described(device: str) -> dict[str, str]:
+    """:func:`versions` and the processor's name: what a profile is held against where it is used."""
+    import torch
+
+    name = cpu_model() if device == "cpu" else torch.cuda.get_device_name(device)
+    return {**versions(device), "processor": name}
 
 
 _CLOCKS = "clocks.sm,clocks.mem,clocks.max.sm,temperature.gpu,power.draw,driver_version"

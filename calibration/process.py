@@ -118,7 +118,7 @@ class Process:
         self.record: dict[str, Any] = {
             "process": number,
             "started": time.time(),
-            "versions": environment.versions(),
+            "versions": environment.versions(self.plan.device),
             "cores": cores,
             "threads": torch.get_num_threads(),
             "steady_allocator": steady,

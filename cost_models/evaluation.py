@@ -8,7 +8,9 @@ floor that no model can be told apart below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import multiprocessing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +19,7 @@ import pandas as pd
 
 from cost_models.fitting import fitted_models
 from cost_models.folds import FOLDS, folds_of
-from cost_models.model import DEFAULT
+from cost_models.model import DEFAULT, Prediction
 from cost_models.roofline import Roofline
 from cost_models.table import identities
 
@@ -35,7 +37,8 @@ Fit = Callable[[pd.DataFrame, Collection[str]], Predicts]
 
 
 Errors = Mapping[str, Mapping[str, pd.DataFrame]]
-"""For each model and each way of holding out (``architecture``, ``fold``) the rows with their errors."""
+"""For each model and each way of holding out (``architecture``, ``fold``) the rows with their errors:
+the columns of :func:`relative_errors`."""
 
 
 def cross_validate(
@@ -46,6 +49,7 @@ def cross_validate(
     *,
     seed: int = 0,
     options: Mapping[str, Mapping[str, Any]] | None = None,
+    workers: int = 1,
     show: Callable[[str], None] = lambda line: None,
 ) -> Errors:
     """Held-out errors of cost models and of the roofline, architectures and folds held out.
@@ -57,31 +61,88 @@ def cross_validate(
         models: their names; the roofline is always there, and an ensemble brings its members.
         seed: of the models.
         options: of models, by their names.
+        workers: processes that fit side by side.
         show: called with a line of progress.
     """
     counted = np.ones(len(table), dtype=bool)
     if cache is not None and "cache" in table:
         counted = (table["cache"] == cache).to_numpy()
+    splits = [
+        (way, split)
+        for way, ways in (("architecture", architectures_of(table)), ("fold", fold_splits(table)))
+        for split in ways
+    ]
+    work = _Work(table, roofline, tuple(models), seed, options)
+    parts: dict[tuple[str, str], list[pd.DataFrame]] = {}
+    show(f"without {splits[0][0]} {splits[0][1].group}, 1 of {len(splits)}" if splits else "")
+    results = _results(work, [split for _, split in splits], workers)
+    for number, ((way, split), result) in enumerate(zip(splits, results, strict=True)):
+        show(f"without {way} {split.group}, {number + 1} of {len(splits)} done")
+        for name, part in result:
+            parts.setdefault((name, way), []).append(part)
+    names = dict.fromkeys(["roofline", *(name for name, _ in parts)])
     found: dict[str, dict[str, pd.DataFrame]] = {}
-    for way, splits in (("architecture", architectures_of(table)), ("fold", fold_splits(table))):
-        parts: dict[str, list[pd.DataFrame]] = {}
-        for number, split in enumerate(splits):
-            show(f"{number + 1} of {len(splits)}: without {way} {split.group}")
-            rows = table[split.seen].reset_index(drop=True)
-            test = table[split.held].reset_index(drop=True)
-            fitted = fitted_models(
-                rows, roofline, models, seed=seed, only=set(test["kind"]), options=options
-            )
-            for name, model in {**fitted, "roofline": roofline}.items():
-                parts.setdefault(name, []).append(_part(split, model.predict(test)))
-        for name in parts:
-            errors = relative_errors(table, _joined(parts[name]))
+    for name in [*(n for n in names if n != "roofline"), "roofline"]:
+        for way in ("architecture", "fold"):
+            errors = relative_errors(table, _joined(parts.get((name, way), [])))
             kept = counted[errors["row"].to_numpy(dtype=np.int64)]
             found.setdefault(name, {})[way] = errors[kept].reset_index(drop=True)
-    for ways in found.values():
-        for way in ("architecture", "fold"):
-            ways.setdefault(way, relative_errors(table, _joined([])))
     return found
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What every split is worked with."""
+
+    table: pd.DataFrame
+    roofline: Roofline
+    models: tuple[str, ...]
+    seed: int
+    options: Mapping[str, Mapping[str, Any]] | None
+
+    def result(self, split: Split) -> list[tuple[str, pd.DataFrame]]:
+        """What each model, not having seen the rows held out, says of them."""
+        rows = self.table[split.seen].reset_index(drop=True)
+        test = self.table[split.held].reset_index(drop=True)
+        fitted = fitted_models(
+            rows,
+            self.roofline,
+            self.models,
+            seed=self.seed,
+            only=set(test["kind"]),
+            options=self.options,
+        )
+        return [
+            (name, _part(split, model.predict_in_full(test)))
+            for name, model in {**fitted, "roofline": self.roofline}.items()
+        ]
+
+
+_kept: list[_Work] = []
+"""In a process of the pool: its work, which crosses once and not with every split."""
+
+
+def _keep(work: _Work) -> None:
+    _kept.append(work)
+
+
+def _result_of_kept(split: Split) -> list[tuple[str, pd.DataFrame]]:
+    return _kept[0].result(split)
+
+
+def _results(
+    work: _Work, splits: Sequence[Split], workers: int
+) -> Iterator[list[tuple[str, pd.DataFrame]]]:
+    """The result of every split, in order."""
+    if workers == 1 or len(splits) < 2:
+        yield from map(work.result, splits)
+        return
+    # Threads of XGBoost and PyTorch do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        min(workers, len(splits)), context, initializer=_keep, initargs=(work,)
+    ) as pool:
+        yield from pool.map(_result_of_kept, splits)
 
 
 @dataclass(frozen=True)
@@ -128,7 +189,8 @@ def by_fold(
     """Every row predicted by a model that has not seen its fold.
 
     Returns:
-        The columns ``row`` (position in ``measurements``), ``group`` (the fold) and ``predicted``.
+        The columns ``row`` (position in ``measurements``), ``group`` (the fold), ``predicted`` and
+        ``in_range`` (always true here: a fit may be of any kind).
     """
     return _joined([_predicted(measurements, s, fit, show) for s in fold_splits(measurements)])
 
@@ -150,18 +212,32 @@ def _predicted(
     show(f"without {split.group}: {int(split.held.sum())} rows")
     test = measurements[split.held].reset_index(drop=True)
     model = fit(measurements[split.seen].reset_index(drop=True), set(test["kind"]))
-    return _part(split, model.predict(test))
+    seconds = model.predict(test)
+    inside = np.ones(len(test), dtype=bool)
+    return _part(split, Prediction(seconds, np.full(len(test), np.nan), inside))
 
 
-def _part(split: Split, predicted: np.ndarray) -> pd.DataFrame:
+def _part(split: Split, predicted: Prediction) -> pd.DataFrame:
     return pd.DataFrame(
-        {"row": np.flatnonzero(split.held), "group": split.group, "predicted": predicted}
+        {
+            "row": np.flatnonzero(split.held),
+            "group": split.group,
+            "predicted": predicted.seconds,
+            "in_range": predicted.in_range,
+        }
     )
 
 
 def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
     if not parts:
-        return pd.DataFrame({"row": pd.Series(dtype=np.int64), "group": [], "predicted": []})
+        return pd.DataFrame(
+            {
+                "row": pd.Series(dtype=np.int64),
+                "group": [],
+                "predicted": [],
+                "in_range": pd.Series(dtype=bool),
+            }
+        )
     return pd.concat(parts, ignore_index=True)
 
 

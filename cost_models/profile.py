@@ -230,6 +230,20 @@ class Profile:
         """Held-out residuals by kind of the model that prices; empty where none are known."""
         return self.residuals.get(self.model_name(model), {})
 
+    def differences(self, here: Mapping[str, Any]) -> list[str]:
+        """In what its measurements were made with something else than there is here, in words.
+
+        Args:
+            here: ``torch``, ``cuda``, ``driver``, ``processor``; what either side does not know is
+                passed over.
+        """
+        there = {**self.provenance, **self.versions}
+        return [
+            f"{key} {there[key]}, here {here[key]}"
+            for key in ("torch", "cuda", "driver", "processor")
+            if there.get(key) and here.get(key) and _release(there[key]) != _release(here[key])
+        ]
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """Kinds that were measured."""
@@ -390,6 +404,11 @@ class Profile:
 def row_keys(operators: Sequence[Operator]) -> list[RowKey]:
     """The rows that name operators, in order."""
     return [tuple(row_of(operator).values()) for operator in operators]
+
+
+def _release(version: Any) -> str:
+    """A version without its build: ``2.13.0+cpu`` is ``2.13.0``."""
+    return str(version).partition("+")[0].strip()
 
 
 def _least_wrong(

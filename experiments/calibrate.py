@@ -22,6 +22,7 @@ from rich.table import Table
 
 from experiments import atomic
 from experiments.command import Invocation, hydra_command
+from experiments.pool import available_cores
 from experiments.simulate import make_console
 from scenarios.model_config import ModelConfig
 from simulator.errors import InvalidInput
@@ -423,6 +424,7 @@ def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None])
         models,
         seed=config.seed,
         options=options,
+        workers=available_cores(),
         show=show,
     )
     profile = Profile.fitted(

@@ -41,6 +41,11 @@ img { max-width: 100%; } figure { margin: 1.5rem 0; } figcaption { color: #555; 
 <table><tr><th>kind</th><th>operators</th><th>median</th><th>mean</th><th>p90</th><th>bias</th>
 <th>A/A median</th><th>A/A mean</th></tr>
 {% for row in kinds %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>
+<h2>Out of range</h2>
+<p>{{ outside_text }}</p>
+<table><tr><th>architecture held out</th><th>operators</th><th>out of range</th><th>of its time</th>
+<th>median error inside</th><th>outside</th></tr>
+{% for row in outside %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>
 <h2>Worst predictions</h2>
 <table class="wide"><tr><th>kind</th><th>inputs and attributes</th><th>held out with</th>
 <th>measured us</th><th>predicted us</th><th>A/A</th></tr>
@@ -86,6 +91,8 @@ def write_report(
         figures=figures,
         models=_models(table, errors),
         kinds=_kinds(summaries[way]),
+        outside_text=_OUTSIDE,
+        outside=_outside(held),
         worst=_worst(table, held),
     )
     return write_text(folder / "report.html", page)
@@ -247,6 +254,32 @@ def _kinds(summary: pd.DataFrame) -> list[list[str]]:
         [str(kind), f"{row['rows']:.0f}", *(_percent(row[key]) for key in keys)]
         for kind, row in summary.iterrows()
     ]
+
+
+_OUTSIDE = (
+    "An operator is out of range where its kind was not measured or a feature lies beyond what was. "
+    "Tables that rest on such predictions say for how much of their time."
+)
+
+
+def _outside(held: pd.DataFrame) -> list[list[str]]:
+    """By architecture (or fold), what the others' measurements do not reach, and what that costs."""
+
+    def line(name: str, part: pd.DataFrame) -> list[str]:
+        inside = part["in_range"].to_numpy(dtype=bool)
+        seconds = part["seconds"].to_numpy()
+        return [
+            name,
+            str(len(part)),
+            _percent(1 - inside.mean()),
+            _percent(seconds[~inside].sum() / seconds.sum()),
+            _percent(part["error"][inside].median()),
+            _percent(part["error"][~inside].median()),
+        ]
+
+    if not len(held):
+        return []
+    return [line("all", held), *(line(str(name), part) for name, part in held.groupby("group"))]
 
 
 def _worst(table: pd.DataFrame, held: pd.DataFrame, most: int = 20) -> list[list[str]]:

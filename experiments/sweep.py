@@ -34,7 +34,7 @@ from experiments.cell_folder import (
 )
 from experiments.command import Invocation, sweeping_main
 from experiments.grid import Grid, compose_grid
-from experiments.pool import WorkerDiedError, work_through
+from experiments.pool import WorkerDiedError, available_cores, work_through
 from experiments.progress import progress_bar
 from experiments.provenance import code_digest, digest, revision, versions
 from experiments.results import row_of, write_results
@@ -109,13 +109,8 @@ def plan_sweep(invocation: Invocation) -> Plan:
         "all": ("missing", "failed", "stale", "done"),
     }[settings.rerun]
     todo = [task for task in tasks if states[task.hash] in again]
-    workers = settings.workers or _cores()
+    workers = settings.workers or available_cores()
     return Plan(name, folder, grid, tasks, states, documents, todo, tuple(sorted(changed)), workers)
-
-
-def _cores() -> int:
-    # The cores this process may use, which in a container or under taskset are fewer than there are.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def print_plan(plan: Plan, console: Console) -> None:

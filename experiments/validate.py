@@ -105,6 +105,7 @@ class ModelValidation:
         statistic: taken of them.
         profiles: what the prediction rests on.
         busy: cores that other processes kept busy before the runs; NaN where the system does not say.
+        differences: in what the profiles were measured with something else than there is here.
     """
 
     model: str
@@ -118,6 +119,7 @@ class ModelValidation:
     statistic: str
     profiles: str
     busy: float
+    differences: tuple[str, ...] = ()
 
 
 @dataclass
@@ -308,6 +310,7 @@ def validate_model(
         HetsimError: something cannot be run, or did not give the module's result.
     """
     from calibration.dispatch import DispatchProbe
+    from calibration.environment import described
     from calibration.runner import Machine
     from calibration.workers import workers_for
 
@@ -325,7 +328,14 @@ def validate_model(
     unseen = _unseen_costs(world, scenario) if settings.held_out else None
     busy = busy_cores()
     devices = [device.name for device in world.cluster.devices]
-    with Machine(world.cluster, workers_for(world.cluster, settings.cores)) as machine:
+    workers = workers_for(world.cluster, settings.cores)
+    places = {d.profile: workers[d.name].device for d in world.cluster.devices if d.profile}
+    differences = tuple(
+        f"profile '{name}' was measured with {text}"
+        for name, profile in profiles.items()
+        for text in profile.differences(described(places[name]))
+    )
+    with Machine(world.cluster, workers) as machine:
         probe = DispatchProbe(machine)
         overheads = {c.label: probe.seconds(c.make) for c in contestants}
         plain = probe.seconds(lambda: create("single_device"))
@@ -403,6 +413,7 @@ def validate_model(
         statistic,
         world.profile_text,
         busy,
+        differences,
     )
 
 

@@ -113,6 +113,7 @@ def document(validation: Validation, command: str) -> dict[str, Any]:
                 "statistic": model.statistic,
                 "repeats": model.repeats,
                 "busy_cores_before": model.busy,
+                "profile_differences": list(model.differences),
                 "dispatch_s": model.dispatch_s,
             }
             for model in validation.models
@@ -290,6 +291,8 @@ def print_report(validation: Validation, folder: Path, console: Console) -> None
         f"the runner's overhead per operator, modelled as launch overhead, us: {overheads}"
     )
     console.print("every run gave the module's own result (torch.testing.assert_close)")
+    for text in _differences(validation):
+        console.print(f"[yellow]{text}: measure it again[/yellow]", soft_wrap=True)
     busiest = max(model.busy for model in validation.models)
     if busiest > QUIET:
         console.print(
@@ -423,8 +426,14 @@ def markdown(validation: Validation, command: str) -> str:
         lines.append(
             f"| {model.model} | {model.repeats} | {model.busy:.2f} | {' | '.join(values)} |"
         )
+    if differences := _differences(validation):
+        lines += ["", *(f"- {text}." for text in differences)]
     lines += ["", "Every run gave the module's own result (`torch.testing.assert_close`).", ""]
     return "\n".join(lines)
+
+
+def _differences(validation: Validation) -> list[str]:
+    return list(dict.fromkeys(text for model in validation.models for text in model.differences))
 
 
 def _labels(validation: Validation) -> list[str]:

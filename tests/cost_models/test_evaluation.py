@@ -115,3 +115,26 @@ def test_trees_beat_the_bare_roofline_on_unseen_shapes():
     errors = evaluation.cross_validate(table, ROOFLINE, None)
     linear = {m: e["fold"].query("kind == 'linear'")["error"] for m, e in errors.items()}
     assert linear["boosted"].mean() < 0.5 * linear["roofline"].mean()
+
+
+def test_processes_side_by_side_find_the_same(measured_table):
+    table = load(measured_table)
+    settings = {"models": ("polynomial",), "seed": 1}
+    serial, parallel = (
+        evaluation.cross_validate(table, ROOFLINE, "graph", workers=workers, **settings)
+        for workers in (1, 2)
+    )
+    for name, ways in serial.items():
+        for way, errors in ways.items():
+            pd.testing.assert_frame_equal(errors, parallel[name][way])
+
+
+def test_errors_say_what_was_out_of_range():
+    rows = [linear_row(m, 64, 64, architectures=["small"]) for m in (16, 32, 64, 128)]
+    rows += [linear_row(4096, 64, 64, architectures=["wide"]), relu_row(99, architectures=["wide"])]
+    rows += [linear_row(m, 64, 64, architectures=[]) for m in (8, 256)]
+    errors = evaluation.cross_validate(load(pd.DataFrame(rows)), ROOFLINE, None, ("polynomial",))
+    held = errors["polynomial"]["architecture"]
+    by_group = held.groupby("group")["in_range"].agg(list)
+    assert by_group["small"] == [True] * 4
+    assert by_group["wide"] == [False, False]  # more rows than measured, a kind never measured

@@ -147,6 +147,17 @@ def test_datasheet_prices_by_its_roofline_out_of_range():
     assert sheet.model_name("boosted") == "roofline"
 
 
+def test_what_was_measured_with_something_else_is_told(profile):
+    measured = replace(
+        profile, versions={"torch": "2.13.0+cpu", "python": "3.11"}, provenance={"processor": "A"}
+    )
+    assert measured.differences({"torch": "2.13.0", "processor": "A", "cuda": "13.0"}) == []
+    assert measured.differences({"torch": "2.12.1", "python": "3.13", "processor": "B"}) == [
+        "torch 2.13.0+cpu, here 2.12.1",
+        "processor A, here B",
+    ]
+
+
 def test_unknown_model_and_label_are_refused(profile):
     with pytest.raises(InvalidInput, match="No cost model 'oracle'"):
         profile.price([linear(1, 1, 1)], model="oracle")
