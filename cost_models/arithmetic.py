@@ -115,7 +115,17 @@ def _bilinear(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> f
     return 2.0 * rows * (weight.elements + weight.shape[0] * weight.shape[2])
 
 
+def _kept(name: str) -> Formula:
+    """What an operator carries with it, as fused ones do (:mod:`cost_models.fusion`)."""
+
+    def formula(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
+        return float(attributes[name])
+
+    return formula
+
+
 _FLOPS: dict[str, Formula] = {
+    "fused": _kept("flops"),
     "linear": _linear,
     "matmul": _matmul,
     "bmm": _matmul,
@@ -180,6 +190,7 @@ def _written(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> fl
 
 
 _BYTES: dict[str, Formula] = {
+    "fused": _kept("bytes"),
     **dict.fromkeys(
         [
             "max_pool2d_backward",

@@ -37,6 +37,7 @@ _SOURCES = (
     "simulator/graph.py",
     "simulator/family.py",
 )
+FUSIONS = ("none", "inductor")
 # Marks a model that has to be traced at every batch anew.
 _NOT_A_FAMILY = "hetsim.not_a_family/1"
 
@@ -76,6 +77,8 @@ class ModelConfig:
         training: one training step of it instead of an inference.
         optimizer: of that step: ``sgd``, ``sgd_momentum``, ``adam`` or ``adamw``.
         loss: of that step: ``cross_entropy``, ``binary_cross_entropy`` or ``mse``.
+        fusion: ``none``, operators as eager PyTorch runs them, or ``inductor``, kernels as
+            ``torch.compile`` makes them on CPUs (:mod:`cost_models.fusion`).
     """
 
     name: str
@@ -88,8 +91,18 @@ class ModelConfig:
     training: bool = False
     optimizer: str = "sgd"
     loss: str = "cross_entropy"
+    fusion: str = "none"
 
     def __post_init__(self) -> None:
+        if self.fusion not in FUSIONS:
+            raise InvalidInput(
+                f"Model '{self.name}': there is no fusion '{self.fusion}'; known: "
+                f"{', '.join(FUSIONS)}"
+            )
+        if self.fusion != "none" and self.training:
+            raise InvalidInput(
+                f"Model '{self.name}': fusion={self.fusion} is of inferences, not of training steps"
+            )
         # Configuration files give plain mappings.
         known = set(InputConfig.__dataclass_fields__)
         inputs = []
@@ -128,7 +141,17 @@ def graph_of(
     Raises:
         InvalidInput: the model cannot be made, exported, or run at this batch.
     """
-    cache = cache or GraphCache()
+    graph = _unfused(config, batch, cache or GraphCache())
+    if config.fusion == "none":
+        return graph
+    if graph not in _fused:
+        from cost_models.fusion import fuse
+
+        _fused[graph] = fuse(graph)
+    return _fused[graph]
+
+
+def _unfused(config: ModelConfig, batch: int | None, cache: GraphCache) -> DataflowGraph:
     batch = config.batch if batch is None else batch
     if not config.has_batch:
         return _single(config, None, cache)
@@ -190,6 +213,7 @@ def _graph_name(config: ModelConfig) -> str:
 
 _families: dict[tuple[Path, str], GraphFamily] = {}
 _graphs: dict[tuple[Path, str], DataflowGraph] = {}
+_fused: dict[DataflowGraph, DataflowGraph] = {}
 
 
 def _single(config: ModelConfig, batch: int | None, cache: GraphCache) -> DataflowGraph:
@@ -400,7 +424,7 @@ def _load_file(file: Path, where: str) -> ModuleType:
 def _content(config: ModelConfig) -> dict[str, Any]:
     """What of a configuration, and of the installed packages, decides the graph."""
     content = asdict(config)
-    del content["description"], content["batch"]
+    del content["description"], content["batch"], content["fusion"]
     if not config.training:
         del content["training"], content["optimizer"], content["loss"]
     file, _ = _file_target(config)

@@ -278,3 +278,17 @@ def test_shipped_configurations_are_complete(pytestconfig):
         assert described.has_batch
     assert {"resnet50", "googlenet", "inception_v3", "bert_base", "gpt2", "lstm_cells"} <= names
     assert {"vit_b_16", "t5_small", "gru_cells", "wide_and_deep", "two_tower"} <= names
+
+
+def test_fusion_makes_the_compiled_models_kernels(source, cache):
+    plain = graph_of(config(source), 3, cache)
+    fused = graph_of(config(source, fusion="inductor"), 3, cache)
+    kinds = [operator.kind for operator in fused.operators]
+    assert kinds[:4] == ["copy", "copy", "conv2d", "fused"]
+    assert fused.operators[3].attributes["members"][:2] == ["batch_norm", "relu"]
+    assert fused.results == plain.results
+    assert graph_of(config(source, fusion="inductor"), 3, cache) is fused
+    with pytest.raises(InvalidInput, match="no fusion 'nvfuser'; known: none, inductor"):
+        config(source, fusion="nvfuser")
+    with pytest.raises(InvalidInput, match="of inferences, not of training steps"):
+        config(source, fusion="inductor", training=True)
