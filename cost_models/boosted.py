@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -154,16 +155,18 @@ class Boosted:
     def predict_in_full(self, measurements: Measurements) -> Prediction:
         """Seconds, how far the members disagree, and whether each row lies in the measured range.
 
-        A kind never measured takes the shared model's correction, or the bare roofline, and is out
-        of range (:class:`MeasuredRange`).
+        A kind never measured takes the shared trees' correction if it streams, as those do, or else
+        the bare roofline, and is out of range (:class:`MeasuredRange`).
         """
         rows = load(measurements, timed=False)
-        seconds = self.bare(rows)
+        terms = terms_of(rows, self.roofline)
+        by_group = self._by_group(rows, terms)
+        seconds = self._bare(rows, terms, by_group)
         inside = np.zeros(len(rows), dtype=bool)
         spread = np.full(len(rows), np.nan)
         kinds = rows["kind"].to_numpy()
         values = feature_rows(rows, self.device, self.relative)
-        for label, chosen in self._by_group(rows).items():
+        for label, chosen in by_group.items():
             group = self.groups[label]
             data = group.matrix(kinds[chosen], [values[i] for i in chosen.tolist()])
             ratios = np.array([b.inplace_predict(data) for b in group.boosters], dtype=np.float64)
@@ -175,19 +178,33 @@ class Boosted:
 
     def bare(self, rows: pd.DataFrame) -> np.ndarray:
         """float64[rows]: the seconds of a valid table's rows that the trees' ratios are to."""
-        seconds = self.roofline.of_rows(rows)
         terms = terms_of(rows, self.roofline)
-        for label, chosen in self._by_group(rows).items():
+        return self._bare(rows, terms, self._by_group(rows, terms))
+
+    def _bare(
+        self, rows: pd.DataFrame, terms: np.ndarray, by_group: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        seconds = self.roofline.of_rows(rows)
+        for label, chosen in by_group.items():
             rates = self.groups[label].rates
             if rates is not None:
                 seconds[chosen] = rates.bare(terms[chosen])
         return seconds
 
-    def _by_group(self, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    def _by_group(self, rows: pd.DataFrame, terms: np.ndarray) -> dict[str, np.ndarray]:
         """Row positions by the group that prices them; not those that none does."""
-        labels = np.array([k if k in self.groups else SHARED for k in rows["kind"]], dtype=object)
-        there = [label for label in dict.fromkeys(labels) if label in self.groups]
-        return {label: np.flatnonzero(labels == label) for label in there}
+        found = {}
+        kinds = rows["kind"].to_numpy()
+        own = np.isin(kinds, [label for label in self.groups if label != SHARED])
+        for label, group in self.groups.items():
+            if label == SHARED:
+                # What streaming kinds share says nothing of a product that is none of them.
+                chosen = ~own & ((terms[:, 0] == 0) | np.isin(kinds, group.kinds))
+            else:
+                chosen = kinds == label
+            if chosen.any():
+                found[label] = np.flatnonzero(chosen)
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """The model as a JSON object; boosters are XGBoost's UBJ, gzipped, in base 85."""
@@ -330,5 +347,17 @@ def _fit(
     return group
 
 
+_STATISTICS = ("base_weights", "loss_changes", "sum_hessian")
+"""Of every node, for looking at trees; a prediction needs none and they do not compress."""
+
+
 def _packed(booster: Any) -> str:
-    return base64.b85encode(gzip.compress(bytes(booster.save_raw("ubj")), mtime=0)).decode()
+    import xgboost
+
+    document = json.loads(booster.save_raw("json"))
+    for tree in document["learner"]["gradient_booster"]["model"]["trees"]:
+        for name in _STATISTICS:
+            tree[name] = [0.0] * len(tree[name])
+    small = xgboost.Booster({"nthread": 1})
+    small.load_model(bytearray(json.dumps(document).encode()))
+    return base64.b85encode(gzip.compress(bytes(small.save_raw("ubj")), mtime=0)).decode()

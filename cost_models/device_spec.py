@@ -107,7 +107,7 @@ def _gpu(
     source: str,
 ) -> DeviceSpec:
     """From the units that data sheets use: TFLOP/s, GB/s, GiB, MHz, MiB."""
-    rates = {dtype: round(rate * 1e12) for dtype, rate in tera.items()}
+    rates = {dtype: float(round(rate * 1e12)) for dtype, rate in tera.items()}
     return DeviceSpec(
         name, rates, gb_per_s * 1e9, gib * _GIB, units, mhz * 1e6, l2_mib * _MIB, source
     )
@@ -138,6 +138,8 @@ SPECS: Mapping[str, DeviceSpec] = {
              "NVIDIA A100 Tensor Core GPU datasheet (2021), 80 GB SXM"),
         _gpu("nvidia-h100-sxm", {"float32": 67.0, **_half(989)}, 3350, 80, 132, 1980, 50,
              "NVIDIA H100 Tensor Core GPU datasheet (2023), SXM; tensor figures without sparsity"),
+        _gpu("nvidia-h100-pcie", {"float32": 51.2, **_half(756)}, 2000, 80, 114, 1755, 50,
+             "NVIDIA H100 Tensor Core GPU datasheet (2022), PCIe; tensor figures without sparsity"),
         _gpu("nvidia-h200-sxm", {"float32": 67.0, **_half(989)}, 4800, 141, 132, 1980, 50,
              "NVIDIA H200 Tensor Core GPU datasheet (2023); tensor figures without sparsity"),
         _gpu("nvidia-l4", {"float32": 30.3, **_half(121)}, 300, 24, 58, 2040, 48,
@@ -146,6 +148,8 @@ SPECS: Mapping[str, DeviceSpec] = {
              "NVIDIA L40S datasheet (2023); tensor figures without sparsity"),
         _gpu("nvidia-a10", {"float32": 31.2, **_half(125)}, 600, 24, 72, 1695, 6,
              "NVIDIA A10 Tensor Core GPU datasheet (2021); tensor figures without sparsity"),
+        _gpu("rtx-a6000", {"float32": 38.7, **_half(154.8)}, 768, 48, 84, 1800, 6,
+             "NVIDIA RTX A6000 datasheet (2020); tensor figures without sparsity"),
         _gpu("geforce-rtx-3090", {"float32": 35.6, **_half(71)}, 936, 24, 82, 1695, 6,
              "NVIDIA Ampere GA102 GPU Architecture whitepaper (2020), FP32 accumulation"),
         _gpu("geforce-rtx-4090", {"float32": 82.6, **_half(165.2)}, 1008, 24, 128, 2520, 72,

@@ -45,7 +45,8 @@ class ReachedRates:
         Args:
             terms: float64[rows, 2] of :func:`terms_of`.
             seconds: float64[rows].
-            overhead: of the roofline, kept with its rates where rows are few or nothing fits.
+            overhead: of the roofline, kept with its rates where rows are few or nothing fits. So is
+                its peak where no row has arithmetic.
         """
         from scipy.optimize import nnls
 
@@ -56,7 +57,8 @@ class ReachedRates:
         scale = columns.max(axis=0)
         scale[scale == 0] = 1.0
         factors, _ = nnls(columns / scale, np.ones(len(seconds)))
-        found = cls(*(float(v) for v in factors / scale))
+        factors = np.where([*(terms == 0).all(axis=0), False], 1.0, factors / scale)
+        found = cls(*(float(v) for v in factors))
         # A term that got nothing would leave some shape without a time.
         return found if (found.bare(terms) > 0).all() else own
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from cost_models.device_spec import spec_of
 from cost_models.profile import Profile
 from cost_models.profile_files import SHIPPED
 from cost_models.roofline import Roofline
@@ -26,52 +27,33 @@ from cost_models.uncertainty import Residuals, residuals_by_kind
 FLOOR = 1e-4
 """Seconds: shorter kernels of the data set mostly show its launch overhead of 25-50 us."""
 
-PUBLISHED: dict[str, tuple[dict[str, float], float, str]] = {
-    # FP32 outside tensor cores, FP16 and BF16 dense on tensor cores; bytes/s
-    "tesla-t4": (
-        {"float32": 8.1e12, "float16": 65e12},
-        320e9,
-        "NVIDIA T4 Tensor Core GPU datasheet (2019)",
-    ),
-    "nvidia-a100-pcie-40gb": (
-        {"float32": 19.5e12, "float16": 312e12, "bfloat16": 312e12},
-        1555e9,
-        "NVIDIA A100 Tensor Core GPU datasheet (2020)",
-    ),
-    "nvidia-h200-sxm": (
-        {"float32": 67e12, "float16": 989e12, "bfloat16": 989e12},
-        4.8e12,
-        "NVIDIA H200 Tensor Core GPU datasheet (2023); tensor figures without sparsity",
-    ),
-    "jetson-orin-nano-8gb": (
-        {"float32": 1.28e12},
-        68e9,
-        "NVIDIA Jetson Orin Nano Series data sheet DS-11105-001 (2023): 1024 CUDA cores at 625 MHz, "
-        "two operations a cycle; 128-bit LPDDR5",
-    ),
-}
-
-# Peak FLOP/s (float32) and bytes/s of the GPUs that NeuSight measured.
-_MEASURED_GPUS = {
-    "tesla-p4": (5.5e12, 192e9),
-    "tesla-p100-pcie-16gb": (9.3e12, 732e9),
-    "tesla-v100-pcie-32gb": (14e12, 900e9),
-    "tesla-t4": (8.1e12, 320e9),
-    "nvidia-a100-pcie-40gb": (19.5e12, 1555e9),
-    "nvidia-a100-80gb-pcie": (19.5e12, 1935e9),
-}
+PUBLISHED = (
+    "tesla-p4",
+    "tesla-v100-sxm2-32gb",
+    "nvidia-a100-80gb-pcie",
+    "nvidia-h100-pcie",
+    "nvidia-l4",
+    "nvidia-l40s",
+    "nvidia-a10",
+    "rtx-a6000",
+    "geforce-rtx-3090",
+    "geforce-rtx-4090",
+    "jetson-orin-nano-8gb",
+    "jetson-agx-orin-64gb",
+)
+"""Devices of :data:`cost_models.device_spec.SPECS` of which there is no better profile."""
 
 
 def roofline_residuals(measurements: pd.DataFrame) -> dict[str, Residuals]:
     """Residuals of the published roofline by kind, a GPU being a group."""
     parts = []
     for device, rows in measurements.groupby("device"):
-        peak, bandwidth = _MEASURED_GPUS[str(device)]
+        spec = spec_of(str(device))
         rows = rows[rows["seconds"] > FLOOR].reset_index(drop=True)
         if device == "tesla-p4":
             # Its large shapes disagree threefold with the same card's other measurements.
             rows = rows[rows["kind"] != "linear"].reset_index(drop=True)
-        predicted = Roofline({"float32": peak}, bandwidth).of_rows(rows)
+        predicted = Roofline.published(spec).of_rows(rows)
         parts.append(
             pd.DataFrame(
                 {
@@ -108,15 +90,17 @@ def profiles(bare: dict[str, Residuals]) -> list[Profile]:
         )
         for kind, known in bare.items()
     }
-    for name, (rates, bandwidth, source) in PUBLISHED.items():
+    for name in PUBLISHED:
+        spec = spec_of(name)
         profile = Profile(
             name,
             "datasheet",
-            Roofline(rates, bandwidth, efficiency=shares),
-            dtypes=tuple(sorted(rates)),
+            replace(Roofline.published(spec), efficiency=shares),
+            capacity_bytes=spec.memory_bytes,
+            dtypes=tuple(sorted(spec.flops_per_s)),
         )
         notes = {
-            "source": source,
+            "source": spec.source,
             "launch_overhead": "not published; 0",
             "efficiency": "share of the published roofline that kernels above 100 us reach, median of "
             "six GPUs in NeuSight's public data; not measured on this device",

@@ -340,7 +340,7 @@ def test_stated_error_of_convolutions():
     assert held["median"] < 0.058
 
 
-@pytest.mark.parametrize("name", ["tesla-t4", "jetson-orin-nano-8gb"])
+@pytest.mark.parametrize("name", ["nvidia-l4", "jetson-orin-nano-8gb"])
 def test_datasheets_state_their_source_and_no_overhead(name):
     sheet = Profile.load(name)
     assert sheet.launch_overhead_s == 0

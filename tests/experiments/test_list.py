@@ -39,7 +39,8 @@ def test_profiles_say_label_and_errors(capsys, folder):
     found = {line.split()[0]: line.split() for line in lines(capsys, "profiles")[1:]}
     assert found["toy-core"][1:] == ["measured", "float32", "3", "unknown", "unknown"]
     assert found["toy-sheet"][1] == "datasheet"
-    assert found["tesla-t4"][1] == "datasheet"
+    assert found["tesla-t4"][1] == "public"
+    assert found["nvidia-l4"][1] == "datasheet"
 
 
 def test_held_out_error_stands_beside_the_repetition():

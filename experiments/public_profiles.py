@@ -1,0 +1,178 @@
+"""The public profiles in ``calibration/data``: trees fitted to what others measured and published.
+
+``python -m experiments.public_profiles FOLDER [--only NAME ...]`` writes them again from the measurement
+tables of :mod:`calibration.public` in ``FOLDER``. A profile holds the trees, their held-out error and
+residuals, and where the data come from; the rows stay where they are. What the data do not cover (a kind,
+an element type) is priced by the data sheet's roofline and counts as extrapolated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cost_models.device_spec import spec_of
+from cost_models.evaluation import cross_validate
+from cost_models.model import DEFAULT
+from cost_models.profile import Profile
+from cost_models.profile_files import SHIPPED
+from cost_models.roofline import Roofline
+from cost_models.table import load
+from experiments.datasheets import roofline_residuals, typical_shares
+from simulator.errors import InvalidInput
+
+OPTIONS: Mapping[str, Any] = {"max_depth": 7, "rounds": 300}
+"""Smaller trees than those of a full fit, so that a profile stays below 1.5 MB."""
+SEED = 0
+NEUSIGHT, GEMM, ATTENTION = "neusight_gpus", "gemm_bf16_gpus", "attention_bf16_gpus"
+SOURCES: Mapping[str, tuple[str, str, str]] = {
+    NEUSIGHT: (
+        "sitar-lab/NeuSight @6945927, scripts/asplos/data/dataset/train/collect "
+        "(Lee et al. 2025, https://doi.org/10.1145/3669940.3707265)",
+        "MIT",
+        "mean of the fastest 5 of 25 calls, launch overhead included",
+    ),
+    GEMM: (
+        "ai-dynamo/aiconfigurator @095f58a, systems/data/*/gemm",
+        "Apache-2.0",
+        "as aiconfigurator's collector takes it",
+    ),
+    ATTENTION: (
+        "ai-dynamo/aiconfigurator @095f58a, systems/data/*/attention",
+        "Apache-2.0",
+        "as aiconfigurator's collector takes it",
+    ),
+}
+"""By file: source and commit, licence, statistic."""
+
+
+@dataclass(frozen=True)
+class Public:
+    """What a profile is fitted to.
+
+    Attributes:
+        tables: files, and for each the device's name in it.
+        versions: software of the measurements.
+        note: what was left out, and why.
+    """
+
+    tables: Mapping[str, str]
+    versions: Mapping[str, str]
+    note: str = ""
+
+
+_TORCH = {"torch": "2.1.0", "cuda": "12.1", "cudnn": "8902"}
+_H200 = (
+    "Attention is left out: the H200's rows of shared key heads are faster than its peak allows, and "
+    "its others three times slower than the H100's."
+)
+PROFILES: Mapping[str, Public] = {
+    "tesla-t4": Public({NEUSIGHT: "tesla-t4"}, _TORCH),
+    "tesla-v100-pcie-32gb": Public({NEUSIGHT: "tesla-v100-pcie-32gb"}, _TORCH),
+    "tesla-p100-pcie-16gb": Public({NEUSIGHT: "tesla-p100-pcie-16gb"}, _TORCH),
+    "nvidia-a100-pcie-40gb": Public(
+        {NEUSIGHT: "nvidia-a100-pcie-40gb"}, _TORCH, "Convolutions were measured on the 80 GB card only."
+    ),
+    "nvidia-h100-sxm": Public(
+        {GEMM: "nvidia-h100-sxm", ATTENTION: "nvidia-h100-sxm"}, {"vllm": "0.19.0"}
+    ),
+    "nvidia-h200-sxm": Public({GEMM: "nvidia-h200-sxm"}, {"tensorrt-llm": "1.3.0rc20"}, _H200),
+    "nvidia-a100-sxm": Public({GEMM: "nvidia-a100-sxm"}, {"vllm": "0.14.0"}),
+}  # fmt: skip
+
+
+def table_of(folder: Path, public: Public) -> pd.DataFrame:
+    """Rows that a profile is fitted to.
+
+    Raises:
+        InvalidInput: a table is missing or has no rows of the device.
+    """
+    parts = []
+    for name, device in public.tables.items():
+        table = load(folder / f"{name}.parquet")
+        rows = table[table["device"] == device]
+        if not len(rows):
+            raise InvalidInput(f"{folder / f'{name}.parquet'} has no rows of '{device}'")
+        parts.append(rows)
+    return pd.concat(parts, ignore_index=True)
+
+
+def made(name: str, folder: Path, shares: Mapping[str, float]) -> Profile:
+    """One of :data:`PROFILES`.
+
+    Args:
+        name: of the profile.
+        folder: of the measurement tables.
+        shares: of a published roofline that kinds typically reach, for what was not measured.
+    """
+    public, spec = PROFILES[name], spec_of(name)
+    rows = table_of(folder, public)
+    overhead = float(rows["seconds"].min())
+    roofline = replace(Roofline.published(spec, overhead), efficiency=dict(shares))
+    options = {DEFAULT: {**OPTIONS, "device": spec}}
+    errors = cross_validate(
+        rows,
+        roofline,
+        None,
+        seed=SEED,
+        options=options,
+        show=lambda line: print(f"{name}: {line}", file=sys.stderr),
+    )
+    sources, licences, statistics = zip(*(SOURCES[t] for t in public.tables), strict=True)
+    profile = Profile.fitted(
+        name,
+        rows,
+        roofline=roofline,
+        label="public",
+        errors=errors,
+        seed=SEED,
+        options=options,
+        versions=dict(public.versions),
+        capacity_bytes=spec.memory_bytes,
+        provenance={
+            "source": "; ".join(sources),
+            "licence": ", ".join(sorted(set(licences))),
+            "peaks": spec.source,
+            "rows": len(rows),
+            "kinds": {str(k): int(n) for k, n in rows["kind"].value_counts().items()},
+            "dtypes": sorted(rows["dtype"].unique()),
+            "held_out": "folds of whole shapes: (n, k) of a matrix product, the length of attention",
+            "not_covered": "another kind or element type takes the published roofline and counts as "
+            "extrapolated",
+            **({"note": public.note} if public.note else {}),
+        },
+    )
+    return replace(profile, table=None, statistic=" / ".join(sorted(set(statistics))))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns 0, or 2 where a table is missing."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.public_profiles")
+    parser.add_argument("folder", type=Path, help="of the measurement tables")
+    parser.add_argument("--only", nargs="+", choices=list(PROFILES), default=list(PROFILES))
+    parser.add_argument("--out", type=Path, default=SHIPPED, help="default: calibration/data")
+    chosen = parser.parse_args(arguments)
+    try:
+        shares = typical_shares(roofline_residuals(load(chosen.folder / f"{NEUSIGHT}.parquet")))
+        for name in chosen.only:
+            profile = made(name, chosen.folder, shares)
+            for kind, error in profile.held_out[DEFAULT]["fold"].items():
+                figures = (error["median"], error["mean"], error["p90"])
+                text = " / ".join(f"{100 * (v or np.nan):.1f}" for v in figures)
+                print(f"{name:24} {kind:30} {int(error['rows'] or 0):6} {text}%")
+            print(profile.save(chosen.out / name), flush=True)
+    except InvalidInput as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
