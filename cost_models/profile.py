@@ -20,7 +20,7 @@ from cost_models.fitting import fitted_models
 from cost_models.model import DEFAULT, OWN, CostModel, names
 from cost_models.roofline import Roofline
 from cost_models.table import FEATURES, identities, load, row_of
-from cost_models.uncertainty import Residuals, residuals_by_kind
+from cost_models.uncertainty import Residuals, repeat_residuals, residuals_by_kind
 from simulator.errors import InvalidInput
 from simulator.graph import Operator
 
@@ -207,6 +207,22 @@ class Profile:
         self,
     ) -> dict[tuple[str, str | None, bool], dict[RowKey, tuple[float, float, float]]]:
         return {}
+
+    def is_measured(self, keys: Sequence[RowKey], cache: str | None = None) -> np.ndarray:
+        """bool[rows]: which rows (:func:`row_keys`) have a measured time in a cache state.
+
+        Args:
+            keys: rows.
+            cache: the state; None takes the profile's own.
+        """
+        state = cache or self.cache
+        return np.array([(*key, state) in self._measured for key in keys], dtype=bool)
+
+    @cached_property
+    def repeat_error(self) -> Mapping[str, Residuals]:
+        """By kind, how far off a measured time is; empty where nobody measured twice."""
+        table = self.measurements
+        return {} if table is None else repeat_residuals(table, self.cache)
 
     @cached_property
     def _measured(self) -> dict[RowKey, tuple[float, float]]:

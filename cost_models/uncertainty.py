@@ -10,6 +10,11 @@ interval that is far too narrow. So a draw takes
 * one factor for each distinct operator, from the residuals within those architectures,
 
 and applies both wherever that operator runs on that profile.
+
+An operator whose time was looked up, not predicted, is off by no more than a measurement that is
+repeated (:func:`repeat_residuals`). And what an architecture's measured operators are off by together is
+known then: of ``m`` that were measured, the factor of their kind keeps 1 / (1 + m B / W) of its variance
+B for the others, as if all were Gaussian, W being the variance of one such observation.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +35,8 @@ from simulator.errors import InvalidInput
 POOLED = "*"
 """Residuals of all kinds together, for kinds with too few of their own."""
 ENOUGH_GROUPS, ENOUGH_ROWS = 4, 20
+FEWEST_HALVES = 5
+"""Operators measured twice, of any kind, that say how well a measurement repeats."""
 # Denser at the ends: between the last two of evenly spaced quantiles, one odd kernel among a hundred
 # thousand would otherwise become one draw in eighty.
 _TAIL = (0.0, 0.001, 0.005, 0.01, 0.025)
@@ -65,17 +73,53 @@ class Residuals:
             len(residuals),
         )
 
-    def draw(self, rng: np.random.Generator, operators: int) -> np.ndarray:
-        """float64[operators]: log factors that share one systematic part."""
+    def draw(
+        self,
+        rng: np.random.Generator,
+        operators: int,
+        measured: np.ndarray | None = None,
+        repeat: Residuals | None = None,
+    ) -> np.ndarray:
+        """float64[operators]: log factors that share one systematic part.
+
+        Args:
+            rng: drawn from equally often whatever was measured.
+            operators: how many.
+            measured: bool[operators], those whose time was measured, not predicted.
+            repeat: the error of a measurement; without it all are taken for predicted.
+        """
         spread = float(np.std(self.biases)) / math.sqrt(max(len(self.biases), 1))
         # One of the biases seen, smoothed: the next architecture's is none of them exactly.
         bias = rng.choice(self.biases) + spread * rng.standard_normal() if self.biases else 0.0
-        return bias + np.interp(rng.random(operators), _QUANTILES, self.within)
+        position = rng.random(operators)
+        found = np.interp(position, _QUANTILES, self.within)
+        if measured is None or repeat is None or not measured.any():
+            return bias + found
+        observation = self.within_variance + repeat.within_variance
+        found += bias * math.sqrt(narrowing(self.bias_variance, observation, int(measured.sum())))
+        found[measured] = np.interp(position[measured], _QUANTILES, repeat.within)
+        return found
 
     @property
     def systematic(self) -> float:
         """Root mean square of the groups' biases."""
         return math.sqrt(sum(b * b for b in self.biases) / len(self.biases)) if self.biases else 0.0
+
+    @cached_property
+    def bias_variance(self) -> float:
+        """Of the part that :meth:`draw` lets operators share."""
+        return float(np.var(self.biases)) * (1 + 1 / len(self.biases)) if self.biases else 0.0
+
+    @cached_property
+    def within_variance(self) -> float:
+        """Of the part that :meth:`draw` gives each operator alone."""
+        widths, low, high = (
+            np.diff(_QUANTILES),
+            np.array(self.within[:-1]),
+            np.array(self.within[1:]),
+        )
+        mean = float(widths @ (low + high)) / 2
+        return float(widths @ (low * low + low * high + high * high)) / 3 - mean * mean
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -117,19 +161,82 @@ def residuals_by_kind(errors: pd.DataFrame, fallback: pd.DataFrame) -> dict[str,
     return found
 
 
+def repeat_residuals(table: pd.DataFrame, cache: str | None) -> dict[str, Residuals]:
+    """How far off a measured time is, by kind and of all together (:data:`POOLED`), from A/A halves.
+
+    Half the log ratio of two halves' statistics, taken both ways round. Of a mean, the error over both
+    halves is as wide as half their difference; so it is of a minimum whose excess over the kernel's own
+    time is exponential, where half the difference has the very distribution of the excess over all
+    samples.
+
+    Args:
+        table: a measurement table.
+        cache: the state that is priced; None takes all rows.
+
+    Returns:
+        Residuals without biases; empty where the table has no halves.
+    """
+    if not {"half_a_s", "half_b_s"} <= set(table.columns):
+        return {}
+    if cache is not None and "cache" in table:
+        table = table[table["cache"] == cache]
+    a, b = (table[name].to_numpy(dtype=np.float64) for name in ("half_a_s", "half_b_s"))
+    halves = np.log(a / b) / 2
+    known = np.isfinite(halves)
+    kinds, halves = table["kind"].to_numpy()[known], halves[known]
+    groups = {POOLED: halves} | {str(kind): halves[kinds == kind] for kind in np.unique(kinds)}
+    return {
+        kind: Residuals(
+            (), tuple(np.quantile([*values, *-values], _QUANTILES).tolist()), len(values)
+        )
+        for kind, values in groups.items()
+        if len(values) >= (FEWEST_HALVES if kind == POOLED else ENOUGH_ROWS)
+    }
+
+
+def narrowing(bias_variance: float, observation_variance: float, measured: int) -> float:
+    """The share of a common factor's variance that is left after so many observations of it.
+
+    Args:
+        bias_variance: of the common factor.
+        observation_variance: of an observation around it.
+        measured: how many independent observations.
+    """
+    if not bias_variance or not measured:
+        return 1.0
+    if not observation_variance:
+        return 0.0
+    return 1.0 / (1.0 + measured * bias_variance / observation_variance)
+
+
+@dataclass(frozen=True)
+class LookedUp:
+    """Operators of a cost table whose times were measured, not predicted, on one profile.
+
+    Attributes:
+        measured: bool[operators], in the order of the table's graphs.
+        repeat: by kind the error of a measurement (:func:`repeat_residuals`).
+    """
+
+    measured: np.ndarray
+    repeat: Mapping[str, Residuals]
+
+
 def draw_factors(
     residuals: Mapping[str, Residuals],
     kinds: Sequence[str],
     identity: np.ndarray,
     rng: np.random.Generator,
+    looked_up: LookedUp | None = None,
 ) -> np.ndarray:
-    """float64[operators]: factors on predicted times, for one profile.
+    """float64[operators]: factors on believed times, for one profile.
 
     Args:
         residuals: by kind, with :data:`POOLED` for the others; empty means factors of 1.
         kinds: of each operator.
         identity: int64[operators], equal for operators that a model cannot tell apart.
         rng: drawn from in an order that depends on the kinds and identities alone.
+        looked_up: which times were measured; None: all were predicted.
     """
     factors = np.ones(len(kinds))
     if not residuals:
@@ -137,10 +244,15 @@ def draw_factors(
     labels = np.array(kinds, dtype=object)
     for kind in sorted(set(kinds)):
         chosen = np.flatnonzero(labels == kind)
-        known, position = np.unique(identity[chosen], return_inverse=True)
+        known, first, position = np.unique(identity[chosen], return_index=True, return_inverse=True)
         source = residuals.get(kind) or residuals.get(POOLED)
-        if source is not None:
-            factors[chosen] = np.exp(source.draw(rng, len(known)))[position]
+        if source is None:
+            continue
+        measured = repeat = None
+        if looked_up is not None:
+            measured = looked_up.measured[chosen[first]]
+            repeat = looked_up.repeat.get(kind) or looked_up.repeat.get(POOLED)
+        factors[chosen] = np.exp(source.draw(rng, len(known), measured, repeat))[position]
     return factors
 
 
@@ -149,15 +261,17 @@ def draws(
     residuals: Sequence[tuple[str, Mapping[str, Residuals]] | None],
     count: int,
     seed: int = 0,
+    looked_up: Mapping[str, LookedUp] | None = None,
 ) -> Iterator[CostTable]:
     """Possible actual times of every operator, ``count`` tables of them.
 
     Args:
-        costs: predicted times.
+        costs: predicted times, and measured ones of operators that ``looked_up`` names.
         residuals: for each device the name of its profile and the profile's residuals; None for a
             device whose times are given, not predicted. Devices of one profile are wrong together.
         count: tables to draw.
         seed: the ``i``-th table does not depend on ``count``.
+        looked_up: by profile the operators whose times were measured.
 
     Raises:
         InvalidInput: another number of devices than the table has.
@@ -176,7 +290,11 @@ def draws(
     for number in range(count):
         factors = {
             name: draw_factors(
-                profiles[name], kinds, identity, np.random.default_rng([seed, number, i])
+                profiles[name],
+                kinds,
+                identity,
+                np.random.default_rng([seed, number, i]),
+                (looked_up or {}).get(name),
             )
             for i, name in enumerate(sorted(profiles))
         }

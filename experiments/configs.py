@@ -321,10 +321,24 @@ def noise_text(simulation: Mapping[str, Any]) -> str:
 
 @dataclass
 class CostModelConfig:
-    """Which fit of a profile's data gives the times."""
+    """Which fit of a profile's data gives the times.
+
+    Attributes:
+        lookup: operators that were themselves measured, in the cache state that is priced, take their
+            measured time and the error of a repeated measurement.
+    """
 
     name: str
+    lookup: bool = False
     description: str = ""
+
+
+def cost_model_text(cost_model: Mapping[str, Any]) -> str:
+    """What tables call a cost model: ``boosted``, or ``boosted+lookup``. Runs made before times could
+    be looked up do not say so.
+    """
+    name: str = cost_model["name"]
+    return name + ("+lookup" if cost_model.get("lookup") else "")
 
 
 @dataclass

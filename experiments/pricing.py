@@ -17,7 +17,7 @@ from simulator.graph import DataflowGraph
 # Profiles bring pandas and XGBoost along, which a simulation of a bare instance does not need.
 if TYPE_CHECKING:
     from cost_models.profile import Profile
-    from cost_models.uncertainty import Residuals
+    from cost_models.uncertainty import LookedUp, Residuals
 
 
 def load_profiles(cluster: ClusterConfig, cost_model: CostModelConfig) -> dict[str, Profile]:
@@ -88,6 +88,7 @@ class Pricer:
         self._cluster = cluster
         self._profiles = profiles
         self._model = cost_model.name
+        self._lookup = cost_model.lookup
 
     @property
     def without_error(self) -> tuple[str, ...]:
@@ -108,7 +109,7 @@ class Pricer:
         from cost_models.pricing import price_graphs
 
         names = [device.profile for device in self._cluster.devices]
-        return price_graphs(graphs, names, self._profiles, model=self._model)
+        return price_graphs(graphs, names, self._profiles, model=self._model, lookup=self._lookup)
 
     def draws(self, costs: CostTable, count: int, seed: int) -> Iterator[CostTable]:
         """``count`` possible tables of actual seconds, errors correlated by profile and kind."""
@@ -118,4 +119,16 @@ class Pricer:
             (str(device.profile), self._profiles[str(device.profile)].residuals_for(self._model))
             for device in self._cluster.devices
         ]
-        return draws(costs, residuals, count, seed)
+        return draws(costs, residuals, count, seed, self._looked_up(costs))
+
+    def _looked_up(self, costs: CostTable) -> dict[str, LookedUp]:
+        from cost_models.profile import row_keys
+        from cost_models.uncertainty import LookedUp
+
+        if not self._lookup:
+            return {}
+        keys = row_keys([operator for graph in costs for operator in graph.operators])
+        return {
+            name: LookedUp(profile.is_measured(keys), profile.repeat_error)
+            for name, profile in self._profiles.items()
+        }

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments import atomic
-from experiments.configs import decision_cost_text, memory_text, noise_text
+from experiments.configs import cost_model_text, decision_cost_text, memory_text, noise_text
 from scenarios.family_config import FamilyConfig
 from simulator.errors import InvalidInput
 
@@ -106,7 +106,7 @@ def row_of(document: Mapping[str, Any]) -> dict[str, Any]:
         "memory": memory_text(config["simulation"]),
         "decision_cost": decision_cost_text(config["simulation"]),
         # An instance brings its times along.
-        "cost_model": config.get("cost_model", {"name": "given"})["name"],
+        "cost_model": cost_model_text(config.get("cost_model", {"name": "given"})),
         **{f"seed_{key}": seed for key, seed in config["seed"].items()},
         **document.get("metrics", {}),
         "interval_without": ", ".join(document.get("metrics", {}).get("interval_without", [])),

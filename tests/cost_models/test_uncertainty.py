@@ -4,9 +4,12 @@ import pytest
 
 from cost_models.uncertainty import (
     POOLED,
+    LookedUp,
     Residuals,
     draw_factors,
     draws,
+    narrowing,
+    repeat_residuals,
     residuals_by_kind,
 )
 from simulator.costs import CostTable, GraphCosts
@@ -125,3 +128,87 @@ def test_draws_are_reproducible_and_do_not_depend_on_their_number(costs):
 def test_wrong_number_of_devices_is_refused(costs):
     with pytest.raises(InvalidInput, match="1 profiles for the 3 devices of graph 'g'"):
         next(iter(draws(costs, [None], 1)))
+
+
+# -- times that were looked up ---------------------------------------------------------------------
+
+
+UNIFORM = pd.DataFrame({"group": "a", "log_residual": np.linspace(-0.02, 0.02, 2001)})
+REPEAT = {POOLED: Residuals((), Residuals.of(UNIFORM).within, 2001)}
+
+
+def test_moments_are_those_of_the_draws():
+    found = Residuals.of(errors_of("conv2d", NETS, 100, 0.1))
+    drawn = np.array([found.draw(np.random.default_rng(i), 200) for i in range(2000)])
+    within = (drawn - drawn.mean(axis=1, keepdims=True)).var(ddof=0) * 200 / 199
+    assert found.within_variance == pytest.approx(within, rel=0.02)
+    assert found.bias_variance == pytest.approx(drawn.mean(axis=1).var() - within / 200, rel=0.1)
+
+
+def test_looked_up_operators_vary_by_what_a_measurement_does_and_the_others_stay_together():
+    kinds, identity = ["linear"] * 4 + ["warp"], np.array([0, 1, 0, 2, 3])
+    measured = np.array([True, False, True, False, False])
+    pairs = [
+        [
+            np.log(draw_factors(RESIDUALS, kinds, identity, np.random.default_rng(i), looked_up))
+            for looked_up in (None, LookedUp(measured, REPEAT))
+        ]
+        for i in range(600)
+    ]
+    before, after = np.array(pairs).transpose(1, 0, 2)
+    # A uniform distribution of half width 0.02.
+    assert after[:, 0].std() == pytest.approx(0.04 / np.sqrt(12), rel=0.1)
+    assert np.abs(after[:, 0]).max() <= 0.0201
+    assert (after[:, 0] == after[:, 2]).all()
+    # A kind without a looked-up operator is drawn as ever.
+    assert (after[:, 4] == before[:, 4]).all()
+    # The others of the kind keep what is their own, and less of what they share.
+    assert after[:, 1] - after[:, 3] == pytest.approx(before[:, 1] - before[:, 3])
+    source = RESIDUALS["linear"]
+    observation = source.within_variance + REPEAT[POOLED].within_variance
+    left = source.bias_variance * narrowing(source.bias_variance, observation, 1)
+    shared = np.cov(after[:, 1], after[:, 3])[0, 1]
+    assert shared == pytest.approx(left, rel=0.25)
+    assert np.cov(before[:, 1], before[:, 3])[0, 1] > 2 * shared
+
+
+def test_nothing_measured_or_nothing_measured_twice_draws_as_ever():
+    kinds, identity = ["linear"] * 3, np.arange(3)
+
+    def drawn(looked_up):
+        return draw_factors(RESIDUALS, kinds, identity, np.random.default_rng(0), looked_up)
+
+    as_ever = drawn(None)
+    assert (drawn(LookedUp(np.zeros(3, bool), REPEAT)) == as_ever).all()
+    assert (drawn(LookedUp(np.ones(3, bool), {})) == as_ever).all()
+
+
+def test_repeat_error_is_half_the_difference_of_halves():
+    """With an excess that is exponential, the excess of the minimum over both halves."""
+    rng = np.random.default_rng(0)
+    a, b = 0.02 * rng.exponential(size=(2, 4000))
+    table = pd.DataFrame(
+        {"kind": "relu", "cache": "graph", "half_a_s": np.exp(a), "half_b_s": np.exp(b)}
+    )
+    other = table.assign(cache="warm", half_a_s=5.0)
+    few = table[:4].assign(kind="rare")
+    found = repeat_residuals(pd.concat([table, other, few], ignore_index=True), "graph")
+    assert set(found) == {POOLED, "relu"}
+    again = rng.permutation(np.minimum(a, b)) - np.minimum(a, b)
+    assert found["relu"].within_variance == pytest.approx(again.var(), rel=0.1)
+    assert np.mean(found["relu"].within) == pytest.approx(0, abs=1e-6)
+    assert found["relu"].biases == ()
+    assert repeat_residuals(table.drop(columns="half_a_s"), "graph") == {}
+    assert repeat_residuals(table.assign(half_b_s=np.nan), "graph") == {}
+
+
+def test_draws_take_what_was_looked_up_by_profile(costs):
+    (graph,) = costs
+    residuals = [("p", RESIDUALS), ("p", RESIDUALS), ("q", RESIDUALS)]
+    looked_up = {"p": LookedUp(np.ones(3, bool), REPEAT)}
+    for drawn, before in zip(
+        draws(costs, residuals, 20, 0, looked_up), draws(costs, residuals, 20, 0), strict=True
+    ):
+        seconds = drawn[graph].seconds
+        assert (np.abs(np.log(seconds[:, :2] / 2.0)) <= 0.0201).all()
+        assert (seconds[:, 2] == before[graph].seconds[:, 2]).all()
