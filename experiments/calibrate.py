@@ -3,12 +3,14 @@
 Leaves ``outputs/calibration/<device>/<time>/`` with ``raw/`` (every sample), ``measurements.parquet``,
 ``profile/`` and ``report.html``. A run that was stopped, or that should become more exact, goes on
 with ``out=<that folder>``. Where the device has neither Hydra nor XGBoost, measure there with
-``python -m calibration.measure`` and fit here with ``step=fit out=<folder>``.
+``python -m calibration.measure`` and fit here with ``step=fit out=<folder>``. With ``settle=<sweep>``
+it measures just what a verdict depends on (:mod:`experiments.settled`).
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from cost_models.profile import Profile
     from cost_models.roofline import Roofline
 
-STEPS = ("measure", "fit", "all")
+STEPS = ("plan", "measure", "fit", "all")
 MODELS = ("boosted", "mlp", "polynomial", "ensemble")
 """Cost models that a profile is fitted with unless others are asked for."""
 VISITS = 6
@@ -56,7 +58,7 @@ class CalibrateConfig:
     Attributes:
         device: ``cpu`` or ``cuda:<index>``.
         budget: how long to measure, such as ``5min``.
-        step: ``measure``, ``fit``, or ``all``.
+        step: ``measure``, ``fit``, or ``all``; with ``settle`` also ``plan``, which measures nothing.
         out: folder to begin or to go on with; null makes a new one.
         base: with ``step=fit``: a profile whose measurements are fitted again, with other models say.
         name: the profile's name; null makes it from the device.
@@ -69,6 +71,12 @@ class CalibrateConfig:
         operators: an operators file to measure instead of the project's set; ``training`` names the
             project's operators of training steps.
         training: measure those besides, also in a folder that was begun without them.
+        settle: a sweep's or a run's folder: measure what tells two of its schedulers apart, within the
+            budget, and compare them again.
+        pair: with ``settle``: labels of the two; of a sweep the best and the first that is not separable
+            from it unless given.
+        contest: with ``settle``: which of the sweep's, by its label or model; the first open one unless
+            given.
         operators_at_most: measure no more than so many; null lets the budget decide.
         dtypes: element types to measure operators of float32 in, of ``float32, tf32, float16,
             bfloat16`` (``tf32`` on CUDA devices); each counts as an operator of its own.
@@ -96,6 +104,9 @@ class CalibrateConfig:
     batches: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
     operators: str | None = None
     training: bool = False
+    settle: str | None = None
+    pair: list[str] | None = None
+    contest: str | None = None
     operators_at_most: int | None = None
     dtypes: list[str] = field(default_factory=lambda: ["float32"])
     cores: list[int] | None = None
@@ -125,6 +136,18 @@ class CalibrateConfig:
         ):
             if value not in known:
                 raise InvalidInput(f"There is no {key}={value}; known: {', '.join(known)}")
+        if self.settle is None:
+            for key in ("pair", "contest"):
+                if getattr(self, key) is not None:
+                    raise InvalidInput(f"{key}= goes with settle=<folder of a sweep>")
+            if self.step == "plan":
+                raise InvalidInput("step=plan goes with settle=<folder of a sweep>")
+        elif self.model is not None or self.operators is not None or self.base is not None:
+            raise InvalidInput(
+                "settle= chooses the operators and profiles itself; leave model=, operators= and base= out"
+            )
+        elif self.step == "fit" and self.out is None:
+            raise InvalidInput("step=fit needs out=<folder>, the one that settle= measured into")
         if self.step == "fit" and self.out is None and self.base is None:
             raise InvalidInput(
                 "step=fit needs out=<folder>, the folder of a measuring run, or base=<profile>"
@@ -496,6 +519,11 @@ def provenance(raw: Path) -> dict[str, Any]:
 def calibrate(config: CalibrateConfig, invocation: Invocation) -> None:
     """The command."""
     config.check()
+    if config.settle is not None:
+        from experiments.settled import settle_command
+
+        settle_command(config, invocation)
+        return
     console = Console(stderr=True)
     folder = _folder(config)
     folder.mkdir(parents=True, exist_ok=True)
@@ -576,13 +604,24 @@ def _again(config: CalibrateConfig, folder: Path) -> str:
     return f"python -m experiments.calibrate device={config.device} out={folder}"
 
 
+def _as_list(word: str) -> str:
+    """``pair=heft,donf`` as the list that Hydra would otherwise take for several runs."""
+    names = word.removeprefix("pair=")
+    if names == word or names.startswith("["):
+        return word
+    # Commas within a label's parentheses part its options.
+    labels = [label.replace('"', "") for label in re.split(r",(?![^(]*\))", names)]
+    return "pair=[" + ",".join(f'"{label.strip()}"' for label in labels) + "]"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
     return hydra_command(
         calibrate,
         CalibrateConfig,
         "experiments.calibrate",
-        arguments,
+        [_as_list(word) for word in words],
         config_name="calibrate",
         schema_name="calibrate_schema",
     )

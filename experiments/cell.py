@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ from experiments.world import World, prepare
 from scenarios.fault_config import build_faults
 from simulator import schedulers
 from simulator.bounds import Bounds
+from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.metrics import metrics
+from simulator.noise import NoiseModel
 from simulator.scheduler import Scheduler
 from simulator.trace import Trace
 
@@ -97,6 +99,80 @@ def label_of(config: SchedulerConfig, config_dirs: Sequence[Path] = ()) -> str:
     return scheduler_label(config, None if entry is None else entry.content.get("options") or {})
 
 
+class Runs:
+    """A scenario's scheduler on its world, run as often as asked for; what it plans it plans once.
+
+    Args:
+        scenario: settled.
+        world: of the scenario.
+        config_dirs: the user's folders of configs.
+
+    Raises:
+        HetsimError: the faults do not fit the cluster, or the workload cannot be made.
+    """
+
+    def __init__(self, scenario: Scenario, world: World, config_dirs: Sequence[Path] = ()) -> None:
+        self.scenario, self.world = scenario, world
+        self._config_dirs = config_dirs
+        self._workload = world.workload(scenario)
+        simulation = scenario.simulation
+        self._faults = build_faults(simulation.faults, simulation.max_attempts)
+        self._faults.check(world.cluster)
+        self._decision_cost = simulation.decision_cost.build()
+        self._first: Scheduler | None = None
+
+    def nominal(self, explain: Callable[[str], None] | None = None) -> Trace:
+        """The run itself."""
+        actual = self.world.actual(self.scenario.simulation)
+        return self.run(actual, self.scenario.seed.noise, explain)
+
+    def draws(self) -> Iterator[float]:
+        """Makespans in seconds of the draws, each with a seed apart from that of the run itself."""
+        for number, actual in enumerate(self.world.draws(self.scenario)):
+            yield self.run(actual, self.seed_of_draw(number)).makespan
+
+    def seed_of_draw(self, number: int) -> int:
+        """What a draw's noise is drawn with."""
+        return self.scenario.seed.noise + 1_000_003 * (number + 1)
+
+    def run(
+        self,
+        actual: CostTable | NoiseModel | None,
+        seed: int,
+        explain: Callable[[str], None] | None = None,
+    ) -> Trace:
+        """One run in which ``actual`` happens."""
+        scheduler = make_scheduler(
+            self.scenario.scheduler, self.scenario.seed.search, self._config_dirs
+        )
+        if self._first is None:
+            self._first = scheduler
+        else:
+            scheduler.recall(self._first)
+        simulation = self.scenario.simulation
+        return simulate(
+            self._workload,
+            self.world.cluster,
+            self.world.costs,
+            scheduler,
+            actual=actual,
+            movement=simulation.movement,
+            contention=simulation.contention,
+            memory=simulation.memory,
+            weights=simulation.weights,
+            horizon=simulation.horizon_s,
+            seed=seed,
+            faults=self._faults,
+            decision_cost=self._decision_cost,
+            explain=explain,
+        )
+
+    @property
+    def proven_bound_s(self) -> float | None:
+        """What the scheduler has proved no makespan can be below; None before a run, or if nothing."""
+        return None if self._first is None else self._first.proven_bound_s
+
+
 def run_scenario(
     scenario: Scenario,
     config_dirs: Sequence[Path] = (),
@@ -112,51 +188,12 @@ def run_scenario(
     # A misspelt option should not have to wait for a model to be traced.
     make_scheduler(scenario.scheduler, scenario.seed.search, config_dirs)
     world = prepare(scenario, config_dirs)
-    workload = world.workload(scenario)
-    simulation = scenario.simulation
-    faults = build_faults(simulation.faults, simulation.max_attempts)
-    faults.check(world.cluster)
-    decision_cost = simulation.decision_cost.build()
+    runs = Runs(scenario, world, config_dirs)
     prepared = time.perf_counter()
-
-    def run(
-        scheduler: Scheduler,
-        actual: Any,
-        seed: int,
-        listen: Callable[[str], None] | None = None,
-    ) -> Trace:
-        return simulate(
-            workload,
-            world.cluster,
-            world.costs,
-            scheduler,
-            actual=actual,
-            movement=simulation.movement,
-            contention=simulation.contention,
-            memory=simulation.memory,
-            weights=simulation.weights,
-            horizon=simulation.horizon_s,
-            seed=seed,
-            faults=faults,
-            decision_cost=decision_cost,
-            explain=listen,
-        )
-
-    scheduler = make_scheduler(scenario.scheduler, scenario.seed.search, config_dirs)
-
-    def another() -> Scheduler:
-        made = make_scheduler(scenario.scheduler, scenario.seed.search, config_dirs)
-        made.recall(scheduler)
-        return made
-
-    trace = run(scheduler, world.actual(simulation), scenario.seed.noise, explain)
+    trace = runs.nominal(explain)
     simulated = time.perf_counter()
-    # One seed a draw, apart from the seed of the run itself.
-    draws = tuple(
-        run(another(), actual, scenario.seed.noise + 1_000_003 * (number + 1)).makespan
-        for number, actual in enumerate(world.draws(scenario))
-    )
-    figures = _figures(scenario, world, trace, draws, scheduler.proven_bound_s)
+    draws = tuple(runs.draws())
+    figures = _figures(scenario, world, trace, draws, runs.proven_bound_s)
     wallclock = {
         "prepare_seconds": prepared - began,
         "simulate_seconds": simulated - prepared,

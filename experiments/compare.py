@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from experiments.analysis import Options
+    from experiments.contests import Standings
 
 KEYS = ("baseline", "map", "unit", "error")
 HELP = """\
@@ -68,8 +69,8 @@ def compare_sweep(
 
     folder = Path(folder)
     console = console or _console()
-    results = _read(folder)
-    table = standings(results, _choices(folder))
+    results = read_sweep(folder)
+    table = standings(results, choices_of(folder))
     if not table.contests:
         first = f" The first: {table.failures[0].error}." if table.failures else ""
         raise InvalidInput(
@@ -94,6 +95,8 @@ def compare_sweep(
     ):
         console.print(line, soft_wrap=True)
     title = f"Sweep {manifest.get('name') or folder.name}"
+    for text in settling(table, folder):
+        console.print(text, style="dim", soft_wrap=True, markup=False)
     recorded = read_cells(folder / "cells", results["cell"])
     paragraph = methods(recorded, table, analysis.pairs, analysis.baseline)
     index, left_out = write_report(
@@ -106,7 +109,26 @@ def compare_sweep(
     return index
 
 
-def _read(folder: Path) -> pd.DataFrame:
+def settling(table: Standings, folder: Path) -> list[str]:
+    """What says which measurements would settle the first open verdict; empty where none is open."""
+    for contest in table.contests:
+        if contest.open_pair is not None:
+            first, second = contest.open_pair
+            words = ["python", "-m", "experiments.calibrate", f"settle={folder}", "step=plan"]
+            return [
+                f"to settle {first} against {second} on {table.label(contest, True)}, measure what this "
+                f"names:",
+                f"  {shlex.join(words)}",
+            ]
+    return []
+
+
+def read_sweep(folder: Path) -> pd.DataFrame:
+    """A sweep's results, one row a cell.
+
+    Raises:
+        InvalidInput: there is no such folder, it is no sweep's, or the sweep has not ended.
+    """
     if not folder.is_dir():
         raise InvalidInput(f"There is no folder {folder}.{_others(folder)}")
     if not (folder / "results.parquet").is_file():
@@ -122,8 +144,12 @@ def _read(folder: Path) -> pd.DataFrame:
     return load_results(folder)
 
 
-def _choices(folder: Path) -> dict[str, dict[str, str]]:
-    """Value of each axis for every cell; empty where the sweep left none."""
+def choices_of(folder: Path) -> dict[str, dict[str, str]]:
+    """Value of each axis for every cell of a sweep; empty where it left none.
+
+    Raises:
+        InvalidInput: its ``grid.yaml`` is damaged.
+    """
     import yaml  # type: ignore[import-untyped]
 
     path = folder / "grid.yaml"
@@ -187,7 +213,7 @@ def compare(
         return
     for path in paths:
         if path not in runs:
-            _read(path)
+            read_sweep(path)
     raise InvalidInput(
         f"compare takes one sweep or two runs; got {len(runs)} runs and {len(paths) - len(runs)} sweeps"
     )

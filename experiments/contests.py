@@ -184,6 +184,19 @@ class Contest:
     def _because(reasons: list[str]) -> str:
         return f" ({', '.join(reasons)})" if reasons else ""
 
+    @property
+    def open_pair(self) -> tuple[str, str] | None:
+        """The best and the next that cannot be told apart from it though more than a tie behind it.
+
+        None where there is none, or where times are given and so leave nothing to be measured.
+        """
+        if self.verdict is not None or self.setting.cost_model == GIVEN or not self.draws:
+            return None
+        least = self.best.makespan_s * (1.0 + SAME)
+        near = (s for s in self.standings[1:] if s.separable is False and s.makespan_s > least)
+        other = next(near, None)
+        return None if other is None else (self.best.scheduler, other.scheduler)
+
     def beaten(self, standing: Standing) -> float | None:
         """Share of the draws in which the best is shorter; None without draws."""
         if min(len(self.best.draws), len(standing.draws)) < FEWEST_DRAWS:

@@ -191,6 +191,13 @@ class World:
         """What makes the actual times of a run differ from the believed ones."""
         return noise_model(simulation, self.cluster, self.pricer)
 
+    def noise_of_draws(self, simulation: SimulationConfig) -> NoiseModel | None:
+        """The noise in draws: the simulation's own, or else the spread that was measured."""
+        noise = self.actual(simulation)
+        if noise is not None or self.pricer is None or self.costs[self.graph].spread is None:
+            return noise
+        return LogNormalNoise()
+
     def draws(self, scenario: Scenario) -> Iterator[CostTable | NoiseModel]:
         """``simulation.draws`` drawn actual times: predictor error first, noise on top of it.
 
@@ -201,14 +208,12 @@ class World:
         simulation = scenario.simulation
         if not simulation.draws:
             return
-        noise = self.actual(simulation)
+        noise = self.noise_of_draws(simulation)
         if self.pricer is None or simulation.replaces_predictor_error:
             if noise is not None:
                 for _ in range(simulation.draws):
                     yield noise
             return
-        if noise is None and self.costs[self.graph].spread is not None:
-            noise = LogNormalNoise()
         pricer, count, seed = self.pricer, simulation.draws, scenario.seed.noise
         tables = self._kept.get_or_make(
             digest(["draws", count, seed]), lambda: list(pricer.draws(self.costs, count, seed))
