@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cost_models.profile import Profile
     from cost_models.roofline import Roofline
 
-STEPS = ("plan", "measure", "fit", "all")
+STEPS = ("measure", "fit", "all", "plan")
 MODELS = ("boosted", "mlp", "polynomial", "ensemble")
 """Cost models that a profile is fitted with unless others are asked for."""
 VISITS = 6

@@ -47,7 +47,7 @@ from experiments.settle import (
 from experiments.simulate import file_name, make_console
 from experiments.statistics import SEPARABLE, probability_shorter
 from experiments.world import prepare
-from simulator.errors import HetsimError
+from simulator.errors import HetsimError, InvalidInput
 from simulator.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ def settle_command(config: CalibrateConfig, invocation: Invocation) -> None:
         for name in dict.fromkeys(choice.profile for choice in found.choices):
             place = folder / "measured" / name
             samples = samples_for(found, name)
+            if config.step != "fit":
+                check_protocol(profiles[name])
             _write_operators(place, samples)
             if not is_here(profiles[name], config):
                 elsewhere.append((name, command_for(profiles[name], place, found.visits[name])))
@@ -152,6 +154,23 @@ def is_here(profile: Profile, config: CalibrateConfig) -> bool:
     table = profile.measurements
     names = {profile.name} | (set() if table is None else set(table["device"].unique()))
     return here in names
+
+
+def check_protocol(profile: Profile) -> None:
+    """Refuse to add to a profile that was measured in another way.
+
+    Raises:
+        InvalidInput: says which, and what to do.
+    """
+    from calibration.timing import PROTOCOL
+
+    protocol = profile.provenance.get("protocol", 1)
+    if profile.measurements is not None and protocol != PROTOCOL:
+        raise InvalidInput(
+            f"'{profile.name}' was measured by protocol {protocol}, this release measures by protocol "
+            f"{PROTOCOL}: times of the two do not go together. Calibrate it anew, and settle with that: "
+            "python -m experiments.calibrate device=cpu|cuda:0 budget=15min"
+        )
 
 
 def _threads(profile: Profile) -> int:
@@ -289,14 +308,16 @@ def refit(profile: Profile, folder: Path, found: Settlement) -> Again:
     new = new[chosen].reset_index(drop=True)
     base = profile.measurements
     table = tables.load(new if base is None else merged(base, new))
-    model = found.question.scenarios[0].cost_model.name
-    models = profile.models
-    if base is not None and model in profile.models:
-        models = fitted_models(table, profile.roofline, (model,))
+    model = profile.model_name(found.question.scenarios[0].cost_model.name)
+    models, default = profile.models, profile.default
+    # A correction of another device's profile is not fitted to a table alone; it stays.
+    if base is not None and model in profile.models and model != "adapted":
+        models, default = fitted_models(table, profile.roofline, (model,)), model
     spread = {str(k): float(v) for k, v in new.groupby("kind")["spread"].median().items()}
     replace(
         profile,
         models=models,
+        default=default,
         table=table,
         spread={**spread, **profile.spread},
         provenance={**profile.provenance, "settled": {"operators": len(new), "for": _title(found)}},

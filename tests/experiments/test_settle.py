@@ -16,6 +16,7 @@ from calibration.measure import SHIPPED_OPERATORS
 from calibration.plan import MeasurePlan
 from calibration.recorder import Recorder
 from calibration.samples import read_samples
+from calibration.timing import PROTOCOL
 from cost_models.profile import Profile, row_keys
 from cost_models.roofline import Roofline
 from cost_models.table import load, row_of
@@ -98,7 +99,7 @@ def here(folder, monkeypatch):
         residuals=residuals,
         spread=dict.fromkeys(("linear", "relu", "add"), 0.02),
         statistic="minimum",
-        provenance={"threads": 1, "repeat_kernel": 1},
+        provenance={"threads": 1, "repeat_kernel": 1, "protocol": PROTOCOL},
         table=load(table),
     ).save(folder / "profiles" / name)
     (folder / "cluster" / "pair.yaml").write_text(CLUSTER.format(here=name))
@@ -317,6 +318,17 @@ def test_a_device_that_changed_is_refused(here):
     keys = row_keys([sample.operator for sample in samples])
     assert kept.is_measured(keys).all()
     assert kept.residuals == profile.residuals
+
+
+def test_a_profile_of_another_protocol_is_not_added_to(here, capsys):
+    run, name = sweep(here, *OPEN), environment.device_name("cpu")
+    profile = Profile.load(name)
+    replace(profile, provenance={**profile.provenance, "protocol": PROTOCOL - 1}).save(
+        here / "profiles" / name
+    )
+    assert main([f"settle={run}", "pair=mine,mine(device=1)", "out=never"]) == 2
+    assert f"measures by protocol {PROTOCOL}" in capsys.readouterr().err
+    assert not list((here.parent / "never").rglob("raw"))
 
 
 def _measured(raw, samples, name, seconds):
