@@ -52,7 +52,7 @@ from simulator.units import parse_seconds
 
 if TYPE_CHECKING:
     from calibration.samples import OperatorSample
-    from cost_models.profile import Profile
+    from cost_models.profile import Profile, RowKey
 
 FORMAT = "hetsim.settle/1"
 MOST_ROWS = 15
@@ -183,14 +183,19 @@ def _repeat_kernel(profile: Profile) -> int:
 
 def samples_for(found: Settlement, profile: str) -> list[OperatorSample]:
     """The chosen operators of a profile, as the measuring half takes them."""
-    from calibration.samples import samples_of
+    from calibration.samples import OperatorSample
     from cost_models.profile import row_keys
 
     scenario = found.question.scenarios[0]
     graph = prepare(scenario, found.question.config_dirs).graph
-    samples = samples_of(graph, scenario.model.name)
-    # What a cost model cannot tell apart is measured once.
-    by_row = {row_keys([sample.operator])[0]: sample for sample in reversed(samples)}
+    by_row: dict[RowKey, OperatorSample] = {}
+    # What a cost model cannot tell apart is measured once; what is no single call is not chosen.
+    for key, operator, reads in zip(
+        row_keys(graph.operators), graph.operators, graph.reads, strict=True
+    ):
+        if operator.template is not None and key not in by_row:
+            weights = tuple(i for i, t in enumerate(reads) if graph.tensors[t].role == "weight")
+            by_row[key] = OperatorSample(operator, weights, (scenario.model.name,))
     return [by_row[choice.row] for choice in found.choices if choice.profile == profile]
 
 
