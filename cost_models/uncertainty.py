@@ -13,8 +13,7 @@ and applies both wherever that operator runs on that profile.
 
 An operator whose time was looked up, not predicted, is off by no more than a measurement that is
 repeated (:func:`repeat_residuals`). And what an architecture's measured operators are off by together is
-known then: of ``m`` that were measured, the factor of their kind keeps 1 / (1 + m B / W) of its variance
-B for the others, as if all were Gaussian, W being the variance of one such observation.
+known in part then (:func:`narrowing`).
 """
 
 from __future__ import annotations
@@ -37,6 +36,9 @@ POOLED = "*"
 ENOUGH_GROUPS, ENOUGH_ROWS = 4, 20
 FEWEST_HALVES = 5
 """Operators measured twice, of any kind, that say how well a measurement repeats."""
+LEARNT = 2 / 3
+"""Of what half an architecture's operators tell of the other half's common error, what a boosted model
+makes of it: ``python -m tests.benchmarks.settling common``."""
 # Denser at the ends: between the last two of evenly spaced quantiles, one odd kernel among a hundred
 # thousand would otherwise become one draw in eighty.
 _TAIL = (0.0, 0.001, 0.005, 0.01, 0.025)
@@ -195,18 +197,22 @@ def repeat_residuals(table: pd.DataFrame, cache: str | None) -> dict[str, Residu
 
 
 def narrowing(bias_variance: float, observation_variance: float, measured: int) -> float:
-    """The share of a common factor's variance that is left after so many observations of it.
+    """The share of a common factor's variance that is left once some of a kind were measured.
+
+    Were all Gaussian and the observations used to the full, 1 / (1 + m B / W) would be left. A model
+    fitted to the measured operators takes :data:`LEARNT` of what could be learnt over to the others.
 
     Args:
-        bias_variance: of the common factor.
-        observation_variance: of an observation around it.
-        measured: how many independent observations.
+        bias_variance: B, of the common factor.
+        observation_variance: W, of an observation around it.
+        measured: m, independent observations.
     """
     if not bias_variance or not measured:
         return 1.0
-    if not observation_variance:
-        return 0.0
-    return 1.0 / (1.0 + measured * bias_variance / observation_variance)
+    left = 0.0
+    if observation_variance:
+        left = 1.0 / (1.0 + measured * bias_variance / observation_variance)
+    return 1.0 - LEARNT * (1.0 - left)
 
 
 @dataclass(frozen=True)

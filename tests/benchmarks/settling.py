@@ -132,11 +132,15 @@ def common() -> None:
                     source.within_variance + repeat.within_variance,
                     int((known["kind"] == kind).sum()),
                 )
-                rows.append((way, logs[of].mean(), np.sqrt(left)))
-    frame = pd.DataFrame(rows, columns=["way", "bias", "left"])
-    size = frame.groupby("way")["bias"].apply(lambda bias: float(np.sqrt((bias**2).mean())))
+                # A mean of few is off by what is each operator's own.
+                own_part = logs[of].var(ddof=1) / of.sum()
+                shared = source.bias_variance
+                rows.append((way, logs[of].mean() ** 2 - own_part, shared, shared * left))
+    frame = pd.DataFrame(rows, columns=["way", "seen", "before", "after"])
+    size = {way: float(np.sqrt(part["seen"].mean())) for way, part in frame.groupby("way")}
+    drawn = float(np.sqrt(frame["after"].mean() / frame["before"].mean()))
     print(f"architecture unseen {size['whole']:.3f}, half of it measured {size['half']:.3f}")
-    print(f"ratio {size['half'] / size['whole']:.2f}, in draws {frame['left'].mean():.2f}")
+    print(f"ratio {size['half'] / size['whole']:.2f}, in draws {drawn:.2f}")
 
 
 if __name__ == "__main__":

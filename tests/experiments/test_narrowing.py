@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_models.table import rows_of
-from cost_models.uncertainty import LookedUp, Residuals, draw_factors
+from cost_models.uncertainty import LEARNT, LookedUp, Residuals, draw_factors
 from experiments.narrowing import (
     Unknowns,
     choose,
@@ -46,11 +46,11 @@ def test_a_chain_of_two_with_errors_of_their_own():
 
 
 def test_a_chain_of_two_with_one_error():
-    """Wrong together by 10%: 0.7 s; and whoever measures one of them knows the other."""
+    """Wrong together by 10%: 0.7 s; and whoever measures one of them learns of the other."""
     found = unknowns([3, 4], shared=0.01, own=0)
     assert math.sqrt(found.variance()) == pytest.approx(0.7)
-    assert found.variance(only(0, of=2)) == 0
-    assert len(choose(found)) == 1
+    assert found.variance(only(0, of=2)) == pytest.approx(16 * 0.01 * (1 - LEARNT))
+    assert [choice.operator for choice in choose(found)] == [1]
 
 
 def test_a_common_error_cancels_between_two_paths():
@@ -65,9 +65,11 @@ def test_kinds_do_not_share():
 
 
 def test_what_is_left_of_the_shared_part_is_that_of_a_mean_of_observations():
-    """B = 0.04 seen through W = 0.01 + 0.01 twice: 1 / (1/B + 2/W) = 0.008."""
+    """B = 0.04 seen through W = 0.01 + 0.01 twice: 1 / (1/B + 2/W) = B / 5, of which a part is learnt."""
     found = unknowns([1, 1, 2], shared=0.04, own=0.01, repeat=0.01)
-    assert found.variance(only(0, 1, of=3)) == pytest.approx(2 * 0.01 + 4 * (0.01 + 0.008))
+    assert found.variance(only(0, 1, of=3)) == pytest.approx(
+        2 * 0.01 + 4 * (0.01 + 0.04 * (1 - LEARNT * 0.8))
+    )
 
 
 def test_variance_is_that_of_the_draws():
