@@ -26,7 +26,7 @@ import pandas as pd
 
 from cost_models.device_spec import SPECS, DeviceSpec
 from cost_models.features import GROUPS, Values, feature_rows, in_group, matrix
-from cost_models.kind_groups import OWN_MODEL, SHARED, groups_of
+from cost_models.kind_groups import OWN_MODEL, SHARED, groups_of, rows_by_group
 from cost_models.measured_range import MeasuredRange
 from cost_models.model import Prediction
 from cost_models.reached_rates import ReachedRates, terms_of
@@ -193,18 +193,9 @@ class Boosted:
 
     def _by_group(self, rows: pd.DataFrame, terms: np.ndarray) -> dict[str, np.ndarray]:
         """Row positions by the group that prices them; not those that none does."""
-        found = {}
-        kinds = rows["kind"].to_numpy()
-        own = np.isin(kinds, [label for label in self.groups if label != SHARED])
-        for label, group in self.groups.items():
-            if label == SHARED:
-                # What streaming kinds share says nothing of a product that is none of them.
-                chosen = ~own & ((terms[:, 0] == 0) | np.isin(kinds, group.kinds))
-            else:
-                chosen = kinds == label
-            if chosen.any():
-                found[label] = np.flatnonzero(chosen)
-        return found
+        shared = self.groups[SHARED].kinds if SHARED in self.groups else ()
+        kinds = rows["kind"].to_numpy(dtype=object)
+        return rows_by_group(kinds, terms[:, 0] > 0, self.groups, shared)
 
     def to_json(self) -> dict[str, Any]:
         """The model as a JSON object; boosters are XGBoost's UBJ, gzipped, in base 85."""

@@ -50,3 +50,27 @@ def groups_of(
     if left.any() and (only is None or not {*only} <= own):
         groups[SHARED] = np.flatnonzero(left)
     return groups
+
+
+def rows_by_group(
+    kinds: np.ndarray, multiplies: np.ndarray, labels: Collection[str], shared: Collection[str]
+) -> dict[str, np.ndarray]:
+    """Row positions by the group that prices them; not those that none does.
+
+    Args:
+        kinds: of each row.
+        multiplies: whether a row multiplies matrices.
+        labels: of the groups.
+        shared: kinds that the shared group was fitted to. A kind never measured takes its correction
+            if it streams, as those do: of a product that is none of them it says nothing.
+    """
+    found = {}
+    own = np.isin(kinds, [label for label in labels if label != SHARED])
+    for label in labels:
+        if label == SHARED:
+            chosen = ~own & (~multiplies | np.isin(kinds, list(shared)))
+        else:
+            chosen = kinds == label
+        if chosen.any():
+            found[label] = np.flatnonzero(chosen)
+    return found

@@ -1,4 +1,5 @@
-"""Small neural networks on log(time / roofline): thesis 003's deep operator model.
+"""Small neural networks on log(time / time at the rates that such kernels reach): thesis 003's deep
+operator model.
 
 One network for each kind that multiplies matrices, one for all kinds that stream through memory, each
 three hidden layers deep and trained on the logarithm of the time. Several are trained from different
@@ -21,9 +22,10 @@ import numpy as np
 import pandas as pd
 
 from cost_models.features import Values, feature_rows, matrix
-from cost_models.kind_groups import SHARED, groups_of
+from cost_models.kind_groups import SHARED, groups_of, rows_by_group
 from cost_models.measured_range import MeasuredRange
 from cost_models.model import Prediction, rows_to_fit
+from cost_models.reached_rates import ReachedRates, terms_of
 from cost_models.roofline import Roofline
 from cost_models.table import Measurements, load
 from simulator.errors import InvalidInput
@@ -45,21 +47,26 @@ _BEYOND = 4.0
 class _Network:
     """One group's networks: features, their standardisation, and the weights of all members.
 
+    No ratio is believed that lies beyond ``furthest``, half a logarithm from the ends of those
+    measured.
+
     ``weights[i]`` is float32[members, in, out], ``biases[i]`` float32[members, 1, out].
     """
 
     names: list[str]
+    rates: ReachedRates
     coded: tuple[str, ...]
     measured: MeasuredRange
     mean: np.ndarray
     scale: np.ndarray
     centre: float
     unit: float
+    furthest: tuple[float, float]
     weights: list[np.ndarray]
     biases: list[np.ndarray]
 
     def log_ratios(self, data: np.ndarray, kinds: np.ndarray) -> np.ndarray:
-        """float64[members, rows]: log(time / roofline)."""
+        """float64[members, rows]: log(time / time at the group's rates)."""
         hidden = _standardised(data, self.mean, self.scale, kinds, self.coded)[None]
         last = len(self.weights) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
@@ -67,7 +74,7 @@ class _Network:
             if layer < last:
                 hidden = hidden / (1 + np.exp(-np.clip(hidden, -30, 30)))
         found: np.ndarray = hidden[..., 0].astype(np.float64) * self.unit + self.centre
-        return found
+        return np.clip(found, *self.furthest)
 
 
 @dataclass
@@ -108,13 +115,20 @@ class MLP:
                 raise InvalidInput(f"The mlp model has no option '{name}'; known: {known}")
         settings = {**OPTIONS, **options}
         roofline = roofline or Roofline.fitted(measurements)
-        target = np.log(measurements["seconds"].to_numpy() / roofline.of_rows(measurements))
+        seconds = measurements["seconds"].to_numpy(dtype=np.float64)
+        terms = terms_of(measurements, roofline)
         kinds = measurements["kind"].to_numpy(dtype=object)
         values = feature_rows(measurements)
         networks = {}
         for label, rows in groups_of(kinds, values, only).items():
             networks[label] = _trained(
-                kinds[rows], [values[i] for i in rows], target[rows], settings, seed
+                kinds[rows],
+                [values[i] for i in rows],
+                seconds[rows],
+                terms[rows],
+                roofline.overhead,
+                settings,
+                seed,
             )
         return cls(roofline, networks)
 
@@ -130,15 +144,14 @@ class MLP:
         inside = np.zeros(len(rows), dtype=bool)
         kinds = rows["kind"].to_numpy(dtype=object)
         values = feature_rows(rows)
-        labels = np.array([k if k in self.networks else SHARED for k in kinds], dtype=object)
-        for label in dict.fromkeys(labels):
-            network = self.networks.get(label)
-            if network is None:
-                continue
-            chosen = np.flatnonzero(labels == label)
+        terms = terms_of(rows, self.roofline)
+        shared = self.networks[SHARED].measured.kinds if SHARED in self.networks else ()
+        by_group = rows_by_group(kinds, terms[:, 0] > 0, self.networks, shared)
+        for label, chosen in by_group.items():
+            network = self.networks[label]
             data = matrix([values[i] for i in chosen], network.names)
             ratios = network.log_ratios(data, kinds[chosen])
-            seconds[chosen] *= np.exp(ratios.mean(axis=0))
+            seconds[chosen] = network.rates.bare(terms[chosen]) * np.exp(ratios.mean(axis=0))
             if len(ratios) > 1:
                 spread[chosen] = ratios.std(axis=0, ddof=1)
             inside[chosen] = network.measured.contains(kinds[chosen], data)
@@ -160,8 +173,10 @@ class MLP:
                 "features": network.names,
                 "coded": list(network.coded),
                 **network.measured.to_json(),
+                "rates": network.rates.to_json(),
                 "centre": network.centre,
                 "unit": network.unit,
+                "furthest": list(network.furthest),
                 "tensors": base64.b85encode(data).decode(),
             }
         return {"roofline": self.roofline.to_json(), "networks": networks}
@@ -187,14 +202,17 @@ class MLP:
                     measured=MeasuredRange.from_json(entry),
                     mean=tensors["mean"],
                     scale=tensors["scale"],
+                    rates=ReachedRates.from_json(entry["rates"]),
                     centre=float(entry["centre"]),
                     unit=float(entry["unit"]),
+                    furthest=(float(entry["furthest"][0]), float(entry["furthest"][1])),
                     weights=[tensors[f"weight_{layer}"] for layer in layers],
                     biases=[tensors[f"bias_{layer}"] for layer in layers],
                 )
             return cls(Roofline.from_json(document["roofline"]), networks)
         except (
             KeyError,
+            IndexError,
             TypeError,
             ValueError,
             AttributeError,
@@ -218,13 +236,18 @@ def _standardised(
 def _trained(
     kinds: np.ndarray,
     values: Sequence[Values],
-    target: np.ndarray,
+    seconds: np.ndarray,
+    terms: np.ndarray,
+    overhead: float,
     settings: Mapping[str, float],
     seed: int,
 ) -> _Network:
     """Train all members of one group at once, as batched matrix products."""
     import torch
 
+    rates = ReachedRates.fitted(terms, seconds, overhead)
+    target = np.log(seconds / rates.bare(terms))
+    low, high = float(target.min()), float(target.max())
     names = sorted({name for row in values for name in row})
     data = matrix(values, names)
     measured = MeasuredRange.of(kinds, data)
@@ -273,12 +296,14 @@ def _trained(
         schedule.step()
     return _Network(
         names,
+        rates,
         coded,
         measured,
         mean,
         scale,
         centre,
         unit,
+        (low - 0.5, high + 0.5),
         [weight.detach().numpy() for weight in weights],
         [bias.detach().numpy() for bias in biases],
     )

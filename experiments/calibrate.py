@@ -115,7 +115,7 @@ class CalibrateConfig:
     states: str | None = None
     cache: str = "graph"
     repeat_kernel: int = 1
-    statistic: str = "minimum"
+    statistic: str = "p10"
     models: list[str] = field(default_factory=lambda: list(MODELS))
     seed: int = 0
     output_dir: str = "outputs"

@@ -2,8 +2,8 @@
 
 Everything here is arithmetic on traces; :mod:`experiments.validate` makes them.
 
-The statistic is the same on both sides: what the profile's operator times are (usually the minimum over
-rounds) is what is taken of the measured makespans and operator times over the repeats.
+The statistic is the same on both sides: what the profile's operator times are (usually the 10th percentile
+over rounds) is what is taken of the measured makespans and operator times over the repeats.
 
 An error is taken apart in steps that add up. Each replaces one ingredient of the simulation by what was
 measured:

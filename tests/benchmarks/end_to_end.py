@@ -5,7 +5,7 @@
 For each model (at batch 1 and 4): what the profile's cost models say once every operator of that
 architecture is taken out of the training data, summed over the graph, with the 90% interval of the
 profile's residuals; and the module itself, run by PyTorch on one pinned core in fresh processes, the
-same statistic (the fastest) on both sides. Prints a row a model and batch, then mean and worst errors
+same statistic (the profile's) on both sides. Prints a row a model and batch, then mean and worst errors
 of each cost model and the share of intervals that hold the measured time.
 """
 
@@ -128,6 +128,8 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps(measured_here(arguments[1], int(arguments[2]))))
         return 0
     from calibration.environment import cores_for
+    from calibration.summary import STATISTICS
+    from cost_models.profile import Profile
 
     (core,) = cores_for(1)
     print(f"predicted / measured - 1; interval: {COST_MODELS[0]}, 90%; core {core}")
@@ -135,12 +137,13 @@ def main(arguments: Sequence[str]) -> int:
         f"| model | batch | measured ms | {' | '.join(COST_MODELS)} | interval ms | extrapolated |"
     )
     print(f"|{'---|' * (5 + len(COST_MODELS))}")
+    quantile = STATISTICS[Profile.load(PROFILE).statistic or "minimum"]
     errors: dict[str, list[float]] = {model: [] for model in COST_MODELS}
     inside: dict[str, list[bool]] = {model: [] for model in COST_MODELS}
     for name in arguments or MODELS:
         by_batch = predicted(name)
         for batch, by_model in by_batch.items():
-            seconds = float(measured(name, batch, core).min())
+            seconds = float(np.quantile(measured(name, batch, core), quantile))
             cells = []
             for model, (total, low, high, _) in by_model.items():
                 errors[model].append(total / seconds - 1)

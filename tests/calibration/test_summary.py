@@ -63,7 +63,7 @@ def folder(tmp_path, tiny_operators):
 
 
 def test_statistics_of_known_samples(folder):
-    table = measurement_table(folder)
+    table = measurement_table(folder, "minimum")
     assert len(load(table)) == 3
     row = table[(table["kind"] == "linear") & (table["cache"] == "warm")].iloc[0]
     assert row["seconds"] == row["minimum_s"] == pytest.approx(2e-6)
@@ -79,6 +79,8 @@ def test_statistics_of_known_samples(folder):
     assert row["device"] == "box-1core"
     assert row["inputs"] == ((2, 8), (4, 8))
     assert list(row["architectures"]) == ["net"]
+    usual = measurement_table(folder)
+    assert usual["seconds"].equals(usual["p10_s"])
 
 
 def test_operator_of_one_process_has_no_second_half(folder):
@@ -165,13 +167,13 @@ def test_folder_without_a_plan_is_refused(tmp_path):
 
 
 def test_deviations_of_known_samples(folder):
-    found = deviations(folder, "warm")
+    found = deviations(folder, "warm", "minimum")
     # 2, 2.2, 3, 4, 8 us around their minimum, and the one call of the other linear around itself;
     # quantiles at 1%, 3%, ..., 99%.
     logs = np.log(np.array([2, 2.2, 3, 4, 8, 2]) / 2)
     expected = np.quantile(logs, np.arange(0.01, 1, 0.02))
     assert found == {kind: pytest.approx(expected, abs=1e-4) for kind in ("linear", "*")}
-    assert deviations(folder, "graph")["linear"][0] == pytest.approx(np.log(1.1) / 100, abs=1e-4)
+    assert deviations(folder, "graph", "minimum")["linear"][0] == pytest.approx(np.log(1.1) / 100, abs=1e-4)
     logs[:5] -= np.log(1.5)
     expected = np.quantile(logs, np.arange(0.01, 1, 0.02))
     medians = deviations(folder, "warm", "median")["linear"]

@@ -250,3 +250,13 @@ def test_an_ensemble_is_the_median_and_its_spread_the_distance():
 def test_an_ensemble_has_two_other_models(table, members):
     with pytest.raises(InvalidInput, match="at least two other models"):
         fit(table, "ensemble", members=members)
+
+
+@pytest.mark.parametrize("model", [name for name in FITTED if name not in ("polynomial",)])
+def test_a_product_never_measured_takes_the_roofline(model):
+    """What streaming kinds share says nothing of a matrix product."""
+    streaming = random_table(60)[60:].reset_index(drop=True)
+    slow = streaming.assign(seconds=streaming["seconds"] * 5)
+    found = quick(slow, model)
+    row = pd.DataFrame([linear_row(300, 400, 500)])
+    assert found.predict(row) == pytest.approx(ROOFLINE.predict(row))
