@@ -300,6 +300,14 @@ def _joined(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> V
     }
 
 
+def _padded(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
+    # What grows nowhere is one copy; else every row is one of its own.
+    same = inputs[0] == outputs[0]
+    inner = inputs[0][-1:] != outputs[0][-1:]
+    rows = 1 if same else math.prod(inputs[0][:-1])
+    return {"rows": log2(rows), "grown": float(not same), "inner_grown": float(inner)}
+
+
 def _lookup(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
     return {
         "table": log2(math.prod(inputs[0])),
@@ -322,6 +330,7 @@ _SPECIAL: Mapping[str, Callable[[Shapes, Shapes, Mapping[str, Any]], Values]] = 
     "cat": _joined,
     "stack": _joined,
     "embedding": _lookup,
+    "pad": _padded,
     **backward_features(_convolution, _attention),
 }
 

@@ -173,7 +173,9 @@ def test_deviations_of_known_samples(folder):
     logs = np.log(np.array([2, 2.2, 3, 4, 8, 2]) / 2)
     expected = np.quantile(logs, np.arange(0.01, 1, 0.02))
     assert found == {kind: pytest.approx(expected, abs=1e-4) for kind in ("linear", "*")}
-    assert deviations(folder, "graph", "minimum")["linear"][0] == pytest.approx(np.log(1.1) / 100, abs=1e-4)
+    assert deviations(folder, "graph", "minimum")["linear"][0] == pytest.approx(
+        np.log(1.1) / 100, abs=1e-4
+    )
     logs[:5] -= np.log(1.5)
     expected = np.quantile(logs, np.arange(0.01, 1, 0.02))
     medians = deviations(folder, "warm", "median")["linear"]

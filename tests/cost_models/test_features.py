@@ -106,3 +106,13 @@ def test_scalars_and_empty_tensors_have_features():
     for shapes in (((), ()), ((0, 3), (0, 3))):
         found = features_of("relu", "float32", (shapes[0],), (shapes[1],), {})
         assert all(math.isfinite(v) for v in found.values())
+
+
+def test_padding_that_adds_nothing_is_one_copy():
+    shape = (2, 8, 10, 10)
+    same = features_of("pad", "float32", (shape,), (shape,), {})
+    grown = features_of("pad", "float32", (shape,), ((2, 8, 12, 10),), {})
+    assert (same["rows"], same["grown"], same["inner_grown"]) == (0.0, 0.0, 0.0)
+    assert (grown["rows"], grown["grown"], grown["inner_grown"]) == (np.log2(160), 1.0, 0.0)
+    wider = features_of("pad", "float32", (shape,), ((2, 8, 10, 12),), {})
+    assert wider["inner_grown"] == 1.0
