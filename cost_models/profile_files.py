@@ -105,8 +105,12 @@ def save(profile: Profile, folder: str | Path) -> Path:
         if name != "ensemble":
             text = json.dumps(model.to_json(), separators=(",", ":"))
             _replace(folder / f"{name}.json.gz", gzip.compress(text.encode(), mtime=0))
-    document = json.dumps(document_of(profile), indent=1, sort_keys=True)
-    _replace(folder / "profile.json", f"{document}\n".encode())
+    # A line for each entry: residuals alone are tens of thousands of numbers.
+    lines = (
+        f"{json.dumps(key)}: {json.dumps(value, sort_keys=True)}"
+        for key, value in sorted(document_of(profile).items())
+    )
+    _replace(folder / "profile.json", ("{\n" + ",\n".join(lines) + "\n}\n").encode())
     return folder
 
 

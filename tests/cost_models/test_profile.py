@@ -185,9 +185,9 @@ def test_own_folder_is_searched_first(tmp_path, profile, monkeypatch):
 
 def test_unknown_name_gives_the_nearest_and_the_way_out():
     with pytest.raises(InvalidInput) as refused:
-        Profile.load("nvidia-l4")
+        Profile.load("nvidia-gh200")
     text = str(refused.value)
-    assert "No profile 'nvidia-l4'. Nearest:" in text
+    assert "No profile 'nvidia-gh200'. Nearest:" in text
     assert "(datasheet)" in text
     assert "python -m experiments.calibrate device=cuda:0" in text
 
@@ -310,7 +310,8 @@ def test_shipped_measurements_are_what_the_predictor_was_fitted_to(name):
     priced = table[table["cache"] == profile.cache]
     assert set(profile.kinds) == set(priced["kind"])
     assert {"conv2d", "linear", "scaled_dot_product_attention", "lstm_cell"} <= set(profile.kinds)
-    assert profile.provenance["minutes"] >= 15
+    # The slow device's few minutes are known to be few (docs/calibration.md).
+    assert profile.provenance["minutes"] >= (8 if name.endswith("-3x") else 45)
     predicted = profile.models["boosted"].predict_in_full(
         priced[["kind", "dtype", "inputs", "outputs", "attributes", "cache"]]
     )
