@@ -317,6 +317,7 @@ def validate_model(
     scenario = contestants[0].scenario
     world = prepare(scenario, config_dirs)
     profiles = load_profiles(scenario.cluster, scenario.cost_model)
+    workers = workers_for(world.cluster, settings.cores)
     statistics = {profile.statistic or "minimum" for profile in profiles.values()}
     if len(statistics) > 1:
         raise InvalidInput(
@@ -328,7 +329,6 @@ def validate_model(
     unseen = _unseen_costs(world, scenario) if settings.held_out else None
     busy = busy_cores()
     devices = [device.name for device in world.cluster.devices]
-    workers = workers_for(world.cluster, settings.cores)
     places = {d.profile: workers[d.name].device for d in world.cluster.devices if d.profile}
     differences = tuple(
         f"profile '{name}' was measured with {text}"
@@ -371,8 +371,8 @@ def validate_model(
     for position, contestant in enumerate(contestants):
         traces = [traces[position] for traces in rounds]
         repeats_s = np.array([trace.makespan for trace in traces])
-        measured_s = float(statistic_of(repeats_s, statistic))
-        measured = nearest(traces, measured_s)
+        # One run stands for all, so that the steps of the error add up: the nearest to the statistic.
+        measured = nearest(traces, float(statistic_of(repeats_s, statistic)))
         overhead = overheads[contestant.label]
         simulated = prediction.run(contestant, overhead)
         low, high = prediction.interval(contestant, overhead)
@@ -388,7 +388,7 @@ def validate_model(
                 # The same scheduler with the same beliefs; only what happens is predicted anew.
                 prediction.run(contestant, overhead, unseen).makespan if unseen else float("nan"),
                 repeats_s,
-                measured_s,
+                measured.makespan,
                 error_steps(
                     world.graph,
                     prediction.cluster(overhead),

@@ -445,7 +445,7 @@ def test_what_does_not_fit_is_refused_before_the_run(stage):
         Machine(SHARED, {"fast": WorkerSpec()})
     with pytest.raises(InvalidInput, match="Core 4096 is not available"):
         Machine(SHARED, {"fast": WorkerSpec(cores=(4096,)), "slow": WorkerSpec()})
-    with pytest.raises(InvalidInput, match="has 1 slots, its worker 2 cores"):
+    with pytest.raises(InvalidInput, match="has 1 slots of 1 threads, its worker 2 cores"):
         Machine(SHARED, {"fast": WorkerSpec(cores=(0, 0)), "slow": WorkerSpec()})
     with pytest.raises(InvalidInput, match="cannot be both on cpu and on cuda:0"):
         Machine(SHARED, {"fast": WorkerSpec(), "slow": WorkerSpec("cuda:0")})

@@ -137,10 +137,10 @@ def test_a_clusters_devices_are_found_on_this_machine():
         Device("wide", "ram", device_name("cpu", 4)),
     ]
     cluster = Cluster("c", [MemorySpace("ram")], devices)
-    assert workers_for(cluster, [5, 3, 2, 7]) == {
+    assert workers_for(cluster, [5, 3, 2, 7, 8, 9, 10]) == {
         "pool": WorkerSpec("cpu", (5, 3)),
         "slow": WorkerSpec("cpu", (2,), repeat_kernel=3),
-        "wide": WorkerSpec("cpu", (7,), threads=4),
+        "wide": WorkerSpec("cpu", (7, 8, 9, 10), threads=4),
     }
     with pytest.raises(InvalidInput, match="'slow' needs 1 cores of its own, 0 are left"):
         workers_for(cluster, [0, 1])
