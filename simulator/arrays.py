@@ -30,6 +30,7 @@ class ArrayedSimulation(Simulation):
     """See the module docstring; two arrays, ``whole`` and ``real``, hold everything."""
 
     _packs = False
+    _serves = False
 
     _names: ClassVar[Any]
     """The module whose functions work on the arrays: it names the positions in the headers."""

@@ -194,7 +194,9 @@ class CompiledSimulation(ArrayedSimulation, DirectSimulation):
             at = self._header[graph + kernels.HAPPENS]
         elif source is not None:
             at = self._header[kernels.REALISED] + self._first_task[number] * devices
-            self._real[at : at + len(job.graph) * devices] = self._with_overhead(self._realise(job))
+            self._real[at : at + len(job.graph) * devices] = self._with_overhead(
+                self._realise(job.graph, job.arrival)
+            )
         self._array(kernels.ACTUAL, number + 1)[number] = at
 
     def _make_arrivals(self) -> Any:

@@ -165,6 +165,7 @@ class SchedulingContext:
         lost: tasks that a fault took from their device, or whose output it took, at this instant,
             ascending; they are placed nowhere.
         failed: jobs that failed at this instant; their tasks run no more.
+        delivered: jobs whose inputs, sent ahead, are all there as of this instant.
         jobs: every job that has arrived.
     """
 
@@ -197,6 +198,7 @@ class SchedulingContext:
         self.finished: list[int] = []
         self.lost: list[int] = []
         self.failed: list[int] = []
+        self.delivered: list[int] = []
         self.jobs: list[Job] = []
         self.explain: Callable[[str], None] | None = None
         """Where schedulers report each decision in one line; None when nobody listens."""
@@ -296,7 +298,7 @@ class SchedulingContext:
     def label(self, task: int) -> str:
         """A task's name for people: the operator, and the job where there are several."""
         job = self._job[task]
-        name = self.jobs[job].graph.operators[self.operator_of(task)].name
+        name = self._job_index[job].graph.operators[self.operator_of(task)].name
         return name if len(self.jobs) == 1 else f"{name}#{job}"
 
     def seconds(self, task: int) -> Sequence[float]:
@@ -675,7 +677,7 @@ class SchedulingContext:
         left = sum(self._left)
         if not left:
             return
-        unplaced = [t for t, d in enumerate(self._device) if d < 0]
+        unplaced = [t for t, d in enumerate(self._device) if d < 0 and self._left[self._job[t]]]
         if unplaced:
             raise SchedulingError(
                 f"Scheduler '{scheduler.name}' ended with {left} tasks not run: {len(unplaced)} were "
@@ -692,10 +694,7 @@ class SchedulingContext:
         """Register a job that arrives now; its source tasks become ready."""
         number = len(self.jobs)
         graph = job.graph
-        index = self._index.get(graph)
-        if index is None:
-            index = GraphIndex(graph, self._believed[graph], self._overhead)
-            self._index[graph] = index
+        index = self._index_of(graph)
         first_task = len(self._job)
         first_tensor = self._tensors
         tasks = len(graph)
@@ -721,6 +720,13 @@ class SchedulingContext:
             self.ready.append(first_task + operator)
             self._ready_at[first_task + operator] = self.now
         return number
+
+    def _index_of(self, graph: DataflowGraph) -> GraphIndex:
+        index = self._index.get(graph)
+        if index is None:
+            index = GraphIndex(graph, self._believed[graph], self._overhead)
+            self._index[graph] = index
+        return index
 
     def _add_tasks(self, count: int) -> None:
         """Make room for what is kept of a new job's tasks."""
@@ -799,15 +805,21 @@ class SchedulingContext:
         index = self._job_index[job]
         first_task, first_tensor = self._first_task[job], self._first_tensor[job]
         home = self._space_of[device]
-        destination = self._destination[job]
         for t in index.writes[task - first_task]:
             if self._push:
                 for reader in index.consumers[t]:
                     place = self._device[first_task + reader]
                     if place >= 0 and self._space_of[place] != home:
                         self._request(first_tensor + t, self._space_of[place], index.bytes[t])
-            if destination not in (EVERYWHERE, home) and t in index.outputs:
-                self._request(first_tensor + t, destination, index.bytes[t])
+            if t in index.outputs:
+                self._request_result(job, t, home)
+
+    def _request_result(self, job: int, output: int, space: int) -> None:
+        """Ask for a result, just written in a space, to go to its job's destination."""
+        destination = self._destination[job]
+        if destination not in (EVERYWHERE, space):
+            size = self._job_index[job].bytes[output]
+            self._request(self._first_tensor[job] + output, destination, size)
 
     def _head(self, device: int) -> int:
         """The task that a device must run next, -1 if its queue is empty."""

@@ -42,6 +42,7 @@ class DirectSimulation(Simulation):
     """See the module docstring."""
 
     _packs = False
+    _serves = False
 
     def _prepare(self) -> None:
         cluster = self.cluster

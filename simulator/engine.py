@@ -198,7 +198,7 @@ def _is_constant(setting: Setting) -> bool:
     return not (
         setting.faults
         or setting.decision_cost is not None
-        or "pack" in setting.scheduler.needs
+        or {"pack", "batch"} & setting.scheduler.needs
         or setting.horizon < math.inf
         or counts_memory(setting.memory, setting.weights)
         or shares_rates(cluster)

@@ -77,7 +77,7 @@ class PlannedSimulation(Simulation):
         self._seconds: list[np.ndarray] = []  # by job: actual [operators, devices]
 
     def _note_actual(self, job: Job) -> None:
-        self._seconds.append(self._realise(job))
+        self._seconds.append(self._realise(job.graph, job.arrival))
 
     # -- what a scheduler does ------------------------------------------------------------------
 

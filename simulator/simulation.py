@@ -22,10 +22,11 @@ from typing import Any, ClassVar
 import numpy as np
 import simpy
 
+from simulator.batching import SERVING, BatchingContext
 from simulator.clock import Clock
 from simulator.cluster import Cluster, Route
 from simulator.contention import flow_model
-from simulator.context import EVERYWHERE, RequestedTransfer, SchedulingContext
+from simulator.context import EVERYWHERE, RequestedTransfer
 from simulator.costs import CostTable, GraphCosts, NoiseModel, rows_of
 from simulator.decision_cost import DecisionCost
 from simulator.errors import InvalidInput, SchedulingError
@@ -70,19 +71,26 @@ Execution = tuple[int, int, int, int, float, float, float, float]
 """Task, job, device, slot, ready, placed, start, finish."""
 
 
-class Simulation(SchedulingContext):
+class Simulation(BatchingContext):
     """One run. Use :func:`simulator.engine.simulate`."""
 
     world = "simulated"
     _packs: ClassVar[bool] = True
     """Whether this way of simulating offers packed transfers."""
-    _ways_out: ClassVar[Mapping[str, str]] = {"evict": "load weights on demand (weights=on_demand)"}
+    _serves: ClassVar[bool] = True
+    """Whether it offers batches, inputs sent ahead and refusals."""
+    _ways_out: ClassVar[Mapping[str, str]] = {
+        "evict": "load weights on demand (weights=on_demand)",
+        "batch": "leave memory unlimited, and devices that fail out",
+    }
 
     def __init__(self, setting: Setting) -> None:
         cluster, costs = setting.cluster, setting.costs
         self._setting = setting
         super().__init__(cluster, costs, setting.movement, setting.contention)
         self.offers = abilities(setting.weights) | ({"pack"} if self._packs else set())
+        if self._serves and setting.memory == "unlimited" and setting.weights == "resident":
+            self.offers |= SERVING
         self._check_run(setting.workload, setting.scheduler)
         if isinstance(setting.actual, CostTable):
             setting.actual.check_covers(cluster)
@@ -214,6 +222,7 @@ class Simulation(SchedulingContext):
                 self._finish(task)
             self.finished += due
         self._deliver()
+        news |= bool(self.delivered)
         news |= self._change()
         while self._admit_now:
             self._admit_now -= 1
@@ -256,31 +265,39 @@ class Simulation(SchedulingContext):
         self._memory.arrived(self._admit(job))
         self._note_actual(job)
 
+    def _may_serve(self) -> bool:
+        return bool(SERVING & self.offers & self._scheduler.needs)
+
+    def _note_batch(self, leader: int, graph: DataflowGraph) -> None:
+        self._actual[leader] = self._actual_of(graph, self.now)
+
     def _add_tasks(self, count: int) -> None:
         super()._add_tasks(count)
         self._start_time += [math.inf] * count
         self._finish_time += [math.inf] * count
         self._slot += [0] * count
 
-    def _realise(self, job: Job) -> np.ndarray:
-        """Actual seconds [operators, devices] of a job."""
+    def _realise(self, graph: DataflowGraph, moment: float) -> np.ndarray:
+        """Actual seconds [operators, devices] of an execution of a graph that was known from then on."""
         source = self._actual_source
         if source is None:
-            return self._believed[job.graph].seconds
+            return self._believed[graph].seconds
         if isinstance(source, CostTable):
-            return source[job.graph].seconds
-        return source.realise(job.graph, self._believed[job.graph], self._rng, job.arrival)
+            return source[graph].seconds
+        return source.realise(graph, self._believed[graph], self._rng, moment)
+
+    def _actual_of(self, graph: DataflowGraph, moment: float) -> list[Sequence[float]]:
+        """The same row by row; executions with one table share them."""
+        source = self._actual_source
+        if source is None:
+            return self._believed[graph].lists
+        if isinstance(source, CostTable):
+            return source[graph].lists
+        return rows_of(self._realise(graph, moment))
 
     def _note_actual(self, job: Job) -> None:
-        """Keep the actual seconds of the job that arrives, jobs with one table share them."""
-        source = self._actual_source
-        if source is None:
-            seconds = self._believed[job.graph].lists
-        elif isinstance(source, CostTable):
-            seconds = source[job.graph].lists
-        else:
-            seconds = rows_of(self._realise(job))
-        self._actual.append(seconds)
+        """Keep the actual seconds of the job that arrives."""
+        self._actual.append(self._actual_of(job.graph, job.arrival))
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -489,7 +506,7 @@ class Simulation(SchedulingContext):
 
     def _is_wanted(self, tensor: int, space: int, without: int) -> bool:
         """Whether a placed task other than ``without``, or its job, wants a tensor in a space."""
-        if self._memory.wants(tensor, space):
+        if self._memory.wants(tensor, space) or self._is_sent_ahead(tensor, space):
             return True
         job = self._job_of_tensor(tensor)
         index = self._job_index[job]
@@ -530,6 +547,8 @@ class Simulation(SchedulingContext):
         while self._delivered:  # what takes no time
             self._deliver()
             self._memory.settle()
+        if self.delivered:  # the scheduler is asked in another round of this instant
+            self._wake(self.now)
 
     def _on_delivered(self, flow: Flow) -> None:
         self._delivered.append(flow)
@@ -565,6 +584,7 @@ class Simulation(SchedulingContext):
                 self._touched.add(device)
         if self._destination[job] == space and t in index.outputs:
             self._done_at[job] = self.now
+        self._note_delivery(tensor, space)
 
     def transfer_end(self, size: float, source: int, destination: int) -> float:
         """See :class:`SchedulingContext`."""
@@ -612,7 +632,7 @@ class Simulation(SchedulingContext):
         """The tasks that a task waits for."""
         job = self._job[task]
         first = self._first_task[job]
-        return [first + p for p in self.jobs[job].graph.predecessors[task - first]]
+        return [first + p for p in self._job_index[job].graph.predecessors[task - first]]
 
     # -- memory ---------------------------------------------------------------------------------
 
@@ -664,6 +684,8 @@ class Simulation(SchedulingContext):
             self._deciding_seconds,
             statuses=statuses,
             reasons=reasons,
+            members=self._members,
+            served_by=self._served_by,
         )
 
     def _fates(self) -> tuple[list[float], list[str], list[str]]:
@@ -674,8 +696,9 @@ class Simulation(SchedulingContext):
         unfinished = self._unfinished_jobs() if self._setting.horizon < math.inf else ()
         for job in unfinished:
             finishes[job], statuses[job] = math.inf, "queued"
-        for job, (moment, reason) in self._failed_jobs.items():
-            finishes[job], statuses[job], reasons[job] = moment, "failed", reason
+        for status, jobs in (("failed", self._failed_jobs), ("rejected", self._rejected)):
+            for job, (moment, reason) in jobs.items():
+                finishes[job], statuses[job], reasons[job] = moment, status, reason
         return finishes, statuses, reasons
 
     def _unfinished_jobs(self) -> set[int]:

@@ -7,11 +7,13 @@ Tables (NumPy columns; Parquet on disk):
     One row per attempt to run a task, in order of finish. Seconds from 0. ``status`` is ``finished``,
     ``lost`` (to a fault at ``finish``) or ``running`` (when the run ended, at ``finish``).
 ``members``
-    execution, job: the jobs that an execution served; several for a batch.
+    execution, job: the jobs that an execution served; several for a batch, whose ``task`` and ``job``
+    in ``executions`` are those of the first.
 ``jobs``
     job, graph, model, batch, arrival, deadline, priority, origin, destination, finish, status,
-    reason. ``origin`` and ``destination`` are memory spaces, -1 for none. ``status`` is ``finished``,
-    ``failed`` (at ``finish``, for ``reason``) or ``queued``: still in the system when the run ended,
+    reason. ``graph`` is the one that served it, perhaps a batch's or a variant's. ``origin`` and
+    ``destination`` are memory spaces, -1 for none. ``status`` is ``finished``, ``failed`` or
+    ``rejected`` (at ``finish``, for ``reason``) or ``queued``: still in the system when the run ended,
     ``finish`` is infinite.
 ``transfers``
     tensor, job, source, destination, link, requested, start, finish, bytes; one row for each link of
@@ -314,6 +316,8 @@ def assemble(
     *,
     statuses: Sequence[str] | None = None,
     reasons: Sequence[str] | None = None,
+    members: Mapping[int, Sequence[int]] | None = None,
+    served_by: Mapping[int, DataflowGraph] | None = None,
 ) -> Trace:
     """The trace of a run.
 
@@ -330,16 +334,20 @@ def assemble(
         deciding_seconds: wall-clock seconds that it took.
         statuses: of each job; finished unless given.
         reasons: of each job why it failed; empty unless given.
+        members: for each job that led a batch all jobs of it.
+        served_by: for each job that its own graph did not serve the graph that did.
     """
     if len(first_tensor) > 1:
         transfers["tensor"] = transfers["tensor"] - np.asarray(first_tensor)[transfers["job"]]
-    members = {"execution": executions["execution"], "job": executions["job"]}
     graphs: dict[DataflowGraph, int] = {}
-    for entry in jobs:
-        graphs.setdefault(entry.graph, len(graphs))
+    served = [entry.graph for entry in jobs]
+    for job, graph in (served_by or {}).items():
+        served[job] = graph
+    for graph in served:
+        graphs.setdefault(graph, len(graphs))
     job_table = {
         "job": np.arange(len(jobs), dtype=np.int64),
-        "graph": _column([graphs[entry.graph] for entry in jobs], "int32"),
+        "graph": _column([graphs[graph] for graph in served], "int32"),
         "model": _column([entry.model or entry.graph.name for entry in jobs], "U"),
         "batch": _column([entry.batch or 1 for entry in jobs], "int64"),
         "arrival": _column([entry.arrival for entry in jobs], "float64"),
@@ -376,7 +384,18 @@ def assemble(
         "graphs": [GraphRecord(graph) for graph in graphs],
     }
     wallclock = {"decisions": float(decisions), "deciding_seconds": deciding_seconds}
-    return Trace(executions, members, job_table, transfers, meta, wallclock)
+    served_together = _members(executions, members or {})
+    return Trace(executions, served_together, job_table, transfers, meta, wallclock)
+
+
+def _members(executions: Table, batches: Mapping[int, Sequence[int]]) -> Table:
+    """The ``members`` of executions."""
+    execution, job = executions["execution"], executions["job"]
+    if batches:
+        rows = [batches.get(leader, (leader,)) for leader in job.tolist()]
+        execution = np.repeat(execution, [len(row) for row in rows])
+        job = np.array([member for row in rows for member in row], dtype=np.int64)
+    return {"execution": execution, "job": job}
 
 
 _META = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from simulator.errors import InvalidInput
@@ -21,6 +21,8 @@ class Job:
         priority: larger is more urgent.
         origin: memory space where the job's inputs lie; None: everywhere already.
         destination: memory space where its outputs must arrive; None: wherever they are written.
+        time_sensitivity, accuracy_sensitivity: how much its sender minds waiting and mistakes, 0 to 1.
+        least_accuracy: of a model's variant that may serve it, 0 to 1.
     """
 
     graph: DataflowGraph
@@ -31,6 +33,9 @@ class Job:
     batch: int | None = None
     origin: str | None = None
     destination: str | None = None
+    time_sensitivity: float = 0.5
+    accuracy_sensitivity: float = 0.5
+    least_accuracy: float = 0.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.arrival) and self.arrival >= 0):
@@ -45,12 +50,23 @@ class Job:
 class Workload:
     """A stream of jobs in order of arrival; a job's number is its position.
 
+    Attributes:
+        batches: for graphs of jobs that may be served together the graphs of larger batches, by batch.
+        variants: for graphs of jobs the other models' graphs that may serve them.
+
     Raises:
         InvalidInput: no jobs, or arrivals out of order.
     """
 
-    def __init__(self, jobs: Iterable[Job]) -> None:
+    def __init__(
+        self,
+        jobs: Iterable[Job],
+        batches: Mapping[DataflowGraph, Mapping[int, DataflowGraph]] | None = None,
+        variants: Mapping[DataflowGraph, Sequence[DataflowGraph]] | None = None,
+    ) -> None:
         self.jobs = tuple(jobs)
+        self.batches = dict(batches or {})
+        self.variants = dict(variants or {})
         if not self.jobs:
             raise InvalidInput("The workload has no jobs")
         for number, (before, after) in enumerate(itertools.pairwise(self.jobs)):
@@ -68,5 +84,12 @@ class Workload:
 
     @property
     def graphs(self) -> tuple[DataflowGraph, ...]:
-        """The distinct graphs, in order of first use."""
-        return tuple(dict.fromkeys(job.graph for job in self.jobs))
+        """The distinct graphs that may run: of the jobs, in order of first use, then of batches and of
+        variants.
+        """
+        found = dict.fromkeys(job.graph for job in self.jobs)
+        for batches in self.batches.values():
+            found |= dict.fromkeys(batches.values())
+        for variants in self.variants.values():
+            found |= dict.fromkeys(variants)
+        return tuple(found)

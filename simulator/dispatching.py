@@ -1,0 +1,307 @@
+"""Serving schedulers: requests wait at nodes and are served there, several of a model at once.
+
+A *node* is a memory space with devices. Each request (a job) is sent to the node that a selection names,
+waits there in the queue of its model, and runs whole on one device. Subclasses say what runs next.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from simulator.batching import BatchingContext
+from simulator.context import SchedulingContext
+from simulator.errors import InvalidInput, SchedulingError
+from simulator.graph import DataflowGraph
+from simulator.outbox import make_outbox
+from simulator.scheduler import Scheduler
+from simulator.selection import Selection, make_selection
+
+
+@dataclass
+class Group:
+    """The waiting requests of one model at one node, oldest first.
+
+    Attributes:
+        graph: of its requests.
+        sizes: prepared batches, ascending.
+        seconds: believed, by size and device.
+    """
+
+    graph: DataflowGraph
+    sizes: Sequence[int]
+    seconds: dict[int, list[float]]
+    queue: deque[int] = field(default_factory=deque)
+
+
+@dataclass
+class Node:
+    """A memory space, the devices in it and what waits there."""
+
+    space: int
+    devices: list[int]
+    groups: dict[DataflowGraph, Group] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait."""
+        return sum(len(group.queue) for group in self.groups.values())
+
+
+Choice = tuple[Group, int]
+"""A group and how many of its oldest requests to serve."""
+
+
+class Dispatcher(Scheduler):
+    """Base of the serving schedulers.
+
+    Args:
+        max_batch: items at most in one execution.
+        select: which node serves a request (:mod:`simulator.selection`); a name, or a mapping with
+            ``name`` and options.
+        packing: whether and how inputs that go the same way are sent as one message
+            (:class:`simulator.outbox.Outbox`): a mapping of its options; None: each on its own.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"batch", "pack"})
+
+    def __init__(
+        self,
+        max_batch: int = 1,
+        select: str | Mapping[str, Any] = "home",
+        packing: Mapping[str, Any] | None = None,
+    ) -> None:
+        if isinstance(max_batch, bool) or not isinstance(max_batch, int) or max_batch < 1:
+            raise InvalidInput(f"max_batch is {max_batch!r}; give a whole number of at least 1")
+        self.max_batch = max_batch
+        self.selection: Selection = make_selection(select)
+        self.outbox = None if packing is None else make_outbox(packing)
+        self.nodes: dict[int, Node] = {}
+        self._node_of: dict[int, int] = {}  # by job on its way: the space it was sent to
+        # By job in execution that has tasks to come: its device and how many these are.
+        self._running: dict[int, tuple[int, int]] = {}
+        self._busy_until: dict[int, float] = {}  # by device: believed end of what runs
+        self._coming_work: dict[int, float] = {}  # by space: seconds of what is on its way
+
+    def begin(self, context: SchedulingContext) -> None:
+        """See :class:`Scheduler`."""
+        serving(context, self)
+        for device, space in enumerate(context.cluster.space_of):
+            self.nodes.setdefault(space, Node(space, [])).devices.append(device)
+        self.selection.begin(self)
+
+    def decide(self, context: SchedulingContext) -> None:
+        """See :class:`Scheduler`."""
+        context = serving(context, self)
+        self.selection.observe(context, self)
+        for job in context.arrived:
+            self._receive(context, job)
+        for job in context.delivered:
+            space = self._node_of.pop(job)
+            self._coming_work[space] -= self._work(context, job, self.nodes[space])
+            self._enqueue(context, job, space)
+        if context.lost:
+            raise SchedulingError(f"Scheduler '{self.name}' does not serve on devices that fail")
+        self._continue(context)
+        self.balance(context)
+        for node in self.nodes.values():
+            self._dispatch(context, node)
+        if self.outbox is not None:
+            self.outbox.flush(context)
+        self.selection.settle(context, self)
+
+    # -- what subclasses say ----------------------------------------------------------------------
+
+    @abstractmethod
+    def choose(self, context: BatchingContext, node: Node, device: int) -> Choice | None:
+        """What an idle device runs next; None: nothing for now (:meth:`wake_at` when to ask again)."""
+
+    def balance(self, context: BatchingContext) -> None:
+        """Called before what waits is served: a place to send some of it elsewhere."""
+
+    def started(self, context: BatchingContext, group: Group, device: int, seconds: float) -> None:
+        """Requests of a group were put on a device, for so many believed seconds."""
+
+    def insert(self, context: BatchingContext, group: Group, job: int) -> None:
+        """Let a request wait in its group's queue."""
+        group.queue.append(job)
+
+    # -- what they use ----------------------------------------------------------------------------
+
+    def fitting(self, context: BatchingContext, group: Group, most: int | None = None) -> int:
+        """How many of a group's oldest requests fit into one execution of at most ``most`` items."""
+        most = self.max_batch if most is None else most
+        jobs = context.jobs
+        total = best = 0
+        for count, job in enumerate(group.queue, 1):
+            total += jobs[job].batch or 1
+            if total > most and count > 1:
+                break
+            if total in group.seconds:
+                best = count
+            if total >= most:
+                break
+        if not best:
+            job = group.queue[0]
+            raise SchedulingError(
+                f"Request {job} of '{group.graph.name}' has {jobs[job].batch or 1} items, for which no "
+                f"batch is prepared (prepared: {', '.join(map(str, group.sizes))})"
+            )
+        return best
+
+    def oldest(
+        self,
+        context: BatchingContext,
+        node: Node,
+        device: int,
+        due: Callable[[float, int], bool] | None = None,
+    ) -> Group | None:
+        """The group with the oldest request, among those that the device can run and that are ``due``
+        by the arrival of their first request and their number of items.
+        """
+        jobs, best = context.jobs, None
+        for group in node.groups.values():
+            if not group.queue or group.seconds[group.sizes[0]][device] == math.inf:
+                continue
+            head = group.queue[0]
+            key = (jobs[head].arrival, head)
+            if best is not None and best[0] <= key:
+                continue
+            if due and not due(key[0], sum(jobs[job].batch or 1 for job in group.queue)):
+                continue
+            best = (key, group)
+        return None if best is None else best[1]
+
+    def seconds_of(self, context: BatchingContext, group: Group, count: int, device: int) -> float:
+        """Believed seconds of a group's ``count`` oldest requests in one execution."""
+        jobs = context.jobs
+        total = sum(jobs[group.queue[i]].batch or 1 for i in range(count))
+        return group.seconds[total][device]
+
+    def backlog_seconds(self, context: BatchingContext, node: Node) -> float:
+        """Believed seconds until a node has served all that waits and runs there, its devices sharing
+        the work evenly.
+        """
+        now = context.now
+        work = sum(max(0.0, self._busy_until.get(d, 0.0) - now) for d in node.devices)
+        for group in node.groups.values():
+            if group.queue:
+                items = sum(context.jobs[job].batch or 1 for job in group.queue)
+                largest = max(
+                    (s for s in group.sizes if s <= self.max_batch), default=group.sizes[0]
+                )
+                seconds = min(group.seconds[largest][d] for d in node.devices)
+                work += math.ceil(items / largest) * seconds
+        return work / len(node.devices)
+
+    def coming_seconds(self, space: int) -> float:
+        """Believed seconds of work that is on its way to a node, its devices sharing it evenly."""
+        return self._coming_work.get(space, 0.0) / len(self.nodes[space].devices)
+
+    def group_at(self, context: BatchingContext, job: int, node: Node) -> Group:
+        """The group of a request's model at a node, made if there is none yet."""
+        graph = context.jobs[job].graph
+        group = node.groups.get(graph)
+        if group is None:
+            prepared = context.graphs_for(job)
+            seconds = {size: context.serving_seconds(prepared[size]) for size in sorted(prepared)}
+            group = node.groups[graph] = Group(graph, list(seconds), seconds)
+        return group
+
+    def send(self, context: BatchingContext, job: int, node: Node) -> None:
+        """Let a request that is in no queue wait at a node, once its inputs are there."""
+        here = context.inputs_in(job)
+        if not here or node.space in here:
+            self._enqueue(context, job, node.space)
+        else:
+            self._node_of[job] = node.space
+            work = self._work(context, job, node)
+            self._coming_work[node.space] = self._coming_work.get(node.space, 0.0) + work
+            if self.outbox is None:
+                context.send(job, node.space)
+            else:
+                self.outbox.add(context, job, next(iter(here)), node.space)
+
+    # -- the rest ---------------------------------------------------------------------------------
+
+    def _work(self, context: BatchingContext, job: int, node: Node) -> float:
+        """Believed seconds of a request alone on a node's fastest device."""
+        group = self.group_at(context, job, node)
+        seconds = group.seconds[context.jobs[job].batch or 1]
+        return min(seconds[device] for device in node.devices)
+
+    def _receive(self, context: BatchingContext, job: int) -> None:
+        space = self.selection.choose(context, self, job)
+        if space not in self.nodes:
+            raise SchedulingError(
+                f"Selection '{self.selection.name}' sends request {job} to "
+                f"'{context.cluster.spaces[space].name}', which has no device"
+            )
+        self.send(context, job, self.nodes[space])
+
+    def _enqueue(self, context: BatchingContext, job: int, space: int) -> None:
+        self.insert(context, self.group_at(context, job, self.nodes[space]), job)
+
+    def _dispatch(self, context: BatchingContext, node: Node) -> None:
+        while any(group.queue for group in node.groups.values()):
+            idle = [d for d in node.devices if context.is_idle(d)]
+            for device in idle:
+                choice = self.choose(context, node, device)
+                if choice is not None:
+                    self._serve(context, device, *choice)
+                    break
+            else:
+                return
+
+    def _serve(self, context: BatchingContext, device: int, group: Group, count: int) -> None:
+        seconds = self.seconds_of(context, group, count, device)
+        jobs = [group.queue.popleft() for _ in range(count)]
+        if context.explain:
+            name = context.cluster.devices[device].name
+            context.explain(
+                f"{len(jobs)} of {group.graph.name} ({', '.join(f'#{j}' for j in jobs)}) -> {name}: "
+                f"{seconds:.6g} s, {len(group.queue)} more wait"
+            )
+        leader = context.batch(jobs) if count > 1 else jobs[0]
+        self._busy_until[device] = context.now + seconds
+        tasks = context.tasks_of(leader)
+        ready = [task for task in tasks if context.is_ready(task)]
+        if len(ready) < len(tasks):
+            self._running[leader] = (device, len(tasks) - len(ready))
+        for task in ready:
+            context.place(task, device)
+        self.started(context, group, device, seconds)
+
+    def _continue(self, context: BatchingContext) -> None:
+        """Place the later tasks of requests in execution where the first ones ran."""
+        if not self._running:
+            return
+        for task in context.ready:
+            job = context.job_of(task)
+            if job not in self._running:
+                continue
+            device, left = self._running[job]
+            able = context.able(task)
+            place = device if device in able else min(able, key=lambda d: (context.available(d), d))
+            context.place(task, place)
+            if left > 1:
+                self._running[job] = (device, left - 1)
+            else:
+                del self._running[job]
+
+
+def serving(context: SchedulingContext, scheduler: Scheduler) -> BatchingContext:
+    """The context, if requests can be served together in it.
+
+    Raises:
+        SchedulingError: they cannot.
+    """
+    if not isinstance(context, BatchingContext):
+        raise SchedulingError(
+            f"Scheduler '{scheduler.name}' needs batch, which {context.world} runs do not offer"
+        )
+    return context

@@ -1,0 +1,36 @@
+"""First come first served, with what can join the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from simulator.batching import BatchingContext
+from simulator.dispatching import Choice, Dispatcher, Node
+
+
+class FCFSBatching(Dispatcher):
+    """The model of the oldest waiting request runs next, with as many of its requests as fit.
+
+    Args:
+        max_batch: items at most in one execution; 1 is plain first come first served.
+        select, packing: see :class:`simulator.dispatching.Dispatcher`.
+
+    Source: the usual baseline of serving systems, e.g. D. Crankshaw et al., *Clipper: a low-latency online
+    prediction serving system*, NSDI 2017.
+    """
+
+    name: ClassVar[str] = "fcfs_batching"
+
+    def __init__(
+        self,
+        max_batch: int = 16,
+        select: str | Mapping[str, Any] = "home",
+        packing: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(max_batch, select, packing)
+
+    def choose(self, context: BatchingContext, node: Node, device: int) -> Choice | None:
+        """See :class:`Dispatcher`."""
+        group = self.oldest(context, node, device)
+        return None if group is None else (group, self.fitting(context, group))

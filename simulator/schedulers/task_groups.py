@@ -1,0 +1,181 @@
+"""Task groups: the waiting requests of one model are one group, served as a batch by priority."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from simulator.batching import BatchingContext
+from simulator.dispatching import Choice, Dispatcher, Group, Node
+from simulator.errors import InvalidInput
+from simulator.units import parse_seconds
+
+
+class TaskGroups(Dispatcher):
+    """The group of the highest ``b / t(b) * (1 + theta * age / tau)`` runs next.
+
+    ``b`` requests of a group fit into one execution of ``t(b)`` predicted seconds; ``age`` is that of its
+    oldest request, ``tau`` a moving average of the executions' seconds. A group whose oldest request is
+    older than ``starve_after`` goes first, the oldest of them before the others. ``theta=0`` is the rule
+    of the thesis: Smith's weight over time, with which rare models may starve under load.
+
+    Overloaded nodes may upload what waits: when a node's believed work exceeds ``upload_above``, requests
+    leave from the tail of the group of the lowest priority for ``upload_to``, as long as each is believed
+    to be done there before it would be here, until the work is below ``upload_below``.
+
+    Args:
+        theta: weight of age.
+        starve_after: like ``2s``; None: never.
+        max_batch: items at most in one execution.
+        upload_to: name of the memory space of the next tier; None: nothing is uploaded.
+        upload_above, upload_below: like ``500ms``.
+        select, packing: see :class:`simulator.dispatching.Dispatcher`.
+
+    Raises:
+        InvalidInput: an option is out of range.
+
+    Source: thesis 001 (priority by group size and predicted execution time; early upload; packing).
+    """
+
+    name: ClassVar[str] = "task_groups"
+
+    def __init__(
+        self,
+        theta: float = 0.1,
+        starve_after: str | None = None,
+        max_batch: int = 16,
+        upload_to: str | None = None,
+        upload_above: str = "1s",
+        upload_below: str = "500ms",
+        select: str | Mapping[str, Any] = "home",
+        packing: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(max_batch, select, packing)
+        if not 0 <= theta < math.inf:
+            raise InvalidInput(f"The weight of age, theta, is {theta}; give 0 or more")
+        self.theta = theta
+        self.starve_after = (
+            math.inf if starve_after is None else parse_seconds(starve_after, "starve_after")
+        )
+        self.upload_to = upload_to
+        self.upload_above = parse_seconds(upload_above, "upload_above")
+        self.upload_below = parse_seconds(upload_below, "upload_below")
+        if upload_to is not None and not 0 <= self.upload_below <= self.upload_above:
+            raise InvalidInput(
+                f"Uploads begin above {upload_above} and end below {upload_below} of work; the second "
+                "must not be larger"
+            )
+        self._tau = 0.0
+        self._uploading: set[int] = set()  # nodes that upload until their work is below the mark
+        self.uploaded = 0
+        """Requests that were sent on so far."""
+
+    def choose(self, context: BatchingContext, node: Node, device: int) -> Choice | None:
+        """See :class:`Dispatcher`."""
+        starving = self._starving(context, node, device)
+        if starving is not None:
+            return starving, self.fitting(context, starving)
+        best: tuple[float, float, int, Group, int] | None = None
+        for number, group in enumerate(node.groups.values()):
+            if not group.queue:
+                continue
+            count = self.fitting(context, group)
+            seconds = self.seconds_of(context, group, count, device)
+            if seconds == math.inf:
+                continue
+            head = context.jobs[group.queue[0]].arrival
+            key = (-self._priority(context, group, count, seconds), head, number)
+            if best is None or key < best[:3]:
+                best = (*key, group, count)
+        return None if best is None else best[3:]
+
+    def started(self, context: BatchingContext, group: Group, device: int, seconds: float) -> None:
+        """See :class:`Dispatcher`."""
+        self._tau = seconds if not self._tau else self._tau + 0.1 * (seconds - self._tau)
+
+    def balance(self, context: BatchingContext) -> None:
+        """See :class:`Dispatcher`."""
+        if self.upload_to is None:
+            return
+        index = context.cluster.space_index
+        if self.upload_to not in index or index[self.upload_to] not in self.nodes:
+            raise InvalidInput(
+                f"upload_to={self.upload_to} is no memory space with devices of cluster "
+                f"'{context.cluster.name}'"
+            )
+        target = self.nodes[index[self.upload_to]]
+        for node in self.nodes.values():
+            if node is not target:
+                self._upload(context, node, target)
+
+    def _priority(
+        self, context: BatchingContext, group: Group, count: int, seconds: float
+    ) -> float:
+        items = sum(context.jobs[group.queue[i]].batch or 1 for i in range(count))
+        rate = items / seconds if seconds > 0 else math.inf
+        if not self.theta or not self._tau:
+            return rate
+        age = context.now - context.jobs[group.queue[0]].arrival
+        return rate * (1 + self.theta * age / self._tau)
+
+    def _starving(self, context: BatchingContext, node: Node, device: int) -> Group | None:
+        if self.starve_after == math.inf:
+            return None
+        found, oldest = None, context.now - self.starve_after
+        for group in node.groups.values():
+            if group.queue and group.seconds[group.sizes[0]][device] < math.inf:
+                arrival = context.jobs[group.queue[0]].arrival
+                if arrival < oldest:
+                    found, oldest = group, arrival
+        return found
+
+    def _upload(self, context: BatchingContext, node: Node, target: Node) -> None:
+        work = self.backlog_seconds(context, node)
+        if work > self.upload_above:
+            self._uploading.add(node.space)
+        elif work < self.upload_below:
+            self._uploading.discard(node.space)
+        while node.space in self._uploading:
+            group = self._last(context, node)
+            if group is None or not self._pays(context, group, target, work):
+                return
+            job = group.queue.pop()
+            if context.explain:
+                name = context.cluster.spaces[target.space].name
+                context.explain(
+                    f"#{job} of {group.graph.name} is uploaded to {name}: {work:.6g} s here"
+                )
+            self.send(context, job, target)
+            self.uploaded += 1
+            work = self.backlog_seconds(context, node)
+            if work < self.upload_below:
+                self._uploading.discard(node.space)
+
+    def _last(self, context: BatchingContext, node: Node) -> Group | None:
+        """The waiting group of the lowest priority."""
+        lowest: tuple[float, Group] | None = None
+        for group in node.groups.values():
+            if group.queue:
+                count = self.fitting(context, group)
+                seconds = min(self.seconds_of(context, group, count, d) for d in node.devices)
+                priority = self._priority(context, group, count, seconds)
+                if lowest is None or priority < lowest[0]:
+                    lowest = (priority, group)
+        return None if lowest is None else lowest[1]
+
+    def _pays(self, context: BatchingContext, group: Group, target: Node, work: float) -> bool:
+        """Whether a group's last request is believed to be done at ``target`` before it would be here,
+        where it is behind ``work`` seconds.
+        """
+        job = group.queue[-1]
+        here = context.inputs_in(job)
+        if not here:
+            return False
+        graph = group.graph
+        size = float(sum(graph.tensor_bytes[t] for t in graph.inputs))
+        items = context.jobs[job].batch or 1
+        there = min(self.group_at(context, job, target).seconds[items][d] for d in target.devices)
+        arrives = context.transfer_end(size, next(iter(here)), target.space)
+        ahead = self.backlog_seconds(context, target) + self.coming_seconds(target.space)
+        return max(arrives, context.now + ahead) + there < context.now + work

@@ -1,0 +1,116 @@
+"""Coarse graphs: consecutive operators, up to the whole model, as single ones.
+
+Serving runs on them: a request then is one task for each segment, whose time is that of the operators in
+it, one after another. What a segment writes for later ones keeps its name and its bytes; what only its
+own operators read is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.costs import GraphCosts
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph, Operator, Tensor
+
+KIND = "segment"
+"""Kind of the operators of coarse graphs."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """A coarse graph and what it is made of.
+
+    Attributes:
+        fine: the graph of all operators.
+        graph: its segments.
+        starts: index of each segment's first operator, ascending from 0.
+    """
+
+    fine: DataflowGraph
+    graph: DataflowGraph
+    starts: tuple[int, ...]
+
+    def costs(self, fine: GraphCosts) -> GraphCosts:
+        """Times of the segments: sums of their operators' times on each device.
+
+        A segment extrapolates where operators of a tenth of its time do. Spreads of operators, which are
+        noise and independent of each other, add up in quadrature.
+        """
+        seconds = np.add.reduceat(fine.seconds, self.starts, axis=0)
+        spread = in_range = None
+        with np.errstate(invalid="ignore", divide="ignore"):
+            if fine.spread is not None:
+                squares = np.add.reduceat((fine.spread * fine.seconds) ** 2, self.starts, axis=0)
+                spread = np.nan_to_num(np.sqrt(squares) / seconds)
+            if fine.in_range is not None:
+                outside = np.where(fine.in_range, 0.0, fine.seconds)
+                share = np.add.reduceat(outside, self.starts, axis=0) / seconds
+                in_range = ~(np.nan_to_num(share) > 0.1)
+        return GraphCosts(seconds, spread, in_range)
+
+
+def coarsen(graph: DataflowGraph, segments: int | Sequence[int] = 1) -> Segments:
+    """Join consecutive operators.
+
+    Args:
+        graph: of all operators.
+        segments: into how many segments of about equally many operators; or the index of the first
+            operator of each, from 0.
+
+    Raises:
+        InvalidInput: fewer than one segment, or more than operators; starts that do not ascend from 0.
+    """
+    count = len(graph)
+    if isinstance(segments, int):
+        if not 1 <= segments <= count:
+            raise InvalidInput(
+                f"Graph '{graph.name}' has {count} operators, which cannot be {segments} segments"
+            )
+        starts = [number * count // segments for number in range(segments)]
+    else:
+        starts = [int(start) for start in segments]
+        ascends = all(a < b for a, b in zip(starts, starts[1:], strict=False))
+        if not starts or starts[0] != 0 or not ascends or starts[-1] >= count:
+            raise InvalidInput(
+                f"Segments of graph '{graph.name}' start at {starts}; they must ascend from 0 and stay "
+                f"below {count}"
+            )
+    owner = np.searchsorted(starts, np.arange(count), side="right") - 1
+    reads: list[list[int]] = [[] for _ in starts]
+    writes: list[list[int]] = [[] for _ in starts]
+    for operator in range(count):
+        segment = int(owner[operator])
+        for tensor in graph.reads[operator]:
+            if tensor not in reads[segment] and _producer(graph, tensor, owner) != segment:
+                reads[segment].append(tensor)
+        for tensor in graph.writes[operator]:
+            outside = any(owner[reader] != segment for reader in graph.consumers[tensor])
+            if outside or tensor in graph.outputs:
+                writes[segment].append(tensor)
+    kept = sorted({t for rows in (reads, writes) for row in rows for t in row} | set(graph.inputs))
+    position = {tensor: i for i, tensor in enumerate(kept)}
+    tensors = [_plain(graph.tensors[t]) for t in kept]
+    operators = [Operator(f"segment{number}", KIND) for number in range(len(starts))]
+    coarse = DataflowGraph(
+        graph.name,
+        operators,
+        tensors,
+        [[position[t] for t in row] for row in reads],
+        [[position[t] for t in row] for row in writes],
+        graph.results,
+        graph.batch,
+    )
+    return Segments(graph, coarse, tuple(starts))
+
+
+def _producer(graph: DataflowGraph, tensor: int, owner: np.ndarray) -> int:
+    producer = graph.producer[tensor]
+    return -1 if producer < 0 else int(owner[producer])
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return Tensor(tensor.name, tensor.role, tensor.bytes)
