@@ -25,6 +25,7 @@ from simulator.engine import simulate
 from simulator.metrics import metrics
 from simulator.noise import NoiseModel
 from simulator.scheduler import Scheduler
+from simulator.serving_metrics import serving_metrics
 from simulator.trace import Trace
 
 FORMAT = "hetsim.result/1"
@@ -219,21 +220,24 @@ def _figures(
     ended = scenario.simulation.horizon is not None
     best = None if ended else world.best_device(scenario)
     finished = np.all(trace.jobs["status"] == "finished")
-    bound, binding = bounds.bound_s, bounds.binding
-    if proven_bound_s is not None and proven_bound_s > bound * (1 + 1e-6):
-        bound, binding = proven_bound_s, f"proved by {scenario.scheduler.name}"
-    compared = finished and not ended and bound > 0
+    bound = binding = None
+    if bounds is not None:
+        bound, binding = bounds.bound_s, bounds.binding
+        if proven_bound_s is not None and proven_bound_s > bound * (1 + 1e-6):
+            bound, binding = proven_bound_s, f"proved by {scenario.scheduler.name}"
+    compared = finished and not ended and bool(bound)
     return {
         **metrics(trace, scenario.workload.warm_up_s),
+        **_served(scenario, world, trace),
         "decisions_charged_s": trace.meta.get("decision_cost", {}).get("charged_s", 0.0),
         "makespan_low_s": low,
         "makespan_high_s": high,
         "bound_s": None if ended else bound,
-        "critical_path_s": bounds.critical_path_s,
-        "load_bound_s": bounds.load_s,
-        "path_load_bound_s": bounds.path_load_s,
+        "critical_path_s": None if bounds is None else bounds.critical_path_s,
+        "load_bound_s": None if bounds is None else bounds.load_s,
+        "path_load_bound_s": None if bounds is None else bounds.path_load_s,
         "binding_bound": None if ended else binding,
-        "gap_to_bound": trace.makespan / bound - 1.0 if compared else None,
+        "gap_to_bound": trace.makespan / bound - 1.0 if compared and bound else None,
         # Of several jobs even chains run beside one another.
         "graph_width": width(world.graph) if len(trace.jobs["status"]) == 1 else None,
         **_normalised(world, trace, bounds, None if best is None else best[1]),
@@ -246,8 +250,16 @@ def _figures(
     }
 
 
+def _served(scenario: Scenario, world: World, trace: Trace) -> dict[str, Any]:
+    """Figures of requests (:mod:`simulator.serving_metrics`); none where jobs are no requests."""
+    if world.requests is None:
+        return {}
+    warm_up = scenario.workload.warm_up_s
+    return dict(serving_metrics(trace, warm_up, scenario.workload.accuracies))
+
+
 def _normalised(
-    world: World, trace: Trace, bounds: Bounds, best_device_s: float | None
+    world: World, trace: Trace, bounds: Bounds | None, best_device_s: float | None
 ) -> dict[str, float | None]:
     """The makespan of one job as papers state it; None for streams of jobs, or where undefined.
 
@@ -255,7 +267,7 @@ def _normalised(
     device. ``speedup``: the best single device's time over it. ``efficiency``: speedup over the number of
     devices.
     """
-    makespan, path = trace.makespan, bounds.critical_path_s
+    makespan, path = trace.makespan, 0.0 if bounds is None else bounds.critical_path_s
     single = trace.jobs["status"].tolist() == ["finished"] and makespan > 0
     speedup = best_device_s / makespan if single and best_device_s is not None else None
     return {
@@ -267,11 +279,19 @@ def _normalised(
 
 def extrapolated_share(world: World, trace: Trace) -> float:
     """Share of the executed time that rests on predictions outside the measured range."""
-    in_range = world.costs[world.graph].in_range
     rows = trace.executions
     seconds = rows["finish"] - rows["start"]
     total = float(seconds.sum())
-    if in_range is None or not total:
+    if not total:
         return 0.0
-    outside = ~in_range[rows["operator"], rows["device"]]
-    return float(seconds[outside].sum()) / total
+    jobs = trace.jobs
+    extrapolated = 0.0
+    # By the graph that ran: of requests it may be a batch's, or another model's.
+    graph = jobs["graph"][rows["job"]]
+    for number, record in enumerate(trace.meta["graphs"]):
+        mine = graph == number
+        outside = world.outside_range(record["name"], record["batch"] or 1)
+        if outside is not None and mine.any():
+            outside_rows = outside[rows["operator"][mine], rows["device"][mine]]
+            extrapolated += float(seconds[mine][outside_rows].sum())
+    return extrapolated / total

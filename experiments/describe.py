@@ -173,6 +173,14 @@ def print_gain(config: DescribeConfig, world: World, console: Console) -> None:
             seen.setdefault(device.profile or device.name, parallelism(graph, seconds))
     figures = ", ".join(f"{value:.2f} on {name}" for name, value in seen.items())
     console.print(f"parallelism (work over longest path): {figures}")
+    if bounds is None:
+        console.print(
+            f"a stream of requests for {', '.join(world.requests.models)}: "
+            "this is of the first, one request alone"
+            if world.requests
+            else ""
+        )
+        return
     both = (
         f"not both together: more than {MOST_ENTRIES} operators x different devices"
         if bounds.path_load_s is None

@@ -79,11 +79,13 @@ def write_run(outcome: Outcome, output_dir: Path, invocation: Invocation) -> Pat
     atomic.write_text(folder / "graph.json", json.dumps(outcome.world.graph.to_json()))
     write_perfetto(outcome.trace, folder / "trace.perfetto.json")
     bounds = outcome.world.bounds(outcome.scenario)
-    lines = {
-        "critical-path bound": bounds.critical_path_s,
-        "load bound": bounds.load_s,
-        "path-and-load bound": bounds.path_load_s,
-    }
+    lines: dict[str, float | None] = {}
+    if bounds is not None:
+        lines = {
+            "critical-path bound": bounds.critical_path_s,
+            "load bound": bounds.load_s,
+            "path-and-load bound": bounds.path_load_s,
+        }
     shown = {name: value for name, value in lines.items() if value is not None}
     draw_gantt(outcome.trace, folder / "gantt", bounds=shown)
     atomic.write_json(folder / "result.json", result)

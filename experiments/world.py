@@ -27,6 +27,8 @@ from scenarios.family_config import draw_instance
 from scenarios.fault_config import build_faults
 from scenarios.graph_files import is_bare_instance
 from scenarios.instances import load_instance
+from scenarios.model_config import ModelConfig, graph_of
+from scenarios.requests import RequestGraphs, named_models, prepare_requests
 from simulator.bounds import Bounds, workload_bound
 from simulator.cluster import Cluster
 from simulator.costs import CostTable, GraphCosts
@@ -76,6 +78,8 @@ class World:
         profiles: what the times rest on.
         pricer: draws actual times around the believed ones; None for bare instances and drawn graphs,
             whose times are given and have no error.
+        requests: the graphs of a stream of requests, of which ``graph`` is the first; None: all jobs
+            are of ``graph``.
     """
 
     def __init__(
@@ -86,7 +90,11 @@ class World:
         costs: CostTable,
         profiles: Sequence[ProfileIdentity],
         pricer: Pricer | None,
+        requests: RequestGraphs | None = None,
+        fine_costs: CostTable | None = None,
     ) -> None:
+        self.requests = requests
+        self._fine_costs = costs if fine_costs is None else fine_costs
         self.key = key
         self.graph = graph
         self.cluster = cluster
@@ -104,12 +112,18 @@ class World:
 
     def workload(self, scenario: Scenario) -> Workload:
         """The jobs of a scenario."""
+        if self.requests is not None:
+            return self.requests.workload(scenario.workload, self.cluster, scenario.seed.workload)
         return build_workload(
             scenario.workload, self.graph, self.cluster.host, scenario.seed.workload
         )
 
-    def bounds(self, scenario: Scenario) -> Bounds:
-        """Lower bounds on the makespan, from the believed times."""
+    def bounds(self, scenario: Scenario) -> Bounds | None:
+        """Lower bounds on the makespan, from the believed times; None for requests, which may be
+        served together or by another model.
+        """
+        if self.requests is not None:
+            return None
         key = digest(["bounds", dataclasses.asdict(scenario.workload), scenario.seed.workload])
         return self._kept.get_or_make(
             key, lambda: workload_bound(self.workload(scenario), self.costs, self.cluster)
@@ -118,8 +132,10 @@ class World:
     def best_device(self, scenario: Scenario) -> tuple[str, float] | None:
         """The device on which everything alone is done first, and when; simulated like the rest.
 
-        None where no device can run every operator, or has the memory for it.
+        None where no device can run every operator, or has the memory for it, and for requests.
         """
+        if self.requests is not None:
+            return None
         key = digest(
             [
                 "best_device",
@@ -216,10 +232,23 @@ class World:
             return
         pricer, count, seed = self.pricer, simulation.draws, scenario.seed.noise
         tables = self._kept.get_or_make(
-            digest(["draws", count, seed]), lambda: list(pricer.draws(self.costs, count, seed))
+            digest(["draws", count, seed]), lambda: list(self._draw(pricer, count, seed))
         )
         for table in tables:
             yield table if noise is None else NoisyTable(table, noise)
+
+    def _draw(self, pricer: Pricer, count: int, seed: int) -> Iterator[CostTable]:
+        # Errors are of operators, also where these are joined.
+        for table in pricer.draws(self._fine_costs, count, seed):
+            yield table if self.requests is None else self.requests.costs(table, self.cluster)
+
+    def outside_range(self, model: str, batch: int) -> np.ndarray | None:
+        """bool[operators, devices]: which times of a model at a batch are extrapolated."""
+        graph = self.graph
+        if self.requests is not None and model in self.requests.models:
+            graph = self.requests.models[model].graphs.get(batch, graph)
+        in_range = self.costs[graph].in_range
+        return None if in_range is None else ~in_range
 
 
 @dataclass(frozen=True)
@@ -278,6 +307,8 @@ def prepare(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World:
     if scenario.family.drawn:
         parts["family"] = digest([scenario.family.document(), scenario.seed.workload])
     if not scenario.bare:
+        if scenario.workload.serves:
+            parts["requests"] = digest(_request_document(scenario, config_dirs))
         parts["model_config"] = digest(dataclasses.asdict(scenario.model))
         parts["cluster"] = digest(dataclasses.asdict(scenario.cluster))
         parts["cost_model"] = digest(dataclasses.asdict(scenario.cost_model))
@@ -307,8 +338,6 @@ def _make(
         graph, cluster, costs = draw_instance(scenario.family, scenario.seed.workload)
         identity = ProfileIdentity(f"family {graph.name}", "given", parts["family"])
         return World(key, graph, cluster, costs, [identity], None)
-    from scenarios.model_config import graph_of
-
     # Whatever can be refused at once is refused before a model is traced.
     profiles = load_profiles(scenario.cluster, scenario.cost_model)
     labels = {name: profile.label for name, profile in profiles.items()}
@@ -318,14 +347,50 @@ def _make(
     cluster = build_cluster(scenario.cluster, labels, overheads, slowdowns)
     cluster.check_connected()
     target = catalog.resolve_class_path(scenario.model.target, config_dirs)
-    graph = graph_of(dataclasses.replace(scenario.model, target=target))
+    own = dataclasses.replace(scenario.model, target=target)
     pricer = Pricer(cluster, profiles, scenario.cost_model)
-    costs = pricer.price([graph])
+    requests = fine_costs = None
+    if scenario.workload.serves:
+        requests = prepare_requests(scenario.workload, _models(scenario, config_dirs), own)
+        fine_costs = pricer.price(requests.fine)
+        costs = requests.costs(fine_costs, cluster)
+        graph = next(iter(next(iter(requests.models.values())).graphs.values()))
+    else:
+        graph = graph_of(own)
+        costs = pricer.price([graph])
     identities = [
         ProfileIdentity(name, profile.label, parts[name], tuple(profile.dtypes))
         for name, profile in profiles.items()
     ]
-    return World(key, graph, cluster, costs, identities, pricer)
+    return World(key, graph, cluster, costs, identities, pricer, requests, fine_costs)
+
+
+def _models(scenario: Scenario, config_dirs: Sequence[Path]) -> dict[str, ModelConfig]:
+    """The models that a workload names, at the batch of its requests."""
+    found = {}
+    for name in named_models(scenario.workload):
+        if name == scenario.model.name:
+            content = dataclasses.asdict(scenario.model)
+        else:
+            entry = catalog.entry("model", name, config_dirs)
+            if entry is None:
+                raise catalog.unknown("model", name, config_dirs)
+            known = ModelConfig.__dataclass_fields__
+            content = {key: value for key, value in entry.content.items() if key in known}
+        content["target"] = catalog.resolve_class_path(content["target"], config_dirs)
+        found[name] = ModelConfig(**content)
+    return found
+
+
+def _request_document(scenario: Scenario, config_dirs: Sequence[Path]) -> list[Any]:
+    """What decides the graphs of requests."""
+    workload = scenario.workload
+    keys = ("mix", "sizes", "max_batch", "segments", "variants")
+    models = _models(scenario, config_dirs)
+    return [
+        {key: getattr(workload, key) for key in keys},
+        {name: dataclasses.asdict(model) for name, model in models.items()},
+    ]
 
 
 def _refuse_extrapolation(world: World) -> None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,19 +20,22 @@ from simulator.workload import Job, Workload
 MOST_JOBS = 10_000_000
 MOST_SECONDS = 1e12
 """Later arrivals (after 32,000 years) are taken for errors."""
-ARRIVALS = ("single", "poisson", "periodic", "gamma", "mmpp", "trace")
+ARRIVALS = ("single", "poisson", "periodic", "gamma", "mmpp", "diurnal", "closed", "trace")
 
 
 @dataclass
 class WorkloadConfig:
-    """A stream of jobs of one model.
+    """A stream of jobs, of one model or of several.
 
     Attributes:
         arrivals: ``single`` (one job at 0), ``periodic`` (every ``period`` from 0), ``poisson`` (the
             first job at 0, then exponential gaps of mean 1 / ``rate``), ``gamma`` (gaps of that mean
             whose standard deviation is ``cv`` times as large), ``mmpp`` (Poisson at each of ``rates``
             in turn, for exponential times of the mean ``sojourns``; on and off with a rate of
-            ``0/s``), or ``trace`` (the times in ``file``).
+            ``0/s``), ``diurnal`` (Poisson, the rate rising and falling by ``amplitude`` as a sine of
+            ``period``), ``closed`` (``clients`` that each send a request, wait for its answer, think
+            for an exponential time of mean ``think``, and send the next), or ``trace`` (the times in
+            ``file``).
         jobs: how many; None takes all that ``file`` has.
         rate: jobs per second, like ``20/s``.
         period: like ``80ms``.
@@ -39,8 +43,27 @@ class WorkloadConfig:
         cv: coefficient of variation: 1 is Poisson, more is burstier, 0 is periodic.
         rates: of a Markov-modulated stream, like ``[100/s, 5/s]``.
         sojourns: mean time at each of them, like ``[1s, 9s]``.
-        file: CSV with a column ``arrival_s``, ascending seconds, and perhaps ``priority``.
+        file: CSV with a column ``arrival_s``, ascending seconds, and perhaps ``priority``, ``model``,
+            ``size``, ``deadline_s`` (after the arrival) and ``source``.
         urgent: share of the jobs that have priority 1 instead of 0, each on its own.
+        amplitude: of a diurnal rate, relative to its mean, 0 to 1.
+        clients: of a closed loop, how many.
+        think: of a closed loop, mean seconds between an answer and the next request, like ``100ms``.
+        mix: models (entries of the group) and how often each is asked for, relative to the others;
+            None: the scenario's model alone.
+        sizes: items of a request (its batch) and how often, relative to the others; None: the model's
+            own batch.
+        max_batch: the largest batch that is prepared, for schedulers that serve requests together.
+        segments: into how many tasks a request's model is joined; None: one for each operator, or one
+            in all where ``max_batch`` is above 1.
+        deadline: seconds from arrival, like ``100ms``; a mapping gives one for each model.
+        least_accuracy: of a variant that may serve a request.
+        sensitivity: share of time sensitivity (the rest is accuracy sensitivity): ``0.5`` for all, or
+            ``uniform``, drawn from 0 to 1 for each request.
+        variants: for models of the mix the models that may serve in their place, best first.
+        accuracies: of models that may serve, by name, 0 to 1.
+        sources: memory spaces where requests arise, and how often relative to the others; their answers
+            return there. None: the cluster's host.
     """
 
     name: str
@@ -54,8 +77,31 @@ class WorkloadConfig:
     sojourns: list[str] | None = None
     file: str | None = None
     urgent: float = 0.0
+    amplitude: float | None = None
+    clients: int | None = None
+    think: str | None = None
+    mix: dict[str, float] | None = None
+    sizes: dict[int, float] | None = None
+    max_batch: int = 1
+    segments: int | None = None
+    deadline: Any = None
+    least_accuracy: float = 0.0
+    sensitivity: Any = 0.5
+    variants: dict[str, list[str]] | None = None
+    accuracies: dict[str, float] | None = None
+    sources: dict[str, float] | None = None
     description: str = ""
     source: str = ""
+
+    @property
+    def serves(self) -> bool:
+        """Whether jobs are requests that may differ in model, size, source or what they ask for."""
+        plain = WorkloadConfig(self.name)
+        keys = (
+            *("mix", "sizes", "max_batch", "segments", "deadline", "least_accuracy", "sensitivity"),
+            *("variants", "sources", "accuracies"),
+        )
+        return self.arrivals == "closed" or any(getattr(self, k) != getattr(plain, k) for k in keys)
 
     @property
     def warm_up_s(self) -> float:
@@ -90,7 +136,7 @@ def arrival_times(config: WorkloadConfig, seed: int) -> list[float]:
             f"Workload '{config.name}' has {config.jobs} jobs; give at least 1 and at most {MOST_JOBS}"
         )
     if config.arrivals == "trace":
-        return _checked(config, [arrival for arrival, _ in _recorded(config)])
+        return _checked(config, [row.arrival for row in _recorded(config)])
     if config.jobs is None:
         raise InvalidInput(f"Workload '{config.name}' needs workload.jobs")
     if config.arrivals == "single":
@@ -106,6 +152,10 @@ def arrival_times(config: WorkloadConfig, seed: int) -> list[float]:
     rng = np.random.default_rng(seed)
     if config.arrivals == "mmpp":
         return _checked(config, _modulated(config, config.jobs, rng))
+    if config.arrivals == "closed":
+        return _checked(config, _first_of_clients(config, rng))
+    if config.arrivals == "diurnal":
+        return _checked(config, _diurnal(config, config.jobs, rng))
     rate = _positive(config, "rate", config.rate, parse_rate)
     if config.arrivals == "poisson":
         gaps = rng.exponential(1 / rate, config.jobs - 1)
@@ -162,8 +212,70 @@ def _modulated(config: WorkloadConfig, count: int, rng: np.random.Generator) -> 
     return times
 
 
-def _recorded(config: WorkloadConfig) -> list[tuple[float, int]]:
-    """Arrival and priority of the jobs in a file."""
+def _first_of_clients(config: WorkloadConfig, rng: np.random.Generator) -> list[float]:
+    """When each client of a closed loop sends its first request: after thinking once."""
+    count = config.clients
+    if count is None or not 1 <= count <= (config.jobs or 0):
+        raise InvalidInput(
+            f"Workload '{config.name}' has workload.clients={count}; give at least 1, and at most "
+            f"workload.jobs={config.jobs}"
+        )
+    think = parse_seconds(config.think or "0s", f"think of workload '{config.name}'")
+    if not 0 <= think < math.inf:
+        raise InvalidInput(f"Workload '{config.name}' has think {config.think}; give 0s or more")
+    times: list[float] = sorted(rng.exponential(think, count).tolist()) if think else [0.0] * count
+    return times
+
+
+def _diurnal(config: WorkloadConfig, count: int, rng: np.random.Generator) -> list[float]:
+    """Poisson arrivals of a rate that is a sine of time, by thinning those of the highest rate.
+
+    Source: P. A. W. Lewis and G. S. Shedler, *Simulation of nonhomogeneous Poisson processes by thinning*,
+    Naval Research Logistics Quarterly 26(3), 1979.
+    """
+    rate = _positive(config, "rate", config.rate, parse_rate)
+    period = _positive(config, "period", config.period, parse_seconds)
+    if config.amplitude is None or not 0 <= config.amplitude <= 1:
+        raise InvalidInput(
+            f"Workload '{config.name}' has workload.amplitude={config.amplitude}; a diurnal rate needs "
+            "one from 0 to 1"
+        )
+    highest = rate * (1 + config.amplitude)
+    times: list[float] = []
+    moment = 0.0
+    while len(times) < count:
+        gaps = rng.exponential(1 / highest, 2 * (count - len(times)) + 16)
+        moments = moment + np.cumsum(gaps)
+        now = rate * (1 + config.amplitude * np.sin(2 * np.pi * moments / period))
+        times += moments[rng.random(len(moments)) * highest < now].tolist()
+        moment = float(moments[-1])
+    return times[:count]
+
+
+class _Record(NamedTuple):
+    """A line of a file of arrivals; None where it does not say."""
+
+    arrival: float
+    priority: int
+    model: str | None
+    size: int | None
+    deadline: float | None
+    source: str | None
+
+
+def recorded_requests(config: WorkloadConfig) -> dict[str, list[Any]]:
+    """What a file says of its requests beside when they arrive, None where it does not.
+
+    Raises:
+        InvalidInput: the file cannot be read, or a line of it says what cannot be.
+    """
+    rows = _recorded(config)
+    keys = ("model", "size", "deadline", "source")
+    return {key: [getattr(row, key) for row in rows] for key in keys}
+
+
+def _recorded(config: WorkloadConfig) -> list[_Record]:
+    """The jobs in a file."""
     if config.file is None:
         raise InvalidInput(f"Workload '{config.name}' needs workload.file, a CSV of arrivals")
     path = Path(config.file).expanduser()
@@ -178,7 +290,7 @@ def _recorded(config: WorkloadConfig) -> list[tuple[float, int]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(f"Cannot read arrivals from {path}: {error}") from None
     for line, (before, after) in enumerate(itertools.pairwise(rows), 3):
-        if after[0] < before[0]:
+        if after.arrival < before.arrival:
             raise InvalidInput(f"{path}, line {line}: arrives before the job above it; sort them")
     if (config.jobs is not None and len(rows) < config.jobs) or not rows:
         raise InvalidInput(
@@ -187,7 +299,7 @@ def _recorded(config: WorkloadConfig) -> list[tuple[float, int]]:
     return rows[: config.jobs]
 
 
-def _record(row: dict[str, str], path: Path, line: int) -> tuple[float, int]:
+def _record(row: dict[str, str], path: Path, line: int) -> _Record:
     try:
         arrival, priority = float(row["arrival_s"]), int(row.get("priority") or 0)
     except (TypeError, ValueError):
@@ -196,7 +308,21 @@ def _record(row: dict[str, str], path: Path, line: int) -> tuple[float, int]:
         ) from None
     if not (math.isfinite(arrival) and arrival >= 0):
         raise InvalidInput(f"{path}, line {line}: a job cannot arrive at {arrival} s")
-    return arrival, priority
+    try:
+        size = int(row["size"]) if row.get("size") else None
+        deadline = float(row["deadline_s"]) if row.get("deadline_s") else None
+    except ValueError:
+        raise InvalidInput(
+            f"{path}, line {line}: size '{row.get('size')}' must be a whole number, and deadline_s "
+            f"'{row.get('deadline_s')}' seconds"
+        ) from None
+    if deadline is not None and not 0 < deadline < math.inf:
+        raise InvalidInput(
+            f"{path}, line {line}: a deadline {deadline} s after the arrival cannot be met"
+        )
+    return _Record(
+        arrival, priority, row.get("model") or None, size, deadline, row.get("source") or None
+    )
 
 
 def priorities(config: WorkloadConfig, count: int, seed: int) -> list[int]:
@@ -215,7 +341,7 @@ def priorities(config: WorkloadConfig, count: int, seed: int) -> list[int]:
                 f"Workload '{config.name}' takes priorities from {config.file}; leave out "
                 "workload.urgent"
             )
-        return [priority for _, priority in _recorded(config)]
+        return [row.priority for row in _recorded(config)]
     # A stream of its own: the arrivals do not depend on the share.
     return (np.random.default_rng([seed, 1]).random(count) < config.urgent).astype(int).tolist()
 

@@ -44,6 +44,23 @@ class BatchingContext(SchedulingContext):
         graph = self.jobs[job].graph
         return self._workload.batches.get(graph) or {graph.batch or 1: graph}
 
+    def variants_of(self, job: int) -> list[DataflowGraph]:
+        """The graphs by which a job alone may be served: its own, and those of other models that are
+        accurate enough for it; its own comes first, whatever its accuracy.
+        """
+        entry = self.jobs[job]
+        accuracies = self._workload.accuracies
+        others = [
+            graph
+            for graph in self._workload.variants.get(entry.graph, ())
+            if accuracies.get(graph, 1.0) >= entry.least_accuracy
+        ]
+        return [entry.graph, *others]
+
+    def accuracy_of(self, graph: DataflowGraph) -> float:
+        """Of the model of a graph, 0 to 1; 1 where nobody said."""
+        return self._workload.accuracies.get(graph, 1.0)
+
     def serving_seconds(self, graph: DataflowGraph) -> list[float]:
         """Believed seconds of all operators of a graph one after another, on every device."""
         total: list[float] = self._index_of(graph).matrix.sum(axis=0).tolist()

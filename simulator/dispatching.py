@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from simulator.batching import BatchingContext
 from simulator.context import SchedulingContext
@@ -19,7 +19,7 @@ from simulator.errors import InvalidInput, SchedulingError
 from simulator.graph import DataflowGraph
 from simulator.outbox import make_outbox
 from simulator.scheduler import Scheduler
-from simulator.selection import Selection, make_selection
+from simulator.selection import REFUSED, Selection, make_selection
 
 
 @dataclass
@@ -52,8 +52,12 @@ class Node:
         return sum(len(group.queue) for group in self.groups.values())
 
 
-Choice = tuple[Group, int]
-"""A group and how many of its oldest requests to serve."""
+class Choice(NamedTuple):
+    """What to serve: the first requests of a group's queue, by their own model or by a variant."""
+
+    group: Group
+    count: int
+    graph: DataflowGraph | None = None
 
 
 class Dispatcher(Scheduler):
@@ -236,6 +240,9 @@ class Dispatcher(Scheduler):
 
     def _receive(self, context: BatchingContext, job: int) -> None:
         space = self.selection.choose(context, self, job)
+        if space == REFUSED:
+            context.reject(job, "no node is believed to meet its deadline")
+            return
         if space not in self.nodes:
             raise SchedulingError(
                 f"Selection '{self.selection.name}' sends request {job} to "
@@ -252,21 +259,27 @@ class Dispatcher(Scheduler):
             for device in idle:
                 choice = self.choose(context, node, device)
                 if choice is not None:
-                    self._serve(context, device, *choice)
+                    self._serve(context, device, choice)
                     break
             else:
                 return
 
-    def _serve(self, context: BatchingContext, device: int, group: Group, count: int) -> None:
-        seconds = self.seconds_of(context, group, count, device)
+    def _serve(self, context: BatchingContext, device: int, choice: Choice) -> None:
+        group, count, graph = choice
+        if graph is None:
+            seconds = self.seconds_of(context, group, count, device)
+        else:
+            seconds = context.serving_seconds(graph)[device]
         jobs = [group.queue.popleft() for _ in range(count)]
         if context.explain:
             name = context.cluster.devices[device].name
             context.explain(
-                f"{len(jobs)} of {group.graph.name} ({', '.join(f'#{j}' for j in jobs)}) -> {name}: "
-                f"{seconds:.6g} s, {len(group.queue)} more wait"
+                f"{len(jobs)} of {group.graph.name} ({', '.join(f'#{j}' for j in jobs)})"
+                + ("" if graph is None else f" by {graph.name}")
+                + f" -> {name}: {seconds:.6g} s, {len(group.queue)} more wait"
             )
-        leader = context.batch(jobs) if count > 1 else jobs[0]
+        alone = count == 1 and graph is None
+        leader = jobs[0] if alone else context.batch(jobs, graph)
         self._busy_until[device] = context.now + seconds
         tasks = context.tasks_of(leader)
         ready = [task for task in tasks if context.is_ready(task)]

@@ -199,6 +199,7 @@ def _is_constant(setting: Setting) -> bool:
         setting.faults
         or setting.decision_cost is not None
         or {"pack", "batch"} & setting.scheduler.needs
+        or setting.workload.reacts
         or setting.horizon < math.inf
         or counts_memory(setting.memory, setting.weights)
         or shares_rates(cluster)

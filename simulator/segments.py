@@ -7,6 +7,7 @@ own operators read is gone.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,13 +35,19 @@ class Segments:
     graph: DataflowGraph
     starts: tuple[int, ...]
 
-    def costs(self, fine: GraphCosts) -> GraphCosts:
+    def costs(self, fine: GraphCosts, overhead: np.ndarray | None = None) -> GraphCosts:
         """Times of the segments: sums of their operators' times on each device.
+
+        ``overhead`` (float64[devices]) is a launch's, which a device adds to each task: a segment, one
+        task, brings along what its other operators would cost.
 
         A segment extrapolates where operators of a tenth of its time do. Spreads of operators, which are
         noise and independent of each other, add up in quadrature.
         """
         seconds = np.add.reduceat(fine.seconds, self.starts, axis=0)
+        if overhead is not None:
+            others = np.diff([*self.starts, len(self.fine)]) - 1
+            seconds = seconds + others[:, None] * overhead
         spread = in_range = None
         with np.errstate(invalid="ignore", divide="ignore"):
             if fine.spread is not None:
@@ -73,7 +80,7 @@ def coarsen(graph: DataflowGraph, segments: int | Sequence[int] = 1) -> Segments
         starts = [number * count // segments for number in range(segments)]
     else:
         starts = [int(start) for start in segments]
-        ascends = all(a < b for a, b in zip(starts, starts[1:], strict=False))
+        ascends = all(a < b for a, b in itertools.pairwise(starts))
         if not starts or starts[0] != 0 or not ascends or starts[-1] >= count:
             raise InvalidInput(
                 f"Segments of graph '{graph.name}' start at {starts}; they must ascend from 0 and stay "

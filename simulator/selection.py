@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from simulator.dispatching import Dispatcher, Node
 
 
+REFUSED = -1
+"""Chosen for a request that is to be refused."""
+
+
 class Selection(ABC):
     """Base of the selections.
 
@@ -54,7 +58,7 @@ class Selection(ABC):
         """Called when a decision ends."""
 
     def choose(self, context: BatchingContext, dispatcher: Dispatcher, job: int) -> int:
-        """The memory space of the node that serves a request that has just arrived.
+        """The memory space of the node that serves a request that has just arrived, or ``REFUSED``.
 
         Raises:
             InvalidInput: no node can.
@@ -68,8 +72,6 @@ class Selection(ABC):
         possible = self._possible.get(key)
         if possible is None:
             possible = self._possible[key] = self._candidates(context, dispatcher, job, origin)
-        if len(possible) == 1:
-            return possible[0]
         return self.among_several(context, dispatcher, job, origin, possible)
 
     @abstractmethod
@@ -256,6 +258,72 @@ class PowerOfTwo(LeastLoaded):
         super().__init__(period, 2, among, move, seed)
 
 
+class DeadlineAware(Selection):
+    """The least loaded node, for its speed, of those that are believed to answer in time.
+
+    ``EFT = now + upload + backlog + execution + return`` by the fastest variant that is accurate enough.
+    Of the nodes with ``EFT <= deadline`` the one with the least work ahead relative to its speed, which
+    keeps fast nodes free for tight deadlines; ties by EFT. If there is none: the earliest EFT, or with
+    ``admission`` the request is refused at once.
+
+    Args:
+        admission: refuse what no node is believed to answer in time.
+        among, move, seed: see :class:`Selection`.
+
+    Source: thesis 000 (offloading by server load, server performance and deadline).
+    """
+
+    name: ClassVar[str] = "deadline"
+
+    def __init__(
+        self,
+        admission: bool = False,
+        among: Sequence[str] | None = None,
+        move: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(among, move, seed)
+        self.admission = admission
+
+    def among_several(
+        self,
+        context: BatchingContext,
+        dispatcher: Dispatcher,
+        job: int,
+        origin: int,
+        possible: Sequence[int],
+    ) -> int:
+        """See :class:`Selection`."""
+        entry = context.jobs[job]
+        deadline = math.inf if entry.deadline is None else entry.deadline
+        moved_in = float(sum(entry.graph.tensor_bytes[t] for t in entry.graph.inputs))
+        moved_out = float(sum(entry.graph.tensor_bytes[t] for t in entry.graph.outputs))
+        graphs = context.variants_of(job)
+        rows = []
+        for space in possible:
+            node = dispatcher.nodes[space]
+            times = [
+                min(context.serving_seconds(graph)[device] for device in node.devices)
+                for graph in graphs
+            ]
+            fastest = min(times)
+            backlog = dispatcher.backlog_seconds(context, node) + dispatcher.coming_seconds(space)
+            arrives = context.now
+            back = 0.0
+            if origin >= 0 and origin != space:
+                arrives = context.transfer_end(moved_in, origin, space)
+                back = context.transfer_seconds(moved_out, space, origin)
+            finish = max(arrives, context.now + backlog) + fastest + back
+            # Backlog and speed are both relative to this request: how many of it lie ahead.
+            rows.append((backlog / fastest if fastest else 0.0, finish, space))
+        in_time = [row for row in rows if row[1] <= deadline]
+        if in_time:
+            return min(in_time)[2]
+        if self.admission and deadline < math.inf:
+            return REFUSED
+        return min(rows, key=lambda row: (row[1], row[2]))[2]
+
+
 def make_selection(given: str | Mapping[str, Any]) -> Selection:
     """A selection by its name, or by a mapping of ``name`` and its options.
 
@@ -282,5 +350,5 @@ def selections() -> dict[str, type[Selection]]:
     """Every selection by name."""
     from simulator.two_stage import TwoStage
 
-    kinds = (Home, RandomNode, RoundRobinNode, LeastLoaded, PowerOfTwo, TwoStage)
+    kinds = (Home, RandomNode, RoundRobinNode, LeastLoaded, PowerOfTwo, DeadlineAware, TwoStage)
     return {kind.name: kind for kind in kinds}

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -118,6 +119,8 @@ class Simulation(BatchingContext):
         self._free_slots: list[list[int]] = [list(range(n)) for n in self._slots]
         self._touched: set[int] = set()
         self._next_job = 0
+        self._joining: deque[Job] = deque()  # jobs of this instant, where jobs follow on others
+        self._followed: set[int] = set()  # jobs that are done, there
         self._admit_now = 0
         self._woken = False
         self._deciding_seconds = 0.0
@@ -163,6 +166,7 @@ class Simulation(BatchingContext):
             SchedulingError: work is left that can never run; names it.
         """
         self._scheduler.begin(self)
+        self._workload.begin()
         self._schedule_arrival()
         self._run_to_horizon()
         while self._is_at_rest() and self._memory.relax():
@@ -257,11 +261,41 @@ class Simulation(BatchingContext):
 
     def _on_arrival(self, _: simpy.Event) -> None:
         self._admit_now += 1
+        if self._workload.reacts:
+            self._joining.append(self._workload.jobs[self._next_job])
         self._next_job += 1
         self._schedule_arrival()
 
+    def _on_follower(self, event: simpy.Event) -> None:
+        self._admit_now += 1
+        self._joining.append(event._value)
+
+    def _follow(self, job: int) -> None:
+        """A job may be done: if its outputs are where they must be, another may follow on it."""
+        if self._left[job] or job in self._followed:
+            return
+        destination, first = self._destination[job], self._first_tensor[job]
+        for t in self._job_index[job].outputs if destination != EVERYWHERE else ():
+            at = self.copy_time(first + t, destination)
+            if at is None or at > self.now or (first + t, destination) in self._under_way:
+                return
+        self._send_next(job)
+
+    def _send_next(self, job: int) -> None:
+        self._followed.add(job)
+        follower = self._workload.follow(self.jobs[job], self.now)
+        if follower is not None:
+            self._clock.at(follower.arrival, self._on_follower, follower)
+
+    def reject(self, job: int, reason: str) -> None:
+        """See :class:`BatchingContext`."""
+        super().reject(job, reason)
+        if self._workload.reacts:
+            self._send_next(job)
+
     def _arrive(self) -> None:
-        job = self._workload.jobs[len(self.jobs)]
+        reacts = self._workload.reacts
+        job = self._joining.popleft() if reacts else self._workload.jobs[len(self.jobs)]
         self._memory.arrived(self._admit(job))
         self._note_actual(job)
 
@@ -354,6 +388,9 @@ class Simulation(BatchingContext):
         self._request_outputs(task, device)
         self._memory.finished(task, device)
         self._done_at[job] = self.now
+        if self._workload.reacts:
+            for member in self._members.get(job, (job,)):
+                self._follow(member)
 
     def _record(self, task: int, device: int, finish: float, status: str) -> None:
         """An execution is over."""
@@ -584,6 +621,8 @@ class Simulation(BatchingContext):
                 self._touched.add(device)
         if self._destination[job] == space and t in index.outputs:
             self._done_at[job] = self.now
+            if self._workload.reacts:
+                self._follow(job)
         self._note_delivery(tensor, space)
 
     def transfer_end(self, size: float, source: int, destination: int) -> float:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
@@ -53,20 +54,26 @@ class Workload:
     Attributes:
         batches: for graphs of jobs that may be served together the graphs of larger batches, by batch.
         variants: for graphs of jobs the other models' graphs that may serve them.
+        accuracies: of graphs, 0 to 1, where they are known.
+        reacts: whether jobs follow on others that are done (:meth:`follow`).
 
     Raises:
         InvalidInput: no jobs, or arrivals out of order.
     """
+
+    reacts: ClassVar[bool] = False
 
     def __init__(
         self,
         jobs: Iterable[Job],
         batches: Mapping[DataflowGraph, Mapping[int, DataflowGraph]] | None = None,
         variants: Mapping[DataflowGraph, Sequence[DataflowGraph]] | None = None,
+        accuracies: Mapping[DataflowGraph, float] | None = None,
     ) -> None:
         self.jobs = tuple(jobs)
         self.batches = dict(batches or {})
         self.variants = dict(variants or {})
+        self.accuracies = dict(accuracies or {})
         if not self.jobs:
             raise InvalidInput("The workload has no jobs")
         for number, (before, after) in enumerate(itertools.pairwise(self.jobs)):
@@ -75,6 +82,13 @@ class Workload:
                     f"Job {number + 1} arrives at {after.arrival} s, before job {number} at "
                     f"{before.arrival} s; sort the jobs by arrival"
                 )
+
+    def begin(self) -> None:
+        """A run of it begins."""
+
+    def follow(self, job: Job, finish: float) -> Job | None:
+        """The job that follows on one whose outputs have all arrived at ``finish``, if one does."""
+        return None
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self.jobs)

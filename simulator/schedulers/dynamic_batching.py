@@ -43,7 +43,7 @@ class DynamicBatching(Dispatcher):
         jobs = context.jobs
         group = self.oldest(context, node, device, due)
         if group is not None:
-            return group, self.fitting(context, group)
+            return Choice(group, self.fitting(context, group))
         waiting = [jobs[g.queue[0]].arrival for g in node.groups.values() if g.queue]
         if waiting:
             context.wake_at(max(context.now, min(waiting) + self.delay))

@@ -49,7 +49,7 @@ class EDF(Dispatcher):
             key = _urgency(context, group.queue[0])
             if best is None or key < best[0]:
                 best = (key, group)
-        return None if best is None else (best[1], self.fitting(context, best[1]))
+        return None if best is None else Choice(best[1], self.fitting(context, best[1]))
 
     def insert(self, context: BatchingContext, group: Group, job: int) -> None:
         """See :class:`Dispatcher`."""

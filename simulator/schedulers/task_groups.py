@@ -75,7 +75,7 @@ class TaskGroups(Dispatcher):
         """See :class:`Dispatcher`."""
         starving = self._starving(context, node, device)
         if starving is not None:
-            return starving, self.fitting(context, starving)
+            return Choice(starving, self.fitting(context, starving))
         best: tuple[float, float, int, Group, int] | None = None
         for number, group in enumerate(node.groups.values()):
             if not group.queue:
@@ -88,7 +88,7 @@ class TaskGroups(Dispatcher):
             key = (-self._priority(context, group, count, seconds), head, number)
             if best is None or key < best[:3]:
                 best = (*key, group, count)
-        return None if best is None else best[3:]
+        return None if best is None else Choice(best[3], best[4])
 
     def started(self, context: BatchingContext, group: Group, device: int, seconds: float) -> None:
         """See :class:`Dispatcher`."""
