@@ -56,7 +56,7 @@ class Choice(NamedTuple):
     """What to serve: the first requests of a group's queue, by their own model or by a variant."""
 
     group: Group
-    count: int
+    requests: int
     graph: DataflowGraph | None = None
 
 

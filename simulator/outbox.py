@@ -31,7 +31,7 @@ class Outbox:
     else is on the way (unless ``eager`` is off).
 
     Args:
-        size: like ``256KB``; None: any.
+        size: like ``256kB``; None: any.
         age: like ``5ms``.
         eager: whether a parcel goes as soon as its way is idle.
 

@@ -815,7 +815,20 @@ class Simulation(BatchingContext):
         ).reshape(-1, 6)
         tensor = np.array([t for f in flows for t in f.tensors], dtype=np.int64)
         job = np.searchsorted(self._first_tensor, tensor, side="right") - 1
-        sizes = np.concatenate([index.graph.tensor_bytes for index in self._job_index])
+        # What led a batch moves its own share of results, and perhaps what is in between for all.
+        first = np.array(self._first_tensor)
+        sizes = np.array(
+            [
+                f.size if len(f.tensors) == 1 else self.jobs[j].graph.tensor_bytes[t - first[j]]
+                for f, j, t in zip(
+                    (f for f in flows for _ in f.tensors),
+                    job.tolist(),
+                    tensor.tolist(),
+                    strict=True,
+                )
+            ],
+            dtype=np.float64,
+        )
         counts = np.array([len(f.tensors) for f in flows], dtype=np.int64)
         flow = np.repeat(np.arange(len(flows)), counts)
         hops = np.array([len(f.route.channels) for f in flows], dtype=np.int64)[flow]
@@ -823,7 +836,7 @@ class Simulation(BatchingContext):
         row = np.repeat(np.arange(len(tensor)), hops)
         source, destination, requested, start, end, carried = columns[flow[row]].T
         ends = (source, destination, channel, requested, start, end)
-        return transfer_table(tensor[row], job[row], *ends, sizes[tensor[row]] * carried)
+        return transfer_table(tensor[row], job[row], *ends, sizes[row] * carried)
 
 
 class _HorizonReached(Exception):

@@ -703,13 +703,13 @@ def test_an_origin_without_links_is_refused_before_the_run() -> None:
 def test_a_scheduler_that_needs_more_is_refused_before_the_run() -> None:
     graph, cluster = from_edges("one", 1, []), pair()
 
-    class Batching(Script):
-        name = "batching"
-        needs = frozenset({"batch"})
+    class Levitating(Script):
+        name = "levitating"
+        needs = frozenset({"levitate"})
 
-    decided = Batching(lambda context, call: None)
+    decided = Levitating(lambda context, call: None)
     with pytest.raises(
-        SchedulingError, match="'batching' needs batch, which simulated runs do not"
+        SchedulingError, match="'levitating' needs levitate, which simulated runs do not"
     ):
         simulate(graph, cluster, seconds(graph, cluster, 1), decided)
     assert decided.calls == 0
