@@ -17,7 +17,6 @@ from experiments.configs import Scenario, SchedulerConfig, scheduler_label
 from experiments.provenance import config_digest, revision, versions
 from experiments.structure import width
 from experiments.world import World, prepare
-from scenarios.fault_config import build_faults
 from simulator import schedulers
 from simulator.bounds import Bounds
 from simulator.costs import CostTable
@@ -117,7 +116,7 @@ class Runs:
         self._config_dirs = config_dirs
         self._workload = world.workload(scenario)
         simulation = scenario.simulation
-        self._faults = build_faults(simulation.faults, simulation.max_attempts)
+        self._faults = world.faults(scenario)
         self._faults.check(world.cluster)
         self._decision_cost = simulation.decision_cost.build()
         self._first: Scheduler | None = None

@@ -30,7 +30,6 @@ from experiments.progress import progress_bar
 from experiments.provenance import digest, revision, versions
 from experiments.simulate import make_console
 from experiments.world import World, prepare
-from scenarios.fault_config import build_faults
 from simulator.cluster import Cluster
 from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate
@@ -136,8 +135,7 @@ class Contest:
         self._config_dirs = tuple(config_dirs)
         self.world: World = prepare(scenarios[0], config_dirs)
         self.workload = self.world.workload(scenarios[0])
-        simulation = scenarios[0].simulation
-        self._faults = build_faults(simulation.faults, simulation.max_attempts)
+        self._faults = self.world.faults(scenarios[0])
         self._faults.check(self.world.cluster)
         self.runs = 0
 

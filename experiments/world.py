@@ -22,6 +22,7 @@ from experiments.noise import noise_model
 from experiments.pricing import Pricer, load_profiles, profile_digests
 from experiments.provenance import digest, digest_files
 from scenarios.arrivals import build_workload
+from scenarios.bandwidth import bandwidth_faults
 from scenarios.cluster_config import build_cluster
 from scenarios.family_config import draw_instance
 from scenarios.fault_config import build_faults
@@ -34,6 +35,7 @@ from simulator.cluster import Cluster
 from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate
 from simulator.errors import HetsimError, InvalidInput
+from simulator.faults import Faults
 from simulator.graph import DataflowGraph
 from simulator.noise import LogNormalNoise, NoiseModel
 from simulator.schedulers import create
@@ -118,6 +120,15 @@ class World:
             scenario.workload, self.graph, self.cluster.host, scenario.seed.workload
         )
 
+    def faults(self, scenario: Scenario) -> Faults:
+        """What goes wrong in a run, and how the bandwidth of links varies."""
+        simulation = scenario.simulation
+        faults = build_faults(simulation.faults, simulation.max_attempts)
+        if not scenario.bare:
+            varying = bandwidth_faults(scenario.cluster, self.cluster, scenario.seed.workload)
+            faults = dataclasses.replace(faults, events=(*faults.events, *varying))
+        return faults
+
     def bounds(self, scenario: Scenario) -> Bounds | None:
         """Lower bounds on the makespan, from the believed times; None for requests, which may be
         served together or by another model.
@@ -190,7 +201,7 @@ class World:
                     memory=simulation.memory,
                     weights=simulation.weights,
                     seed=scenario.seed.noise,
-                    faults=build_faults(simulation.faults, simulation.max_attempts),
+                    faults=self.faults(scenario),
                 )
             except HetsimError:
                 if simulation.memory == "limited":  # it has not enough for everything

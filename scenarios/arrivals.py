@@ -60,6 +60,8 @@ class WorkloadConfig:
         least_accuracy: of a variant that may serve a request.
         sensitivity: share of time sensitivity (the rest is accuracy sensitivity): ``0.5`` for all, or
             ``uniform``, drawn from 0 to 1 for each request.
+        streams: further streams that run beside this one, by name: mappings of the keys of a workload
+            that differ from this one's, such as the load that nodes have of their own.
         variants: for models of the mix the models that may serve in their place, best first.
         accuracies: of models that may serve, by name, 0 to 1.
         sources: memory spaces where requests arise, and how often relative to the others; their answers
@@ -87,6 +89,7 @@ class WorkloadConfig:
     deadline: Any = None
     least_accuracy: float = 0.0
     sensitivity: Any = 0.5
+    streams: dict[str, Any] | None = None
     variants: dict[str, list[str]] | None = None
     accuracies: dict[str, float] | None = None
     sources: dict[str, float] | None = None
@@ -99,7 +102,7 @@ class WorkloadConfig:
         plain = WorkloadConfig(self.name)
         keys = (
             *("mix", "sizes", "max_batch", "segments", "deadline", "least_accuracy", "sensitivity"),
-            *("variants", "sources", "accuracies"),
+            *("variants", "sources", "accuracies", "streams"),
         )
         return self.arrivals == "closed" or any(getattr(self, k) != getattr(plain, k) for k in keys)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scenarios.bandwidth import BandwidthConfig
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.errors import InvalidInput
 from simulator.units import parse_bandwidth, parse_bytes, parse_power, parse_price, parse_seconds
@@ -65,12 +66,16 @@ class DeviceConfig:
 
 @dataclass
 class LinkConfig:
-    """A connection of two memories, like ``25 GB/s`` each way and ``10us``."""
+    """A connection of two memories, like ``25 GB/s`` each way and ``10us``.
+
+    ``varies`` lets less than that through at times, see :mod:`scenarios.bandwidth`.
+    """
 
     ends: list[str]
     bandwidth: str
     latency: str = "0s"
     half_duplex: bool = False
+    varies: BandwidthConfig | None = None
 
 
 @dataclass

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -175,6 +176,7 @@ class _Drawn:
         self, graphs: RequestGraphs, config: WorkloadConfig, cluster: Cluster, seed: int
     ) -> None:
         self._graphs, self._config, self._seed = graphs, config, seed
+        self._cluster = cluster
         sources = config.sources
         if sources is None:
             self._sources: dict[str | None, float] = {cluster.host: 1.0}
@@ -209,14 +211,23 @@ class _Drawn:
         }
         if config.arrivals == "closed":
             return ClosedLoop(self._clients(), batches, variants, self._accuracies())
-        times = arrival_times(config, self._seed)
-        columns = self._columns(len(times))
         return Workload(
-            [self._job(time, row) for time, row in zip(times, columns, strict=True)],
+            self.jobs(),
             batches,
             variants,
             self._accuracies(),
         )
+
+    def jobs(self) -> list[Job]:
+        """The requests of all streams, in order of arrival."""
+        times = arrival_times(self._config, self._seed)
+        columns = self._columns(len(times))
+        found = [self._job(time, row) for time, row in zip(times, columns, strict=True)]
+        for name, stream in stream_configs(self._config).items():
+            seed = zlib.crc32(f"{self._seed} {name}".encode())
+            found += _Drawn(self._graphs, stream, self._cluster, seed).jobs()
+        # A stable sort: of one instant this stream's own requests come first.
+        return sorted(found, key=lambda job: job.arrival)
 
     def _accuracies(self) -> dict[DataflowGraph, float]:
         given = self._config.accuracies or {}
@@ -312,6 +323,30 @@ class _Drawn:
             accuracy_sensitivity=1 - row["sensitivity"],
             least_accuracy=self._config.least_accuracy,
         )
+
+
+def stream_configs(config: WorkloadConfig) -> dict[str, WorkloadConfig]:
+    """The streams beside a workload, each as a workload of its own.
+
+    Raises:
+        InvalidInput: one has a key that a stream has not, or streams of its own.
+    """
+    found = {}
+    shared = ("mix", "sizes", "max_batch", "segments", "variants", "accuracies", "streams")
+    known = [key for key in WorkloadConfig.__dataclass_fields__ if key not in (*shared, "name")]
+    for name, given in (config.streams or {}).items():
+        unknown = [key for key in given if key not in known]
+        if unknown:
+            raise InvalidInput(
+                f"Stream '{name}' of workload '{config.name}' has the key '{unknown[0]}'; known: "
+                f"{', '.join(known)}"
+            )
+        found[name] = replace(config, streams=None, **given, name=name)
+        if found[name].arrivals == "closed" or config.arrivals == "closed":
+            raise InvalidInput(
+                f"Workload '{config.name}' has a closed loop beside another stream; run them apart"
+            )
+    return found
 
 
 def _shares(config: WorkloadConfig, key: str, given: Mapping[Any, float]) -> dict[Any, float]:

@@ -1,0 +1,98 @@
+"""Coarse graphs: what is joined takes what its parts take, and moves what crosses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.cluster import Cluster, Device, MemorySpace
+from simulator.costs import CostTable, GraphCosts
+from simulator.engine import simulate
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph, Operator, Tensor
+from simulator.schedulers import create
+from simulator.segments import coarsen
+
+
+def diamond() -> DataflowGraph:
+    """x -> a -> (b, c) -> d -> y."""
+    tensors = [Tensor("x", "input", 8.0), Tensor("w", "weight", 64.0)]
+    tensors += [
+        Tensor(name, "activation", size)
+        for name, size in zip("abcd", (1.0, 2.0, 3.0, 4.0), strict=True)
+    ]
+    return DataflowGraph(
+        "diamond",
+        [Operator(name, "task") for name in "abcd"],
+        tensors,
+        [[0, 1], [2], [2], [3, 4]],
+        [[2], [3], [4], [5]],
+        [{"tensor": "d"}],
+        2,
+    )
+
+
+def test_a_whole_model_reads_its_inputs_and_weights_and_writes_its_results() -> None:
+    coarse = coarsen(diamond())
+    graph = coarse.graph
+    assert [t.name for t in graph.tensors] == ["x", "w", "d"]
+    assert graph.batch == 2
+    assert len(graph) == 1
+    assert graph.outputs == (2,)
+    assert graph.inputs == (0,)
+    assert graph.weight_bytes == 64.0
+
+
+def test_what_crosses_between_segments_stays() -> None:
+    graph = coarsen(diamond(), [0, 2]).graph
+    assert [t.name for t in graph.tensors] == ["x", "w", "a", "b", "d"]
+    assert graph.predecessors == ((), (0,))
+    assert float(graph.tensor_bytes[list(graph.writes[0])].sum()) == 3.0
+
+
+def test_times_add_up_and_bring_launches_along() -> None:
+    seconds = np.array([[1.0, 2.0], [3.0, np.inf], [5.0, 6.0], [7.0, 8.0]])
+    spread = np.full((4, 2), 0.1)
+    in_range = np.array([[True, True], [True, True], [True, True], [False, True]])
+    costs = coarsen(diamond(), [0, 2]).costs(
+        GraphCosts(seconds, spread, in_range), np.array([0.5, 0.25])
+    )
+    assert costs.seconds.tolist() == [[4.5, np.inf], [12.5, 14.25]]
+    assert costs.in_range is not None
+    assert costs.spread is not None
+    assert costs.in_range[:, 0].tolist() == [True, False]
+    assert costs.spread[1, 0] == pytest.approx(0.1 * np.hypot(5, 7) / 12.5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 4), st.floats(0, 0.01), st.integers(0, 100))
+def test_segments_and_operators_take_the_same_time_on_an_unloaded_device(
+    segments: int, overhead: float, seed: int
+) -> None:
+    graph = diamond()
+    cluster = Cluster(
+        "one", [MemorySpace("m")], [Device("d", "m", launch_overhead=overhead)], host="m"
+    )
+    seconds = np.random.default_rng(seed).uniform(0.1, 1, (4, 1))
+    fine = CostTable.of(graph, seconds)
+    coarse = coarsen(graph, segments)
+    joined = CostTable({coarse.graph: coarse.costs(fine[graph], np.array([overhead]))})
+    one = simulate(graph, cluster, fine, create("fcfs")).makespan
+    two = simulate(coarse.graph, cluster, joined, create("fcfs")).makespan
+    assert two == pytest.approx(one)
+
+
+@pytest.mark.parametrize(
+    ("segments", "message"),
+    [
+        (0, "cannot be 0 segments"),
+        (5, "cannot be 5 segments"),
+        ([1, 2], "ascend from 0"),
+        ([0, 9], "below 4"),
+    ],
+)
+def test_impossible_segments(segments: int | list[int], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        coarsen(diamond(), segments)
