@@ -253,6 +253,16 @@ class World:
         for table in pricer.draws(self._fine_costs, count, seed):
             yield table if self.requests is None else self.requests.costs(table, self.cluster)
 
+    def kinds_of(self, model: str) -> dict[str, float]:
+        """Seconds of a request's operators by kind, each on its fastest device."""
+        found: dict[str, float] = {}
+        if self.requests is not None and model in self.requests.models:
+            graph = self.requests.models[model].fine[0]
+            fastest = self._fine_costs[graph].seconds.min(axis=1)
+            for operator, seconds in zip(graph.operators, fastest.tolist(), strict=True):
+                found[operator.kind] = found.get(operator.kind, 0.0) + seconds
+        return found
+
     def outside_range(self, model: str, batch: int) -> np.ndarray | None:
         """bool[operators, devices]: which times of a model at a batch are extrapolated."""
         graph = self.graph

@@ -20,6 +20,7 @@ import numpy as np
 
 from simulator.batching import BatchingContext
 from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph
 
 if TYPE_CHECKING:
     from simulator.dispatching import Dispatcher, Node
@@ -258,6 +259,61 @@ class PowerOfTwo(LeastLoaded):
         super().__init__(period, 2, among, move, seed)
 
 
+class EarliestFinish(Selection):
+    """The node that is believed to answer first: its way there, the work ahead of it, its own time.
+
+    What :mod:`simulator.schedulers.mct` does for single tasks. ``among``, ``move``, ``seed``: see
+    :class:`Selection`.
+    """
+
+    name: ClassVar[str] = "earliest_finish"
+
+    def among_several(
+        self,
+        context: BatchingContext,
+        dispatcher: Dispatcher,
+        job: int,
+        origin: int,
+        possible: Sequence[int],
+    ) -> int:
+        """See :class:`Selection`."""
+        finishes = [
+            believed_finish(context, dispatcher, job, origin, space)[0] for space in possible
+        ]
+        return self.randomly(finishes, possible)
+
+
+def believed_finish(
+    context: BatchingContext,
+    dispatcher: Dispatcher,
+    job: int,
+    origin: int,
+    space: int,
+    graphs: Sequence[DataflowGraph] | None = None,
+) -> tuple[float, float, float]:
+    """When a request would be answered by a node, the seconds of work ahead of it there, and its own.
+
+    It arose in the memory space ``origin`` (-1: everywhere); the fastest of ``graphs`` serves it, its own
+    unless given.
+    """
+    entry = context.jobs[job]
+    node = dispatcher.nodes[space]
+    fastest = min(
+        context.serving_seconds(graph)[device]
+        for graph in graphs or (entry.graph,)
+        for device in node.devices
+    )
+    backlog = dispatcher.backlog_seconds(context, node) + dispatcher.coming_seconds(space)
+    arrives, back = context.now, 0.0
+    if origin >= 0 and origin != space:
+        sizes = entry.graph.tensor_bytes
+        into = float(sum(sizes[t] for t in entry.graph.inputs))
+        out = float(sum(sizes[t] for t in entry.graph.outputs))
+        arrives = context.transfer_end(into, origin, space)
+        back = context.transfer_seconds(out, space, origin)
+    return max(arrives, context.now + backlog) + fastest + back, backlog, fastest
+
+
 class DeadlineAware(Selection):
     """The least loaded node, for its speed, of those that are believed to answer in time.
 
@@ -296,24 +352,12 @@ class DeadlineAware(Selection):
         """See :class:`Selection`."""
         entry = context.jobs[job]
         deadline = math.inf if entry.deadline is None else entry.deadline
-        moved_in = float(sum(entry.graph.tensor_bytes[t] for t in entry.graph.inputs))
-        moved_out = float(sum(entry.graph.tensor_bytes[t] for t in entry.graph.outputs))
         graphs = context.variants_of(job)
         rows = []
         for space in possible:
-            node = dispatcher.nodes[space]
-            times = [
-                min(context.serving_seconds(graph)[device] for device in node.devices)
-                for graph in graphs
-            ]
-            fastest = min(times)
-            backlog = dispatcher.backlog_seconds(context, node) + dispatcher.coming_seconds(space)
-            arrives = context.now
-            back = 0.0
-            if origin >= 0 and origin != space:
-                arrives = context.transfer_end(moved_in, origin, space)
-                back = context.transfer_seconds(moved_out, space, origin)
-            finish = max(arrives, context.now + backlog) + fastest + back
+            finish, backlog, fastest = believed_finish(
+                context, dispatcher, job, origin, space, graphs
+            )
             # Backlog and speed are both relative to this request: how many of it lie ahead.
             rows.append((backlog / fastest if fastest else 0.0, finish, space))
         in_time = [row for row in rows if row[1] <= deadline]
@@ -350,5 +394,14 @@ def selections() -> dict[str, type[Selection]]:
     """Every selection by name."""
     from simulator.two_stage import TwoStage
 
-    kinds = (Home, RandomNode, RoundRobinNode, LeastLoaded, PowerOfTwo, DeadlineAware, TwoStage)
+    kinds = (
+        Home,
+        RandomNode,
+        RoundRobinNode,
+        LeastLoaded,
+        PowerOfTwo,
+        EarliestFinish,
+        DeadlineAware,
+        TwoStage,
+    )
     return {kind.name: kind for kind in kinds}
