@@ -30,7 +30,7 @@ MODELS = (
 )  # fmt: skip
 BATCHES = (1, 4)
 COST_MODELS = ("boosted", "mlp", "polynomial", "ensemble", "roofline")
-PROCESSES, SECONDS = 3, 3.0
+PROCESSES, SECONDS = 4, 1.5
 DRAWS = 1000
 MEASURED = Path("outputs/benchmarks/end_to_end.json")
 
@@ -68,22 +68,20 @@ def measured_here(name: str, batch: int) -> list[float]:
     return found
 
 
-def measured(name: str, batch: int, core: int) -> np.ndarray:
-    """Seconds of all calls in :data:`PROCESSES` fresh processes bound to a core."""
+def measured(name: str, batch: int, core: int) -> list[float]:
+    """Seconds of all calls in a fresh process bound to a core."""
     command = ["taskset", "-c", str(core), sys.executable, "-m", "tests.benchmarks.end_to_end"]
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    calls: list[float] = []
-    for _ in range(PROCESSES):
-        answer = subprocess.run(
-            [*command, "--measure", name, str(batch)],
-            env=variables,
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=Path(__file__).resolve().parents[2],
-        )
-        calls += json.loads(answer.stdout.splitlines()[-1])
-    return np.array(calls)
+    answer = subprocess.run(
+        [*command, "--measure", name, str(batch)],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    calls: list[float] = json.loads(answer.stdout.splitlines()[-1])
+    return calls
 
 
 def predicted(name: str) -> dict[int, dict[str, tuple[float, float, float, float]]]:
@@ -128,11 +126,13 @@ def measure_all(names: Sequence[str], core: int, quantile: float) -> dict[tuple[
 
     They are kept, for predictions of other profiles (``--again``).
     """
-    took = {
-        (name, batch): float(np.quantile(measured(name, batch, core), quantile))
-        for name in names
-        for batch in BATCHES
-    }
+    calls: dict[tuple[str, int], list[float]] = {}
+    # Round by round: a host that is slow for a while is slow for all.
+    for _ in range(PROCESSES):
+        for name in names:
+            for batch in BATCHES:
+                calls.setdefault((name, batch), []).extend(measured(name, batch, core))
+    took = {case: float(np.quantile(seconds, quantile)) for case, seconds in calls.items()}
     MEASURED.parent.mkdir(parents=True, exist_ok=True)
     MEASURED.write_text(json.dumps([[*case, seconds] for case, seconds in took.items()]))
     return took
