@@ -45,19 +45,34 @@ UNSERVED = 0.01
 
 
 @dataclass
+class Objective:
+    """What must hold of the requests.
+
+    Attributes:
+        mean, p50, p95, p99: delay at most, like ``80ms``.
+        success: the least share of requests that are answered within their deadline.
+    """
+
+    mean: str | None = None
+    p50: str | None = None
+    p95: str | None = None
+    p99: str | None = None
+    success: float | None = None
+
+
+@dataclass
 class SizeConfig(Scenario):
     """``python -m experiments.size``.
 
     Attributes:
-        slo: what must hold: ``mean``, ``p50``, ``p95`` or ``p99`` delay at most, like ``80ms``;
-            ``success``: the least share of requests that are answered within their deadline.
+        slo: what must hold.
         vary: entries of the cluster's devices and how many of each: ``{l4: 2..12, cpu: 0..8}``.
         minimise: ``cost`` (the prices of the cluster, per hour), ``devices`` or ``power`` (busy).
         seeds: arrivals that every fleet is tried with.
         more: dearer fleets to try, for the frontier.
     """
 
-    slo: dict[str, Any] = field(default_factory=dict)
+    slo: Objective = field(default_factory=Objective)
     vary: dict[str, Any] = field(default_factory=dict)
     minimise: str = "cost"
     seeds: int = 5
@@ -284,22 +299,16 @@ def what_stops(trace: Trace, world: World) -> str:
     return ", ".join(parts)
 
 
-def _objectives(given: Mapping[str, Any]) -> dict[str, float]:
-    found = {}
-    for name, value in given.items():
-        if name == "success":
-            try:
-                found[name] = float(value)
-            except (TypeError, ValueError):
-                found[name] = -1.0
-            if not 0 <= found[name] <= 1:
-                raise InvalidInput(f"slo.success={value} is a share, 0 to 1")
-        elif name in DELAYS:
-            found[name] = parse_seconds(value, f"slo.{name}")
-        else:
-            raise InvalidInput(
-                f"There is no objective slo.{name}; known: {', '.join((*DELAYS, 'success'))}"
-            )
+def _objectives(given: Objective) -> dict[str, float]:
+    found = {
+        name: parse_seconds(value, f"slo.{name}")
+        for name in DELAYS
+        if (value := getattr(given, name)) is not None
+    }
+    if given.success is not None:
+        if not 0 <= given.success <= 1:
+            raise InvalidInput(f"slo.success={given.success} is a share, 0 to 1")
+        found["success"] = given.success
     return found
 
 

@@ -49,8 +49,9 @@ class WorkloadConfig:
         amplitude: of a diurnal rate, relative to its mean, 0 to 1.
         clients: of a closed loop, how many.
         think: of a closed loop, mean seconds between an answer and the next request, like ``100ms``.
-        mix: models (entries of the group) and how often each is asked for, relative to the others;
-            None: the scenario's model alone.
+        mix: models (entries of the group) and how often each is asked for, relative to the others, like
+            ``{resnet18: 4, googlenet: 1}`` or ``"resnet18:4 googlenet:1"``; None: the scenario's model
+            alone.
         sizes: items of a request (its batch) and how often, relative to the others; None: the model's
             own batch.
         max_batch: the largest batch that is prepared, for schedulers that serve requests together.
@@ -82,7 +83,7 @@ class WorkloadConfig:
     amplitude: float | None = None
     clients: int | None = None
     think: str | None = None
-    mix: dict[str, float] | None = None
+    mix: Any = None
     sizes: dict[int, float] | None = None
     max_batch: int = 1
     segments: int | None = None

@@ -114,7 +114,7 @@ def prepare_requests(
         InvalidInput: a share, a size or a number of segments that cannot be; a model of a fixed batch
             that is to be served in batches.
     """
-    shares = _shares(config, "mix", config.mix or {own.name: 1.0})
+    shares = _shares(config, "mix", mix_of(config) or {own.name: 1.0})
     sizes = {int(size): share for size, share in (config.sizes or {}).items()} or {own.batch: 1.0}
     if config.mix and not config.sizes:
         sizes = {1: 1.0}
@@ -393,9 +393,32 @@ def _sensitivities(config: WorkloadConfig, count: int, rng: np.random.Generator)
     return [float(given)] * count
 
 
+def mix_of(config: WorkloadConfig) -> dict[str, float]:
+    """The models of a mix and their shares as written; empty where there is none.
+
+    Raises:
+        InvalidInput: a text that is no list of ``model:share``.
+    """
+    if config.mix is None:
+        return {}
+    if not isinstance(config.mix, str):
+        return dict(config.mix)
+    found = {}
+    for part in config.mix.replace(",", " ").split():
+        name, _, share = part.partition(":")
+        try:
+            found[name] = float(share or 1)
+        except ValueError:
+            raise InvalidInput(
+                f"Workload '{config.name}' has workload.mix={config.mix}; write it like "
+                '"resnet18:4 googlenet:1"'
+            ) from None
+    return found
+
+
 def named_models(config: WorkloadConfig) -> list[str]:
     """Names of all models that a workload speaks of."""
-    names = dict.fromkeys(config.mix or {})
+    names = dict.fromkeys(mix_of(config))
     for variants in (config.variants or {}).values():
         names |= dict.fromkeys(variants)
     return list(names)

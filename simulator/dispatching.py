@@ -90,6 +90,7 @@ class Dispatcher(Scheduler):
         self._running: dict[int, tuple[int, int]] = {}
         self._busy_until: dict[int, float] = {}  # by device: believed end of what runs
         self._coming_work: dict[int, float] = {}  # by space: seconds of what is on its way
+        self._touched: set[int] = set()  # spaces where something may be served now
 
     def begin(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
@@ -112,8 +113,16 @@ class Dispatcher(Scheduler):
             raise SchedulingError(f"Scheduler '{self.name}' does not serve on devices that fail")
         self._continue(context)
         self.balance(context)
-        for node in self.nodes.values():
+        space_of = context.cluster.space_of
+        for task in context.finished:
+            self._touched.add(space_of[context.device_of(task)])
+        for space in sorted(self._touched):
+            node = self.nodes[space]
             self._dispatch(context, node)
+            if not any(group.queue for group in node.groups.values()) or not any(
+                context.is_idle(device) for device in node.devices
+            ):
+                self._touched.discard(space)
         if self.outbox is not None:
             self.outbox.flush(context)
         self.selection.settle(context, self)
@@ -251,6 +260,7 @@ class Dispatcher(Scheduler):
         self.send(context, job, self.nodes[space])
 
     def _enqueue(self, context: BatchingContext, job: int, space: int) -> None:
+        self._touched.add(space)
         self.insert(context, self.group_at(context, job, self.nodes[space]), job)
 
     def _dispatch(self, context: BatchingContext, node: Node) -> None:

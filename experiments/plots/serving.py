@@ -35,7 +35,7 @@ def draw_serving(
     """Four panels, a line for each scheduler, 95% intervals shaded; the objective dashed."""
     styles = scheduler_styles(runs.schedulers)
     panels = list(PANELS)
-    if means["accuracy_of_all"].notna().any():
+    if "accuracy_of_all" in means and means["accuracy_of_all"].notna().any():
         panels[0] = ("accuracy_of_all", "accuracy, late or refused = 0", False)
     with figure_style():
         figure = new_figure(TWO_COLUMNS, 3.9 + 0.15 * -(-len(runs.schedulers) // 3))

@@ -1,0 +1,104 @@
+"""Sweeps of serving runs and sizing, from the command line to what they leave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import serving, simulate, size, sweep
+
+pytest.importorskip("torch")
+
+WORDS = [
+    "workload=serving",
+    "workload.mix={wide_and_deep: 1, two_tower: 3}",
+    "workload.jobs=60",
+    "workload.max_batch=4",
+    "workload.deadline=30ms",
+    "cluster=cpu2",
+    "simulation.draws=0",
+]
+
+
+def test_a_run_of_requests_says_how_they_were_served(folder, capsys) -> None:  # type: ignore[no-untyped-def]
+    assert simulate.main([*WORDS, "workload.rate=100/s", "scheduler=task_groups"]) == 0
+    result = json.loads(next(Path("outputs/runs").glob("*/result.json")).read_text())
+    figures = result["metrics"]
+    assert figures["requests"] == 60
+    assert set(figures["by_model"]) == {"wide_and_deep", "two_tower"}
+    assert 0 < figures["success_rate"] <= 1
+    assert figures["bound_s"] is None
+    assert "60 of 60 jobs finished" in capsys.readouterr().out
+
+
+def test_a_sweep_is_drawn_against_the_load(folder, capsys) -> None:  # type: ignore[no-untyped-def]
+    words = [
+        *WORDS,
+        "workload.rate=100/s,400/s",
+        "scheduler=fcfs_batching,task_groups",
+        "seed.workload=0,1",
+        "name=loads",
+        "workers=1",
+    ]
+    assert sweep.main(words) == 0
+    capsys.readouterr()
+    assert serving.main(["outputs/sweeps/loads", "slo=100ms", "baseline=fcfs_batching"]) == 0
+    out = capsys.readouterr().out
+    assert "| 400 | task_groups |" in out
+    assert "against fcfs_batching: task_groups goodput" in out
+    assert "p99 within 100 ms up to workload.rate" in out
+    assert "8 runs; 2x amd-epyc-1core (measured)" in out
+    assert Path("outputs/sweeps/loads/fig_serving.png").stat().st_size > 10_000
+
+
+def test_what_is_no_sweep_of_requests_is_refused(folder, capsys) -> None:  # type: ignore[no-untyped-def]
+    assert serving.main(["outputs/sweeps/none"]) == 2
+    assert "holds no finished runs of requests" in capsys.readouterr().err
+    assert serving.main(["x", "colour=red"]) == 2
+    assert "known: x, slo, baseline" in capsys.readouterr().err
+
+
+def test_the_cheapest_fleet_meets_the_objective_and_the_next_smaller_does_not(
+    folder, capsys
+) -> None:  # type: ignore[no-untyped-def]
+    words = [
+        *WORDS,
+        "workload.rate=150/s",
+        "scheduler=fcfs_batching",
+        "slo.p99=25ms",
+        "vary={cpu: 1..4}",
+        "minimise=devices",
+        "seeds=2",
+        "more=1",
+    ]
+    assert size.main(words) == 0
+    out = capsys.readouterr().out
+    assert "devices meets p99 <= 25 ms" in out
+    result = json.loads(next(Path("outputs/sizing").glob("*/result.json")).read_text())
+    fleets = {f["counts"]["cpu"]: f for f in result["fleets"]}
+    best = result["best"]["cpu"]
+    assert fleets[best]["meets"]
+    assert all(not fleet["meets"] for count, fleet in fleets.items() if count < best)
+    assert "of the work is two_tower" in fleets[best]["stops"]
+    assert next(Path("outputs/sizing").glob("*/fig_sizing.png")).is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["vary={cpu: 1..2}"], "There is no objective"),
+        (["slo.p99=1s"], "Nothing varies"),
+        (["slo.p98=1s", "vary={cpu: 1..2}"], "There is no key 'slo.p98'"),
+        (["slo.p99=1s", "vary={gpu: 1..2}"], "no entry of cluster 'cpu2'"),
+        (["slo.p99=1s", "vary={cpu: 2..1}"], "is no range"),
+        (["slo.p99=1s", "vary={cpu: 1..2}"], "needs the price of every device"),
+        (["slo.success=2", "vary={cpu: 1..2}"], "is a share"),
+        (["slo.p99=1s", "vary={cpu: 1..2}", "workload=poisson"], "Sizing is for requests"),
+    ],
+)
+def test_sizing_refuses(folder, capsys, words: list[str], message: str) -> None:  # type: ignore[no-untyped-def]
+    given = WORDS if "workload=poisson" not in words else ["cluster=cpu2"]
+    assert size.main([*given, "scheduler=fcfs_batching", *words]) == 2
+    assert message in capsys.readouterr().err
