@@ -73,7 +73,7 @@ class SizeConfig(Scenario):
     """
 
     slo: Objective = field(default_factory=Objective)
-    vary: dict[str, Any] = field(default_factory=dict)
+    vary: Any = None
     minimise: str = "cost"
     seeds: int = 5
     more: int = 8
@@ -125,7 +125,10 @@ class Sizing:
     def __init__(self, config: SizeConfig, config_dirs: Sequence[Path] = ()) -> None:
         self.config, self._config_dirs = config, tuple(config_dirs)
         self.slo = _objectives(config.slo)
-        self.ranges = {name: _range(name, text) for name, text in config.vary.items()}
+        given = config.vary or {}
+        if not isinstance(given, Mapping):
+            raise InvalidInput(f"vary={given} is no mapping; write it like 'vary={{gpu: 1..8}}'")
+        self.ranges = {name: _range(name, text) for name, text in given.items()}
         self._check()
         combinations = list(itertools.product(*self.ranges.values()))
         fleets = [dict(zip(self.ranges, row, strict=True)) for row in combinations]

@@ -67,7 +67,7 @@ def test_the_cheapest_fleet_meets_the_objective_and_the_next_smaller_does_not(
         *WORDS,
         "workload.rate=150/s",
         "scheduler=fcfs_batching",
-        "slo.p99=25ms",
+        "slo.p99=18ms",
         "vary={cpu: 1..4}",
         "minimise=devices",
         "seeds=2",
@@ -75,7 +75,7 @@ def test_the_cheapest_fleet_meets_the_objective_and_the_next_smaller_does_not(
     ]
     assert size.main(words) == 0
     out = capsys.readouterr().out
-    assert "devices meets p99 <= 25 ms" in out
+    assert "devices meets p99 <= 18.0 ms" in out
     result = json.loads(next(Path("outputs/sizing").glob("*/result.json")).read_text())
     fleets = {f["counts"]["cpu"]: f for f in result["fleets"]}
     best = result["best"]["cpu"]
