@@ -12,7 +12,7 @@ from simulator.dispatching import Choice, Dispatcher, Group, Node
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 
-ORDERS = ("urgency", "edf")
+ORDERS = ("urgency", "edf", "fcfs")
 CHOICES = ("best", "fastest", "own")
 
 
@@ -45,7 +45,7 @@ class DeadlineAccuracy(Dispatcher):
     cannot all be in time those of the longest times wait behind the others (Moore and Hodgson's rule).
 
     Args:
-        order: ``urgency`` or ``edf``.
+        order: ``urgency``, ``edf``, or ``fcfs``: of arrival.
         variants: ``best`` as above, ``fastest`` always, or ``own``: the model that was asked for.
         drop: refuse what can no longer be in time.
         select, packing: see :class:`simulator.dispatching.Dispatcher`.
@@ -104,6 +104,11 @@ class DeadlineAccuracy(Dispatcher):
                 sensitivity = context.jobs[job].time_sensitivity
                 entry.urgency = sensitivity / slack if slack > 0 else math.inf
                 waiting.append(entry)
+        if self.order == "fcfs":
+            waiting.sort(key=lambda w: (context.jobs[w.job].arrival, w.job))
+            if self.variants == "best":
+                self._upgrade(waiting, now)
+            return waiting
         # The devices of a node that are free as well share the work; the plan is of one.
         by_deadline = sorted(waiting, key=lambda w: (w.deadline, w.job))
         in_time, late = moore_hodgson([(w.seconds, w.deadline - now) for w in by_deadline])
