@@ -289,8 +289,9 @@ def extrapolated_share(world: World, trace: Trace) -> float:
     graph = jobs["graph"][rows["job"]]
     for number, record in enumerate(trace.meta["graphs"]):
         mine = graph == number
-        outside = world.outside_range(record["name"], record["batch"] or 1)
-        if outside is not None and mine.any():
-            outside_rows = outside[rows["operator"][mine], rows["device"][mine]]
-            extrapolated += float(seconds[mine][outside_rows].sum())
+        share = world.extrapolated(record["name"], record["batch"] or 1) if mine.any() else None
+        if share is not None:
+            extrapolated += float(
+                seconds[mine] @ share[rows["operator"][mine], rows["device"][mine]]
+            )
     return extrapolated / total

@@ -263,13 +263,19 @@ class World:
                 found[operator.kind] = found.get(operator.kind, 0.0) + seconds
         return found
 
-    def outside_range(self, model: str, batch: int) -> np.ndarray | None:
-        """bool[operators, devices]: which times of a model at a batch are extrapolated."""
-        graph = self.graph
+    def extrapolated(self, model: str, batch: int) -> np.ndarray | None:
+        """float64[operators, devices]: share of the time of each operator of a model at a batch that is
+        extrapolated; None: unknown.
+        """
+        graph, costs = self.graph, self.costs
         if self.requests is not None and model in self.requests.models:
-            graph = self.requests.models[model].graphs.get(batch, graph)
-        in_range = self.costs[graph].in_range
-        return None if in_range is None else ~in_range
+            served = self.requests.models[model]
+            graph = served.graphs.get(batch, graph)
+            if graph in served.segments:
+                segments = served.segments[graph]
+                return segments.share_outside(self._fine_costs[segments.fine])
+        in_range = costs[graph].in_range
+        return None if in_range is None else 1.0 - in_range
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from simulator.costs import GraphCosts
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator, Tensor
 
+MOST_OUTSIDE = 0.1
+"""Share of a segment's time that may be extrapolated for the segment to count as in range."""
 KIND = "segment"
 """Kind of the operators of coarse graphs."""
 
@@ -41,7 +43,7 @@ class Segments:
         ``overhead`` (float64[devices]) is a launch's, which a device adds to each task: a segment, one
         task, brings along what its other operators would cost.
 
-        A segment extrapolates where operators of a tenth of its time do. Spreads of operators, which are
+        A segment extrapolates where operators of more than a tenth of its time do. Spreads of operators, which are
         noise and independent of each other, add up in quadrature.
         """
         seconds = np.add.reduceat(fine.seconds, self.starts, axis=0)
@@ -53,11 +55,19 @@ class Segments:
             if fine.spread is not None:
                 squares = np.add.reduceat((fine.spread * fine.seconds) ** 2, self.starts, axis=0)
                 spread = np.nan_to_num(np.sqrt(squares) / seconds)
-            if fine.in_range is not None:
-                outside = np.where(fine.in_range, 0.0, fine.seconds)
-                share = np.add.reduceat(outside, self.starts, axis=0) / seconds
-                in_range = ~(np.nan_to_num(share) > 0.1)
+        if fine.in_range is not None:
+            in_range = ~(self.share_outside(fine) > MOST_OUTSIDE)
         return GraphCosts(seconds, spread, in_range)
+
+    def share_outside(self, fine: GraphCosts) -> np.ndarray:
+        """float64[segments, devices]: share of each segment's time that is extrapolated."""
+        if fine.in_range is None:
+            return np.zeros((len(self.starts), fine.seconds.shape[1]))
+        known = np.where(np.isfinite(fine.seconds), fine.seconds, 0.0)
+        outside = np.add.reduceat(np.where(fine.in_range, 0.0, known), self.starts, axis=0)
+        total = np.add.reduceat(known, self.starts, axis=0)
+        share: np.ndarray = np.divide(outside, total, out=np.zeros_like(total), where=total > 0)
+        return share
 
 
 def coarsen(graph: DataflowGraph, segments: int | Sequence[int] = 1) -> Segments:
