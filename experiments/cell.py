@@ -168,6 +168,11 @@ class Runs:
         )
 
     @property
+    def scheduler(self) -> Scheduler | None:
+        """The first run's scheduler, as that run left it; None before."""
+        return self._first
+
+    @property
     def proven_bound_s(self) -> float | None:
         """What the scheduler has proved no makespan can be below; None before a run, or if nothing."""
         return None if self._first is None else self._first.proven_bound_s

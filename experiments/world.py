@@ -313,6 +313,11 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
         path = Path(scenario.workload.file).expanduser()
         if path.is_file():  # if not, the workload itself says so
             found["arrivals"] = digest_files([path])
+    select = scenario.scheduler.options.get("select")
+    if isinstance(select, Mapping):
+        path = Path(str((select.get("predictor_options") or {}).get("file") or "")).expanduser()
+        if path.is_file():
+            found["predictor"] = digest_files([path])
     for what, name in (
         ("scheduler", scenario.scheduler.class_path),
         ("model", None if scenario.bare else scenario.model.target),

@@ -47,6 +47,7 @@ class WorkloadConfig:
             ``size``, ``deadline_s`` (after the arrival) and ``source``.
         urgent: share of the jobs that have priority 1 instead of 0, each on its own.
         amplitude: of a diurnal rate, relative to its mean, 0 to 1.
+        phase: share of its period by which the sine is ahead, 0 to 1.
         clients: of a closed loop, how many.
         think: of a closed loop, mean seconds between an answer and the next request, like ``100ms``.
         mix: models (entries of the group) and how often each is asked for, relative to the others, like
@@ -81,6 +82,7 @@ class WorkloadConfig:
     file: str | None = None
     urgent: float = 0.0
     amplitude: float | None = None
+    phase: float = 0.0
     clients: int | None = None
     think: str | None = None
     mix: Any = None
@@ -244,13 +246,19 @@ def _diurnal(config: WorkloadConfig, count: int, rng: np.random.Generator) -> li
             f"Workload '{config.name}' has workload.amplitude={config.amplitude}; a diurnal rate needs "
             "one from 0 to 1"
         )
+    if not 0 <= config.phase <= 1:
+        raise InvalidInput(
+            f"Workload '{config.name}' has workload.phase={config.phase}; it is a share of the period, "
+            "0 to 1"
+        )
     highest = rate * (1 + config.amplitude)
     times: list[float] = []
     moment = 0.0
     while len(times) < count:
         gaps = rng.exponential(1 / highest, 2 * (count - len(times)) + 16)
         moments = moment + np.cumsum(gaps)
-        now = rate * (1 + config.amplitude * np.sin(2 * np.pi * moments / period))
+        angle = 2 * np.pi * moments / period + 2 * np.pi * config.phase
+        now = rate * (1 + config.amplitude * np.sin(angle))
         times += moments[rng.random(len(moments)) * highest < now].tolist()
         moment = float(moments[-1])
     return times[:count]

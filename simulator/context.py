@@ -271,6 +271,10 @@ class SchedulingContext:
         """Whether a device is among :attr:`idle`."""
         return self._load[device] < self._slots[device]
 
+    def slots_in_use(self, device: int) -> int:
+        """Slots of a device that run a task, or have one queued for them."""
+        return min(self._load[device], self._slots[device])
+
     @property
     def forecasts_hold(self) -> bool:
         """Whether :meth:`available` gets earlier only where a task finishes, and a transfer that was

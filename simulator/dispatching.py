@@ -40,10 +40,15 @@ class Group:
 
 @dataclass
 class Node:
-    """A memory space, the devices in it and what waits there."""
+    """A memory space, the devices in it and what waits there.
+
+    Attributes:
+        slots: executions that its devices run at once.
+    """
 
     space: int
     devices: list[int]
+    slots: int = 0
     groups: dict[DataflowGraph, Group] = field(default_factory=dict)
 
     @property
@@ -88,7 +93,7 @@ class Dispatcher(Scheduler):
         self._node_of: dict[int, int] = {}  # by job on its way: the space it was sent to
         # By job in execution that has tasks to come: its device and how many these are.
         self._running: dict[int, tuple[int, int]] = {}
-        self._busy_until: dict[int, float] = {}  # by device: believed end of what runs
+        self._busy_until: dict[int, list[float]] = {}  # by device: believed ends of what runs
         self._coming_work: dict[int, float] = {}  # by space: seconds of what is on its way
         self._touched: set[int] = set()  # spaces where something may be served now
 
@@ -96,7 +101,9 @@ class Dispatcher(Scheduler):
         """See :class:`Scheduler`."""
         serving(context, self)
         for device, space in enumerate(context.cluster.space_of):
-            self.nodes.setdefault(space, Node(space, [])).devices.append(device)
+            node = self.nodes.setdefault(space, Node(space, []))
+            node.devices.append(device)
+            node.slots += context.cluster.devices[device].slots
         self.selection.begin(self)
 
     def decide(self, context: SchedulingContext) -> None:
@@ -196,11 +203,11 @@ class Dispatcher(Scheduler):
         return group.seconds[total][device]
 
     def backlog_seconds(self, context: BatchingContext, node: Node) -> float:
-        """Believed seconds until a node has served all that waits and runs there, its devices sharing
+        """Believed seconds until a node has served all that waits and runs there, its slots sharing
         the work evenly.
         """
         now = context.now
-        work = sum(max(0.0, self._busy_until.get(d, 0.0) - now) for d in node.devices)
+        work = sum(max(0.0, end - now) for d in node.devices for end in self._busy_until.get(d, ()))
         for group in node.groups.values():
             if group.queue:
                 items = sum(context.jobs[job].batch or 1 for job in group.queue)
@@ -209,11 +216,11 @@ class Dispatcher(Scheduler):
                 )
                 seconds = min(group.seconds[largest][d] for d in node.devices)
                 work += math.ceil(items / largest) * seconds
-        return work / len(node.devices)
+        return work / node.slots
 
     def coming_seconds(self, space: int) -> float:
-        """Believed seconds of work that is on its way to a node, its devices sharing it evenly."""
-        return self._coming_work.get(space, 0.0) / len(self.nodes[space].devices)
+        """Believed seconds of work that is on its way to a node, its slots sharing it evenly."""
+        return self._coming_work.get(space, 0.0) / self.nodes[space].slots
 
     def group_at(self, context: BatchingContext, job: int, node: Node) -> Group:
         """The group of a request's model at a node, made if there is none yet."""
@@ -290,7 +297,10 @@ class Dispatcher(Scheduler):
             )
         alone = count == 1 and graph is None
         leader = jobs[0] if alone else context.batch(jobs, graph)
-        self._busy_until[device] = context.now + seconds
+        # The ends of what still runs there; the newest, where something ended early.
+        others = context.slots_in_use(device)
+        before = sorted(self._busy_until.get(device, ()))[-others:] if others else []
+        self._busy_until[device] = [*before, context.now + seconds]
         tasks = context.tasks_of(leader)
         ready = [task for task in tasks if context.is_ready(task)]
         if len(ready) < len(tasks):

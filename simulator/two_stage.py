@@ -1,10 +1,16 @@
 """Edge-node selection in two stages: load evaluation first, predicted load where that node is overloaded.
 
 Stage 1 takes the node with the smallest ``load + rtt_weight * rtt``. The load of a node is a weighted sum
-of moving averages of four utilisations, sampled every ``sample`` seconds: devices busy, memory taken by
-waiting inputs, link to the node busy, queue length over ``queue_capacity``. Stage 2: if that node's load
-is above ``overload`` when the upload begins, the node with the smallest predicted load takes its place,
-if it gains more than ``margin`` and ``cooldown`` seconds have passed since the node was left last.
+of moving averages of four utilisations, each the mean over a sample of ``sample`` seconds: slots of the
+devices in use, memory taken by waiting inputs, inputs on their way to the node, queue length over
+``queue_capacity``. A memory without a limit has no utilisation; the other three share its weight. Stage 2:
+if that node's load is above ``overload`` when the upload begins, the node with the smallest predicted load
+takes its place, if it gains more than ``margin`` and ``cooldown`` seconds have passed since the node was
+left last.
+
+Samples are told at their end: what was sent since then is not in them, so that requests herd to the node
+that was the least loaded. ``choices`` draws the nodes among which stage 1 decides anew for each request
+(Mitzenmacher's way out), ``own`` adds the work that was sent to a node since its latest sample.
 
 What a predictor is: :class:`LoadPredictor`. One that was trained comes from
 :mod:`scenarios.serving.load_predictor` (``python -m experiments.train_predictor``).
@@ -13,6 +19,7 @@ What a predictor is: :class:`LoadPredictor`. One that was trained comes from
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -31,7 +38,11 @@ RESOURCES = ("devices", "memory", "bandwidth", "queue")
 
 
 class LoadPredictor(Protocol):
-    """Says what loads will be."""
+    """Says what loads will be.
+
+    A predictor that only holds for certain options of the selection (``sample``, ``window``, ...) names
+    them with their values in an attribute ``trained_for``; others are refused before the run.
+    """
 
     def predict(self, history: np.ndarray) -> np.ndarray:
         """Mean load of every node over the next samples.
@@ -78,19 +89,25 @@ class TwoStage(Selection):
 
     Args:
         predictor: ``persistence``, ``ewma``, ``oracle`` (what waits, runs, is on its way, and the
-            requests to come that arise at the nodes themselves: a ceiling, of this simulation only),
-            ``none`` (stage 1 alone), or ``package.module:Class`` with ``predictor_options``.
+            requests to come that arise at the nodes themselves: a ceiling, of this simulation only, and
+            of runs without ``move``), ``none`` (stage 1 alone), or ``package.module:Class`` with
+            ``predictor_options``.
         weights: of the four utilisations.
         rtt_weight: seconds of round trip, relative to the longest, weigh as much of a load.
-        sample: seconds between samples.
+        sample: seconds of a sample.
         window, horizon: samples that a predictor sees, and of which it says the mean.
         average: weight of the latest sample in the moving averages.
         overload, margin, cooldown: see the module docstring.
         queue_capacity: requests that fill a node's queue.
+        choices: of how many nodes, drawn anew for each request, stage 1 takes the best; None: of all.
+        own: weight of the work that was sent to a node since its latest sample, as a share of what
+            the node does in ``horizon`` samples.
+        record: keep the loads of all samples in :attr:`recorded`.
         among, move, seed: see :class:`simulator.selection.Selection`.
 
     Raises:
-        InvalidInput: an option is out of range, or there is no such predictor.
+        InvalidInput: an option is out of range, there is no such predictor, or it was trained for
+            other options.
     """
 
     name: ClassVar[str] = "two_stage"
@@ -109,6 +126,9 @@ class TwoStage(Selection):
         margin: float = 0.05,
         cooldown: float = 0.0,
         queue_capacity: int = 16,
+        choices: int | None = None,
+        own: float = 0.0,
+        record: bool = False,
         among: Sequence[str] | None = None,
         move: bool = False,
         seed: int = 0,
@@ -119,21 +139,36 @@ class TwoStage(Selection):
                 f"The weights of {', '.join(RESOURCES)} are {list(weights)}; give four, none below 0"
             )
         for what, value in (("sample", sample), ("window", window), ("horizon", horizon)):
-            if not value > 0:
+            if not 0 < value < math.inf:
                 raise InvalidInput(f"Selection 'two_stage' has {what} {value}; it must be above 0")
+        for what, value in (("rtt_weight", rtt_weight), ("cooldown", cooldown), ("own", own)):
+            if not 0 <= value < math.inf:
+                raise InvalidInput(f"Selection 'two_stage' has {what} {value}; give 0 or more")
         if not 0 < average <= 1:
             raise InvalidInput(
                 f"Selection 'two_stage' has average {average}; it is above 0, up to 1"
             )
         if queue_capacity < 1:
             raise InvalidInput(f"A queue of {queue_capacity} requests is none; give at least 1")
+        if choices is not None and choices < 1:
+            raise InvalidInput(f"The best of {choices} nodes does not exist; give at least 1")
         self.weights = np.array(weights, dtype=np.float64) / sum(weights)
         self.rtt_weight, self.sample, self.average = rtt_weight, sample, average
         self.window, self.horizon = window, horizon
         self.overload, self.margin, self.cooldown = overload, margin, cooldown
-        self.queue_capacity = queue_capacity
+        self.queue_capacity, self.choices, self.own = queue_capacity, choices, own
+        self.record = record
         self.oracle = predictor == "oracle"
+        if self.oracle and predictor_options:
+            raise InvalidInput("Load predictor 'oracle' has no options")
         self.predictor = None if self.oracle else make_predictor(predictor, predictor_options or {})
+        for what, value in dict(getattr(self.predictor, "trained_for", {})).items():
+            if not math.isclose(getattr(self, what), value, rel_tol=1e-6):
+                raise InvalidInput(
+                    f"Load predictor '{predictor}' was trained for {what} {value}, but selection "
+                    f"'two_stage' has {getattr(self, what)}; set {what} to {value}, or train another: "
+                    "python -m experiments.train_predictor"
+                )
 
     def begin(self, dispatcher: Dispatcher) -> None:
         """See :class:`Selection`."""
@@ -141,36 +176,60 @@ class TwoStage(Selection):
         self._spaces = list(dispatcher.nodes)
         self._row = {space: row for row, space in enumerate(self._spaces)}
         count = len(self._spaces)
-        self._now_used = np.zeros((count, len(RESOURCES)))
+        self._resource_weights: np.ndarray | None = None  # by node
+        self._used = np.zeros((count, len(RESOURCES)))  # utilisation from _since on
+        self._area = np.zeros((count, len(RESOURCES)))  # seconds of use, in this sample
+        self._since = 0.0
         self._averages = np.zeros((count, len(RESOURCES)))
         self._history: deque[np.ndarray] = deque([np.zeros(count)] * self.window, self.window)
         self._samples = 0
+        self._sent = [0.0] * count  # seconds of work, since the latest sample
+        self._expected: np.ndarray | None = None  # as predicted from the latest sample
         self._left_at: dict[int, float] = {}
-        self._background: tuple[np.ndarray, list[np.ndarray], list[np.ndarray]] | None = None
+        self._background: tuple[list[np.ndarray], list[np.ndarray]] | None = None
         self.recorded: list[np.ndarray] = []
-        """Loads of the nodes at every sample; what a predictor is trained on."""
+        """float64[nodes] of every sample, in the order of the memory spaces, if they are kept: what a
+        predictor is trained on."""
         self.moved = 0
         """Requests that stage 2 sent elsewhere."""
 
+    @property
+    def nodes(self) -> list[int]:
+        """The memory spaces of the nodes, in the order of their loads."""
+        return list(self._spaces)
+
     def observe(self, context: BatchingContext, dispatcher: Dispatcher) -> None:
-        """See :class:`Selection`; samples that were due since then saw what was before."""
-        due = math.floor(context.now / self.sample)
-        while self._samples < due:
+        """See :class:`Selection`: what was in use since the last decision enters its samples."""
+        weights = self._resource_weights
+        if weights is None:
+            weights = self._resource_weights = self._weigh(context)
+        now = context.now
+        while (end := (self._samples + 1) * self.sample) <= now:
+            self._area += self._used * (end - self._since)
+            self._since = end
             self._samples += 1
-            self._averages += self.average * (self._now_used - self._averages)
-            load = self._averages @ self.weights
+            self._averages += self.average * (self._area / self.sample - self._averages)
+            self._area[:] = 0.0
+            load: np.ndarray = (self._averages * weights).sum(axis=1)
             self._history.append(load)
-            self.recorded.append(load)
+            self._expected = None
+            self._sent = [0.0] * len(self._sent)
+            if self.record:
+                self.recorded.append(load)
+        self._area += self._used * (now - self._since)
+        self._since = now
 
     def settle(self, context: BatchingContext, dispatcher: Dispatcher) -> None:
         """See :class:`Selection`."""
-        for space, node in dispatcher.nodes.items():
-            row = self._now_used[self._row[space]]
-            busy = sum(not context.is_idle(device) for device in node.devices)
-            row[0] = busy / len(node.devices)
-            row[1] = self._memory_used(context, node)
-            row[3] = min(1.0, node.waiting / self.queue_capacity)
-            row[2] = float(bool(dispatcher.coming_seconds(space) > 1e-12))
+        for row, (space, node) in enumerate(dispatcher.nodes.items()):
+            taken = sum(context.slots_in_use(device) for device in node.devices)
+            self._used[row] = (
+                taken / node.slots,
+                self._memory_used(context, node),
+                # Rounding may leave a remainder of what was there.
+                dispatcher.coming_seconds(space) > 1e-12,
+                min(1.0, node.waiting / self.queue_capacity),
+            )
 
     def among_several(
         self,
@@ -181,19 +240,33 @@ class TwoStage(Selection):
         possible: Sequence[int],
     ) -> int:
         """See :class:`Selection`."""
-        rows = [self._row[space] for space in possible]
-        loads = self._history[-1][rows]
-        trips = [_round_trip(context, origin, space) for space in possible]
+        chosen = self._in_two_stages(context, dispatcher, origin, possible)
+        if self.own:
+            self._sent[self._row[chosen]] += _seconds_alone(context, dispatcher, job, chosen)
+        return chosen
+
+    def _in_two_stages(
+        self,
+        context: BatchingContext,
+        dispatcher: Dispatcher,
+        origin: int,
+        possible: Sequence[int],
+    ) -> int:
+        drawn = possible
+        if self.choices is not None and self.choices < len(possible):
+            picks = self.rng.choice(len(possible), self.choices, replace=False)
+            drawn = [possible[int(i)] for i in picks]
+        trips = [_round_trip(context, origin, space) for space in drawn]
         longest = max(trips)
         costs = [
-            float(load) + (self.rtt_weight * trip / longest if longest else 0.0)
-            for load, trip in zip(loads, trips, strict=True)
+            self._load_of(space, self._history[-1])
+            + (self.rtt_weight * trip / longest if longest else 0.0)
+            for space, trip in zip(drawn, trips, strict=True)
         ]
-        first = self.randomly(costs, possible)
+        first = self.randomly(costs, drawn)
         if self.predictor is None and not self.oracle:
             return first
-        at = possible.index(first)
-        if loads[at] <= self.overload:
+        if self._load_of(first, self._history[-1]) <= self.overload:
             return first
         if context.now < self._left_at.get(first, -math.inf) + self.cooldown:
             return first
@@ -201,13 +274,29 @@ class TwoStage(Selection):
             expected = self._foreseen(context, dispatcher, possible)
         else:
             assert self.predictor is not None
-            expected = self.predictor.predict(np.array(self._history).T)[rows]
-        second = int(np.argmin(expected))
-        if expected[at] - expected[second] <= self.margin:
+            if self._expected is None:
+                self._expected = self.predictor.predict(np.array(self._history).T)
+            expected = [self._load_of(space, self._expected) for space in possible]
+        gain = expected[possible.index(first)] - min(expected)
+        if gain <= self.margin:
             return first
         self._left_at[first] = context.now
         self.moved += 1
-        return possible[second]
+        return self.randomly(expected, possible)
+
+    def _load_of(self, space: int, loads: np.ndarray) -> float:
+        """Of loads of all nodes that of one, with the work that was sent there since."""
+        row = self._row[space]
+        return float(loads[row]) + self.own * self._sent[row] / (self.sample * self.horizon)
+
+    def _weigh(self, context: BatchingContext) -> np.ndarray:
+        """float64[nodes, resources]: the weights, shared by what each node has."""
+        rows = np.tile(self.weights, (len(self._spaces), 1))
+        for row, space in zip(rows, self._spaces, strict=True):
+            if context.cluster.spaces[space].capacity == math.inf:
+                row[RESOURCES.index("memory")] = 0.0
+                row /= row.sum() or 1.0
+        return rows
 
     def _memory_used(self, context: BatchingContext, node: Node) -> float:
         capacity = context.cluster.spaces[node.space].capacity
@@ -221,25 +310,25 @@ class TwoStage(Selection):
 
     def _foreseen(
         self, context: BatchingContext, dispatcher: Dispatcher, possible: Sequence[int]
-    ) -> np.ndarray:
+    ) -> list[float]:
         """Work ahead and to come of some nodes, over the time for which a predictor would speak."""
         span = self.sample * self.horizon
         if self._background is None:
             self._background = _background(context, dispatcher, self._spaces)
-        _, times, sums = self._background
-        found = np.zeros(len(possible))
-        for i, space in enumerate(possible):
+        times, sums = self._background
+        found = []
+        for space in possible:
             row = self._row[space]
             begin, end = np.searchsorted(times[row], [context.now, context.now + span], "right")
             work = dispatcher.backlog_seconds(context, dispatcher.nodes[space])
             work += dispatcher.coming_seconds(space) + float(sums[row][end] - sums[row][begin])
-            found[i] = work / span
+            found.append(work / span)
         return found
 
 
 def _background(
     context: BatchingContext, dispatcher: Dispatcher, spaces: Sequence[int]
-) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Of every node the times at which requests arise there, and the work in all up to each, seconds."""
     index, rows = context.cluster.space_index, {space: row for row, space in enumerate(spaces)}
     times: list[list[float]] = [[] for _ in spaces]
@@ -250,9 +339,16 @@ def _background(
             node = dispatcher.nodes[spaces[row]]
             seconds = context.serving_seconds(job.graph)
             times[row].append(job.arrival)
-            share = min(seconds[device] for device in node.devices) / len(node.devices)
+            share = min(seconds[device] for device in node.devices) / node.slots
             work[row].append(work[row][-1] + share)
-    return np.array(spaces), [np.array(t) for t in times], [np.array(w) for w in work]
+    return [np.array(t) for t in times], [np.array(w) for w in work]
+
+
+def _seconds_alone(context: BatchingContext, dispatcher: Dispatcher, job: int, space: int) -> float:
+    """Believed seconds of a request on a node, its devices sharing the work evenly."""
+    node = dispatcher.nodes[space]
+    seconds = context.serving_seconds(context.jobs[job].graph)
+    return min(seconds[device] for device in node.devices) / node.slots
 
 
 def _round_trip(context: BatchingContext, origin: int, space: int) -> float:
@@ -267,23 +363,31 @@ def make_predictor(name: str, options: Mapping[str, Any]) -> LoadPredictor | Non
     """A predictor by its name or class path; None for ``none``.
 
     Raises:
-        InvalidInput: there is none such.
+        InvalidInput: there is none such, or it does not take these options.
     """
     if name == "none":
+        if options:
+            raise InvalidInput("Load predictor 'none' has no options")
         return None
-    if name == "persistence":
-        return Persistence()
-    if name == "ewma":
-        return MovingAverage(**options)
-    module, separator, kind = name.partition(":")
-    if not separator:
-        raise InvalidInput(
-            f"There is no load predictor '{name}'; known: none, persistence, ewma, oracle, and "
-            "package.module:Class"
-        )
+    known: dict[str, type[Any]] = {"persistence": Persistence, "ewma": MovingAverage}
+    kind: Any = known.get(name)
+    if kind is None:
+        module, separator, attribute = name.partition(":")
+        if not separator:
+            raise InvalidInput(
+                f"There is no load predictor '{name}'; known: none, persistence, ewma, oracle, and "
+                "package.module:Class"
+            )
+        try:
+            kind = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise InvalidInput(f"Cannot find load predictor '{name}': {error}") from None
     try:
-        found = getattr(importlib.import_module(module), kind)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInput(f"Cannot find load predictor '{name}': {error}") from None
-    predictor: LoadPredictor = found(**options)
+        inspect.signature(kind).bind(**options)
+    except TypeError as error:
+        taken = ", ".join(inspect.signature(kind).parameters) or "none"
+        raise InvalidInput(
+            f"Load predictor '{name}' does not take these options ({error}); it has: {taken}"
+        ) from None
+    predictor: LoadPredictor = kind(**options)
     return predictor

@@ -1,0 +1,1 @@
+"""Serving: what selections are trained on, and what they are trained to."""
