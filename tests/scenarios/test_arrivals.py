@@ -1,5 +1,7 @@
 """Arrivals: known times, the mean of a Poisson stream, refusals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -161,3 +163,17 @@ def test_jobs_begin_and_end_at_the_host():
 def test_refusals(config, reason):
     with pytest.raises(InvalidInput, match=reason):
         arrival_times(config, seed=0)
+
+
+@pytest.mark.parametrize(("phase", "peak"), [(0.0, 0.25), (0.4, 0.85), (1.0, 0.25)])
+def test_the_phase_moves_the_peak_of_a_day(phase: float, peak: float):
+    config = WorkloadConfig(
+        "w", "diurnal", jobs=20_000, rate="20/s", period="10s", amplitude=0.8, phase=phase
+    )
+    angle = 2 * np.pi * np.array(arrival_times(config, seed=1)) / 10
+    # The first moment of the angles is half the amplitude, at the angle of the peak.
+    moment = np.exp(1j * angle).mean()
+    assert abs(moment) == pytest.approx(0.4, abs=0.02)
+    assert np.angle(moment * np.exp(-2j * np.pi * peak)) == pytest.approx(0.0, abs=0.05)
+    with pytest.raises(InvalidInput, match=r"phase=1\.5"):
+        arrival_times(replace(config, phase=1.5), seed=1)
