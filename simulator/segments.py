@@ -97,6 +97,7 @@ def coarsen(graph: DataflowGraph, segments: int | Sequence[int] = 1) -> Segments
                 f"below {count}"
             )
     owner = np.searchsorted(starts, np.arange(count), side="right") - 1
+    weights = frozenset(graph.weights)
     reads: list[list[int]] = [[] for _ in starts]
     writes: list[list[int]] = [[] for _ in starts]
     for operator in range(count):
@@ -108,15 +109,30 @@ def coarsen(graph: DataflowGraph, segments: int | Sequence[int] = 1) -> Segments
             outside = any(owner[reader] != segment for reader in graph.consumers[tensor])
             if outside or tensor in graph.outputs:
                 writes[segment].append(tensor)
-    kept = sorted({t for rows in (reads, writes) for row in rows for t in row} | set(graph.inputs))
-    position = {tensor: i for i, tensor in enumerate(kept)}
-    tensors = [_plain(graph.tensors[t]) for t in kept]
+    # Weights that the same segments read are one tensor: models of other depths then look alike.
+    readers: dict[int, tuple[int, ...]] = {}
+    for segment, row in enumerate(reads):
+        for tensor in row:
+            if tensor in weights:
+                readers[tensor] = (*readers.get(tensor, ()), segment)
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for tensor in sorted(readers):
+        groups.setdefault(readers[tensor], []).append(tensor)
+    others = {t for rows in (reads, writes) for row in rows for t in row if t not in weights}
+    tensors = [_plain(graph.tensors[t]) for t in sorted(others | set(graph.inputs))]
+    position = {t: i for i, t in enumerate(sorted(others | set(graph.inputs)))}
+    for group in groups.values():
+        position |= dict.fromkeys(group, len(tensors))
+        first = graph.tensors[group[0]]
+        name = first.name if len(group) == 1 else f"{first.name} and {len(group) - 1} more"
+        size = float(graph.tensor_bytes[group].sum())
+        tensors.append(Tensor(name, "weight", size))
     operators = [Operator(f"segment{number}", KIND) for number in range(len(starts))]
     coarse = DataflowGraph(
         graph.name,
         operators,
         tensors,
-        [[position[t] for t in row] for row in reads],
+        [list(dict.fromkeys(position[t] for t in row)) for row in reads],
         [[position[t] for t in row] for row in writes],
         graph.results,
         graph.batch,

@@ -50,6 +50,7 @@ _SCHEDULERS = (
     *("min_min", "olb", "donf2", "lookahead", "max_min", "mct", "met", "single_device"),
     *("sjf", "round_robin", "adon", "pets", "hcpt"),
     *("hsip", "etf", "dls", "mcp"),
+    *("edf", "fcfs_batching", "dynamic_batching", "task_groups_plain", "deadline_accuracy"),
 )
 
 

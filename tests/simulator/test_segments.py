@@ -37,17 +37,17 @@ def diamond() -> DataflowGraph:
 def test_a_whole_model_reads_its_inputs_and_weights_and_writes_its_results() -> None:
     coarse = coarsen(diamond())
     graph = coarse.graph
-    assert [t.name for t in graph.tensors] == ["x", "w", "d"]
+    assert [t.name for t in graph.tensors] == ["x", "d", "w"]
     assert graph.batch == 2
     assert len(graph) == 1
-    assert graph.outputs == (2,)
+    assert graph.outputs == (1,)
     assert graph.inputs == (0,)
     assert graph.weight_bytes == 64.0
 
 
 def test_what_crosses_between_segments_stays() -> None:
     graph = coarsen(diamond(), [0, 2]).graph
-    assert [t.name for t in graph.tensors] == ["x", "w", "a", "b", "d"]
+    assert [t.name for t in graph.tensors] == ["x", "a", "b", "d", "w"]
     assert graph.predecessors == ((), (0,))
     assert float(graph.tensor_bytes[list(graph.writes[0])].sum()) == 3.0
 
@@ -96,3 +96,21 @@ def test_segments_and_operators_take_the_same_time_on_an_unloaded_device(
 def test_impossible_segments(segments: int | list[int], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         coarsen(diamond(), segments)
+
+
+def test_weights_that_the_same_segments_read_are_one_tensor() -> None:
+    tensors = [Tensor("x", "input", 1.0), *(Tensor(f"w{i}", "weight", 2.0**i) for i in range(3))]
+    tensors += [Tensor(f"y{i}", "activation", 1.0) for i in range(3)]
+    graph = DataflowGraph(
+        "tied",
+        [Operator(f"o{i}", "task") for i in range(3)],
+        tensors,
+        [[0, 1, 2], [4, 2], [5, 3]],
+        [[4], [5], [6]],
+        [{"tensor": "y2"}],
+    )
+    whole = coarsen(graph).graph
+    assert whole.weight_bytes == 7.0
+    assert len(whole.weights) == 1
+    halves = coarsen(graph, [0, 1]).graph  # w1 is read by both and counts once
+    assert sorted(halves.tensor_bytes[list(halves.weights)].tolist()) == [1.0, 2.0, 4.0]
