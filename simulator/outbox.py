@@ -25,7 +25,7 @@ class _Parcel:
 
 
 class Outbox:
-    """What waits to be sent, by source and destination.
+    """What waits to be sent, by source and destination; the answers of a batch go together, too.
 
     A parcel goes when it has ``size`` bytes, when its first input has waited for ``age``, or when nothing
     else is on the way (unless ``eager`` is off).
@@ -74,6 +74,24 @@ class Outbox:
                 self._parcels[source, destination] = _Parcel()
             else:
                 context.wake_at(due)
+        self._pack_answers(context)
+
+    def arrival(
+        self, context: BatchingContext, source: int, destination: int, size: float
+    ) -> float:
+        """When ``size`` more bytes are believed to be there, with what waits to go the same way."""
+        parcel = self._parcels.get((source, destination))
+        waiting = parcel.bytes if parcel is not None else 0.0
+        return context.transfer_end(size + waiting, source, destination)
+
+    def _pack_answers(self, context: BatchingContext) -> None:
+        """What was asked for at this instant, the answers of a batch above all, goes together."""
+        together: dict[tuple[int, int], list[int]] = {}
+        for wanted in context.requests():
+            together.setdefault((wanted.source, wanted.destination), []).append(wanted.tensor)
+        for (_, destination), tensors in together.items():
+            if len(tensors) > 1:
+                context.pack((tensor, destination) for tensor in tensors)
 
 
 def make_outbox(options: Mapping[str, Any]) -> Outbox:

@@ -176,6 +176,10 @@ class TaskGroups(Dispatcher):
         size = float(sum(graph.tensor_bytes[t] for t in graph.inputs))
         items = context.jobs[job].batch or 1
         there = min(self.group_at(context, job, target).seconds[items][d] for d in target.devices)
-        arrives = context.transfer_end(size, next(iter(here)), target.space)
+        source = next(iter(here))
+        if self.outbox is None:
+            arrives = context.transfer_end(size, source, target.space)
+        else:
+            arrives = self.outbox.arrival(context, source, target.space, size)
         ahead = self.backlog_seconds(context, target) + self.coming_seconds(target.space)
         return max(arrives, context.now + ahead) + there < context.now + work
