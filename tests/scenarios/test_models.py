@@ -23,6 +23,7 @@ from scenarios import trace_family, trace_model  # noqa: E402
 
 # Fields of wide_and_deep, of a user and of an item, each with a table of its own.
 WIDE_FIELDS, USER_FIELDS, ITEM_FIELDS = 26, 8, 4
+EXIT_WIDTHS = (64, 64, 128, 128, 256, 256, 512, 512)
 
 
 def dense(*widths):
@@ -50,6 +51,13 @@ PUBLISHED = {
     "vit_b_16": (86_567_656, 35.128, {"linear": 49, "scaled_dot_product_attention": 12}),
     "t5_small": (60_506_624, 16.089, {"linear": 97, "scaled_dot_product_attention": 18}),
     "gru_cells": (4 * (3 * 512 * (512 + 512) + 6 * 512), 0.403, {"gru_cell": 128, "stack": 1}),
+    "multi_exit": (
+        9 * sum(n * m for n, m in pairwise((3, *EXIT_WIDTHS)))
+        + 2 * sum(EXIT_WIDTHS)
+        + sum(dense(16 * width, 10) for width in EXIT_WIDTHS),
+        20.521,
+        {"conv2d": 8, "batch_norm": 8, "relu": 8, "adaptive_avg_pool2d": 8, "linear": 8},
+    ),
     "wide_and_deep": (
         1_000_000 + WIDE_FIELDS * 10_000 * 32 + dense(WIDE_FIELDS * 32 + 13, 1024, 512, 256, 1),
         0.003,
@@ -262,6 +270,9 @@ SMALL = {
     "gru_cells": {
         "arguments": {"layers": 2, "hidden": 8, "features": 6},
         "parameters": {"steps": 3},
+    },
+    "multi_exit": {
+        "arguments": {"widths": [4, 8, 8], "pools": [1, 2], "image_size": 16, "classes": 5}
     },
     "wide_and_deep": {"arguments": {"fields": 3, "vocabulary": 50, "products": 99}},
     "two_tower": {
