@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml constraints.txt
 	sys.exit(None if (3, 11) <= v <= (3, 13) else f"Python 3.11 to 3.13 is needed, {sys.executable} is {v[0]}.{v[1]}; name another: make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (once; a few minutes) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,exact,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,exact,training,dev]'
 	@touch $@
 
 clean:
