@@ -1,1 +1,1 @@
-"""Serving: what selections are trained on, and what they are trained to."""
+"""Serving: what selections are trained on and to; networks with early exits over three tiers."""

@@ -51,7 +51,7 @@ def exit_requests(
         placement: cuts and exits.
         leaving: share of the samples that leave at each exit and, last, at the final one.
         arrivals: seconds, ascending.
-        seed: of where samples leave; the same samples are sure of themselves in every placement.
+        seed: of where each request leaves; the shares are met as nearly as so many requests can.
 
     Raises:
         InvalidInput: see :func:`scenarios.serving.exit_graphs.tier_devices`.
@@ -59,7 +59,9 @@ def exit_requests(
     tier_devices(cluster, tiers)
     overhead = np.array([device.launch_overhead for device in cluster.devices])
     ends = (*placement.exits, len(graph.layers))
-    draws = np.random.default_rng([seed, 7]).random(len(arrivals))
+    rng, count = np.random.default_rng([seed, 7]), len(arrivals)
+    # One draw in each of as many equal strata, in random order: shares are met within 1 / count.
+    draws = (rng.permutation(count) + rng.random(count)) / count
     limits = np.cumsum(leaving)[:-1]
     leaves = [ends[k] for k in np.searchsorted(limits, draws, side="right").tolist()]
     jobs = {end: graph.job(placement, end, costs, overhead) for end in sorted(set(leaves))}
