@@ -97,4 +97,6 @@ def _panel(
 
 def _axis_label(key: str) -> str:
     name = key.rpartition(".")[2]
-    return {"rate": "offered load (requests/s)"}.get(name, key)
+    return {"rate": "offered load (requests/s)", "latency": "latency of the link (s)"}.get(
+        name, key
+    )

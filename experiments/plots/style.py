@@ -51,6 +51,10 @@ _SCHEDULERS = (
     *("sjf", "round_robin", "adon", "pets", "hcpt"),
     *("hsip", "etf", "dls", "mcp"),
     *("edf", "fcfs_batching", "dynamic_batching", "task_groups_plain", "deadline_accuracy"),
+    *("deadline_accuracy_edf", "fcfs_own_random", "fcfs_smallest_least_loaded"),
+    *("fcfs_own_least_loaded", "edf_earliest_finish", "deadline_accuracy_admission"),
+    *("fcfs_own_round_robin", "task_groups_upload", "task_groups_upload_packing"),
+    *("task_groups_packing", "task_groups_edge"),
 )
 
 

@@ -182,4 +182,18 @@ class TaskGroups(Dispatcher):
         else:
             arrives = self.outbox.arrival(context, source, target.space, size)
         ahead = self.backlog_seconds(context, target) + self.coming_seconds(target.space)
-        return max(arrives, context.now + ahead) + there < context.now + work
+        return max(arrives, context.now + ahead) + there + self._way_back(context, job, target) < (
+            context.now + work
+        )
+
+    def _way_back(self, context: BatchingContext, job: int, target: Node) -> float:
+        """Seconds that an answer takes from a node, behind those that wait for the way."""
+        entry = context.jobs[job]
+        if entry.destination is None:
+            return 0.0
+        size = float(sum(entry.graph.tensor_bytes[t] for t in entry.graph.outputs))
+        home = context.cluster.space_index[entry.destination]
+        alone = context.transfer_seconds(size, target.space, home)
+        # Those that are on their way to the node will want the same way back.
+        before = sum(space == target.space for space in self._node_of.values())
+        return context.transfer_end(size, target.space, home) - context.now + before * alone
