@@ -28,7 +28,7 @@ from experiments.statistics import FEWEST_DRAWS, Interval, interval
 from experiments.world import World, prepare
 from scenarios.arrivals import arrival_times
 from scenarios.serving.exit_graphs import ExitGraph
-from scenarios.serving.exit_positions import Found, PositionSearch, Weights, gap
+from scenarios.serving.exit_positions import Found, Placement, PositionSearch, Weights, gap
 from scenarios.serving.exit_requests import exit_requests
 from scenarios.serving.exit_table import DIGITS, ExitTable
 from simulator.engine import simulate
@@ -37,6 +37,7 @@ from simulator.schedulers import create
 from simulator.units import format_seconds, parse_bandwidth, parse_bytes
 
 SINGLE = ("terminal", "edge", "cloud")
+SEARCHES = ("greedy", "one_start", "exhaustive", "greedy_joint", "joint")
 
 
 @dataclass
@@ -51,6 +52,8 @@ class EarlyExitConfig(Scenario):
         way: of training: ``separate``, ``joint`` or ``joint_depth``.
         threshold: of confidence; None: it is searched, too.
         weights: of the cost, see :class:`scenarios.serving.exit_positions.Weights`.
+        search: whose find is simulated: ``greedy`` (from four starts), ``one_start``, ``exhaustive``, and
+            with cuts and exits apart ``greedy_joint`` and ``joint`` (the best of all).
         report: bytes that the terminal sends for every sample, whatever exit it takes.
         requests: simulated alone, for each bandwidth and placement.
     """
@@ -66,6 +69,7 @@ class EarlyExitConfig(Scenario):
     way: str = "separate"
     threshold: float | None = None
     weights: Weights = field(default_factory=Weights)
+    search: str = "greedy"
     report: str = "0 B"
     requests: int = 400
 
@@ -90,11 +94,11 @@ class AtBandwidth:
 
     Attributes:
         bytes_per_s: the bandwidth.
-        found: by name: ``greedy``, ``one_start``, ``exhaustive``, ``greedy_joint``, ``joint``, ``terminal``, ``edge``
-            and ``cloud``.
+        found: by name: those of :data:`SEARCHES`, ``chosen`` (one of them), ``terminal``, ``edge`` and
+            ``cloud``.
         latency: by name, 95% of the draws of the predictors' errors; empty without draws.
-        faster: share of the draws in which ``greedy`` is faster than every single tier; None without.
-        accuracy: of ``greedy``, least and most of the seeds that the network was trained with.
+        faster: share of the draws in which ``chosen`` is faster than every single tier; None without.
+        accuracy: of ``chosen``, least and most of the seeds that the network was trained with.
         alone: by name, simulated on an idle system.
         loaded: by name, simulated at the workload's load; empty where the workload is a single job.
     """
@@ -129,6 +133,8 @@ class EarlyExit:
                 f"Cluster '{config.cluster.name}' has no link '{config.link}'; it has "
                 f"{', '.join(config.cluster.links) or 'none'}; take cluster=tiers"
             )
+        if config.search not in SEARCHES:
+            raise InvalidInput(f"There is no search={config.search}; known: {', '.join(SEARCHES)}")
         if not config.bandwidths or not 1 <= config.requests <= 100_000:
             raise InvalidInput("Give one bandwidth at least, and requests from 1 to 100000")
         if config.workload.serves:
@@ -167,17 +173,17 @@ class EarlyExit:
             "joint": search.exhaustive_joint(),
             **dict(zip(SINGLE, search.single_tier(), strict=True)),
         }
+        chosen = found["chosen"] = found[config.search]
         latency, faster = self._draws(graph, world, search, found)
-        greedy = found["greedy"]
         accuracies = [
             search.network.evaluate(
-                greedy.placement,
-                self.table.shares(config.way, greedy.threshold, greedy.placement.exits, seed),
+                chosen.placement,
+                self.table.shares(config.way, chosen.threshold, chosen.placement.exits, seed),
             ).accuracy
             for seed in self.table.seeds
         ]
         alone, loaded = {}, {}
-        for name in ("greedy", *SINGLE):
+        for name in ("chosen", *SINGLE):
             one = found[name]
             longest = self._longest(search, one)
             spaced = [number * 2 * longest for number in range(config.requests)]
@@ -201,7 +207,7 @@ class EarlyExit:
         count = self.config.simulation.draws
         if world.pricer is None or count < FEWEST_DRAWS:
             return {}, None
-        rows: dict[str, list[float]] = {name: [] for name in ("greedy", *SINGLE)}
+        rows: dict[str, list[float]] = {name: [] for name in ("chosen", *SINGLE)}
         for table in world.pricer.draws(world.costs, count, self.config.seed.noise):
             network = graph.network(table[world.graph], world.cluster, self.config.tiers)
             for name, values in rows.items():
@@ -210,7 +216,7 @@ class EarlyExit:
                 values.append(network.evaluate(one.placement, shares).latency_s)
         columns = {name: np.array(values) for name, values in rows.items()}
         single = np.min([columns[name] for name in SINGLE], axis=0)
-        faster = float(np.mean(columns["greedy"] < single * (1 - 1e-9)))
+        faster = float(np.mean(columns["chosen"] < single * (1 - 1e-9)))
         return {name: interval(values) for name, values in columns.items()}, faster
 
     def _expected(self, search: PositionSearch, one: Found, leaves: Sequence[int]) -> float:
@@ -268,10 +274,10 @@ def tables(rows: Sequence[AtBandwidth], layers: int) -> list[str]:
         "|" + "---|" * 9,
     ]
     for row in rows:
-        greedy, joint, best = (row.found[name] for name in ("greedy", "joint", "exhaustive"))
+        chosen, joint, best = (row.found[name] for name in ("chosen", "joint", "exhaustive"))
         singles = [f"{format_seconds(row.found[name].evaluation.latency_s)}" for name in SINGLE]
-        spread = row.latency.get("greedy")
-        latency = format_seconds(greedy.evaluation.latency_s)
+        spread = row.latency.get("chosen")
+        latency = format_seconds(chosen.evaluation.latency_s)
         if spread is not None:
             latency += f" [{format_seconds(spread.low)}, {format_seconds(spread.high)}]"
         apart = (
@@ -281,9 +287,9 @@ def tables(rows: Sequence[AtBandwidth], layers: int) -> list[str]:
         )
         low, high = row.accuracy
         lines.append(
-            f"| {row.text} | {_text(greedy, layers)} | {latency} | "
-            f"{greedy.evaluation.accuracy:.2%} [{low:.1%}, {high:.1%}] | "
-            f"{gap(greedy, best):.1%} ({gap(row.found['one_start'], best):.1%}) | "
+            f"| {row.text} | {_text(chosen, layers)} | {latency} | "
+            f"{chosen.evaluation.accuracy:.2%} [{low:.1%}, {high:.1%}] | "
+            f"{gap(chosen, best):.1%} ({gap(row.found['one_start'], best):.1%}) | "
             f"{' | '.join(singles)} | {apart} |"
         )
     lines += [
@@ -294,12 +300,12 @@ def tables(rows: Sequence[AtBandwidth], layers: int) -> list[str]:
         "|" + "---|" * 6,
     ]
     for row in rows:
-        alone = row.alone["greedy"]
+        alone = row.alone["chosen"]
         loaded = [
             f"{format_seconds(row.loaded[name].mean)}; {format_seconds(row.loaded[name].p99)}"
             if name in row.loaded
             else "-"
-            for name in ("greedy", *SINGLE)
+            for name in ("chosen", *SINGLE)
         ]
         lines.append(
             f"| {row.text} | {format_seconds(alone.mean)} ({format_seconds(alone.expected)}) | "
@@ -310,6 +316,8 @@ def tables(rows: Sequence[AtBandwidth], layers: int) -> list[str]:
 
 def _text(found: Found, layers: int) -> str:
     i, j = found.placement.cuts
+    if found.placement not in (Placement((i, j)), Placement.at(i, j, layers)):
+        return _joint_text(found)
     if not found.placement.exits:
         return f"{i}, {j}, no exit"
     return f"{i}, {j}, {found.threshold:g}"
@@ -334,7 +342,7 @@ def early_exit_command(config: EarlyExitConfig, invocation: Invocation) -> None:
     world = experiment.world
     assert world is not None
     layers = experiment.table.layers
-    share = max(row.found["greedy"].evaluation.extrapolated_share for row in rows)
+    share = max(row.found["chosen"].evaluation.extrapolated_share for row in rows)
     labels = (
         f"{settled.model.name} of {layers} layers, exits trained on digits ({settled.way}); "
         f"{world.profile_text}; up to {share:.0%} of the computing time is extrapolated"
@@ -345,13 +353,14 @@ def early_exit_command(config: EarlyExitConfig, invocation: Invocation) -> None:
     wins = [
         row
         for row in rows
-        if row.found["greedy"].evaluation.latency_s
+        if row.found["chosen"].evaluation.latency_s
         < min(row.found[name].evaluation.latency_s for name in SINGLE) * (1 - 1e-9)
     ]
-    worst = max(gap(row.found["greedy"], row.found["exhaustive"]) for row in rows)
+    worst = max(gap(row.found["chosen"], row.found["exhaustive"]) for row in rows)
     lines = [
         f"{settled.model.name} on {settled.cluster.name}: faster than every single tier at {len(wins)} of "
-        f"{len(rows)} bandwidths; greedy costs at most {worst:.1%} more than the best of all positions",
+        f"{len(rows)} bandwidths; search {settled.search} costs at most {worst:+.1%} against the best of all "
+        "positions",
         "",
         *tables(rows, layers),
         "",
@@ -366,7 +375,7 @@ def early_exit_command(config: EarlyExitConfig, invocation: Invocation) -> None:
     atomic.write_json(folder / "result.json", _document(rows, settled))
     atomic.write_text(folder / "command.txt", invocation.command + "\n")
     atomic.write_text(folder / "table.md", "\n".join(lines) + "\n")
-    draw_early_exit(rows, labels, folder / "fig_early_exit")
+    draw_early_exit(rows, settled.search, labels, folder / "fig_early_exit")
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
     console.print(f"wrote {folder}/", style="dim", soft_wrap=True, markup=False)

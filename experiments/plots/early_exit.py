@@ -24,11 +24,13 @@ LINES = {
     "edge": "all on the edge",
     "cloud": "all in the cloud",
     "joint": "cuts and exits apart, best of all",
-    "greedy": "exits at the cuts, greedy",
+    "chosen": "chosen",
 }
 
 
-def draw_early_exit(rows: Sequence[AtBandwidth], labels: str, stem: Path) -> list[Path]:
+def draw_early_exit(
+    rows: Sequence[AtBandwidth], search: str, labels: str, stem: Path
+) -> list[Path]:
     """Two panels over the bandwidth, a line for each way; 95% of the draws shaded."""
     import pandas as pd
 
@@ -61,13 +63,14 @@ def draw_early_exit(rows: Sequence[AtBandwidth], labels: str, stem: Path) -> lis
             for axis, values in ((left, latency), (right, accuracy)):
                 axis.plot(
                     x, values, color=colour, linestyle=dash, marker=marker, markersize=size,
-                    markeredgecolor="black", markeredgewidth=0.3, label=label,
+                    markeredgecolor="black", markeredgewidth=0.3,
+                    label=f"{label} ({search})" if name == "chosen" else label,
                 )  # fmt: skip
         right.fill_between(
             x,
             [row.accuracy[0] for row in rows],
             [row.accuracy[1] for row in rows],
-            color=COLOURS[list(LINES).index("greedy")],
+            color=COLOURS[list(LINES).index("chosen")],
             alpha=0.15,
             linewidth=0,
         )

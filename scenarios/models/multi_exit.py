@@ -86,7 +86,7 @@ def build(
     grid: int = 4,
     classes: int = 10,
 ) -> nn.Module:
-    """A multi-exit network with random weights; the defaults are as heavy as VGG-11.
+    """A multi-exit network with random weights; the defaults take 10.3 GMAC.
 
     Args:
         widths: channels of each block.

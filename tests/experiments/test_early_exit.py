@@ -80,6 +80,20 @@ def test_a_fixed_threshold_and_another_way(run, tmp_path) -> None:
     assert row["simulated_at_load"] == {}
 
 
+def test_cuts_and_exits_apart_are_simulated_too(run, tmp_path) -> None:
+    code, printed = run("bandwidths=[1.1 Mbit/s]", "search=joint")
+    assert code == 0, printed.err
+    (folder,) = (tmp_path / "early_exit").iterdir()
+    (row,) = json.loads((folder / "result.json").read_text())["bandwidths"]
+    assert row["found"]["chosen"] == row["found"]["joint"]
+    alone = row["simulated_alone"]["chosen"]
+    assert alone["mean"] == pytest.approx(alone["expected"], rel=1e-9)
+    # Over so slow a link everything stays on the terminal, and samples leave there.
+    assert row["found"]["joint"]["cuts"] == [8, 8]
+    assert row["found"]["joint"]["exits"]
+    assert row["found"]["joint"]["latency_s"] < row["found"]["exhaustive"]["latency_s"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -94,6 +108,7 @@ def test_a_fixed_threshold_and_another_way(run, tmp_path) -> None:
         (["tiers=[terminal,edge,moon]"], "no memory space 'moon'"),
         (["table=none.csv"], "There is no table of exits none.csv"),
         (["bandwidths=[fast]"], "bandwidths of link 'wifi'"),
+        (["search=random"], "no search=random; known: greedy, one_start"),
         (["requests=0"], "requests from 1 to 100000"),
         (["weights.latency=-1"], "each at least 0"),
         (["workload=serving"], "asks for models of its own"),
