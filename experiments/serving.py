@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +36,14 @@ FIGURES = (
 )  # fmt: skip
 
 
-KEYS = ("x", "slo", "baseline")
+KEYS = ("x", "slo", "baseline", "schedulers")
 HELP = """\
 examples:
   outputs/sweeps/NAME                        against what the sweep varies beside schedulers and seeds
   outputs/sweeps/NAME x=workload.rate        against a key of the configuration
   outputs/sweeps/NAME slo=200ms              the objective's line, and up to which load p99 meets it
   outputs/sweeps/NAME baseline=fcfs          what the others are compared with
+  outputs/sweeps/NAME schedulers=fcfs,edf    these alone
 """
 
 
@@ -138,6 +139,16 @@ def _number(value: Any) -> float:
         return float(str(value).split()[0])
     except ValueError:
         raise InvalidInput(f"'{value}' is no number to plot against; choose another x") from None
+
+
+def _only(runs: ServingRuns, schedulers: Sequence[str]) -> ServingRuns:
+    for name in schedulers:
+        if name not in runs.schedulers:
+            raise InvalidInput(
+                f"There is no scheduler '{name}'; known: {', '.join(runs.schedulers)}"
+            )
+    frame = runs.frame[runs.frame["scheduler"].isin(schedulers)]
+    return replace(runs, frame=frame, schedulers=[n for n in runs.schedulers if n in schedulers])
 
 
 def summary(runs: ServingRuns) -> pd.DataFrame:
@@ -243,16 +254,19 @@ def analyse_serving(
     slo: str | None = None,
     baseline: str | None = None,
     console: Console | None = None,
+    schedulers: Sequence[str] | None = None,
 ) -> list[Path]:
     """Print and draw what the module docstring says; returns the paths of the figures.
 
     Raises:
-        InvalidInput: see :func:`read_runs`; or there is no such baseline.
+        InvalidInput: see :func:`read_runs`; or there is no such baseline or scheduler.
     """
     from experiments.plots.serving import draw_serving
 
     console = console or Console()
     runs = read_runs(folder, x)
+    if schedulers is not None:
+        runs = _only(runs, schedulers)
     baseline = baseline or runs.schedulers[0]
     if baseline not in runs.schedulers:
         raise InvalidInput(
@@ -297,7 +311,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not separator or key not in KEYS:
                 raise InvalidInput(f"serving has no option '{word}'; known: {', '.join(KEYS)}")
             given[key] = value
-        analyse_serving(parsed.folder, given.get("x"), given.get("slo"), given.get("baseline"))
+        only = given.get("schedulers")
+        analyse_serving(
+            parsed.folder,
+            given.get("x"),
+            given.get("slo"),
+            given.get("baseline"),
+            schedulers=None if only is None else only.split(","),
+        )
 
     return report_errors(run)
 

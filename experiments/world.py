@@ -30,6 +30,7 @@ from scenarios.graph_files import is_bare_instance
 from scenarios.instances import load_instance
 from scenarios.model_config import ModelConfig, graph_of
 from scenarios.requests import RequestGraphs, named_models, prepare_requests
+from scenarios.serving.load_predictor import find_file
 from simulator.bounds import Bounds, workload_bound
 from simulator.cluster import Cluster
 from simulator.costs import CostTable, GraphCosts
@@ -315,7 +316,7 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
             found["arrivals"] = digest_files([path])
     select = scenario.scheduler.options.get("select")
     if isinstance(select, Mapping):
-        path = Path(str((select.get("predictor_options") or {}).get("file") or "")).expanduser()
+        path = find_file(str((select.get("predictor_options") or {}).get("file") or ""))
         if path.is_file():
             found["predictor"] = digest_files([path])
     for what, name in (

@@ -54,8 +54,11 @@ def draw_serving(
             else:
                 axis.set_ylim(bottom=0)
         if panels[2][0] == "goodput_per_s" and runs.x.endswith("rate"):
-            top = float(means["x"].max())
-            axes[2].plot([0, top], [0, top], color="black", linewidth=0.6, linestyle=":", zorder=1)
+            # Streams beside the one whose rate varies are offered, too.
+            offered = means.groupby("x")["offered_per_s"].mean()
+            axes[2].plot(
+                offered.index, offered, color="black", linewidth=0.6, linestyle=":", zorder=1
+            )
             axes[2].set_xlim(left=0)
         for axis in axes[2:]:
             axis.set_xlabel(_axis_label(runs.x))

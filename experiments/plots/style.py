@@ -55,6 +55,9 @@ _SCHEDULERS = (
     *("fcfs_own_least_loaded", "edf_earliest_finish", "deadline_accuracy_admission"),
     *("fcfs_own_round_robin", "task_groups_upload", "task_groups_upload_packing"),
     *("task_groups_packing", "task_groups_edge"),
+    *("edge/power_of_two", "edge/two_stage_lstm", "edge/least_loaded_2s", "edge/random"),
+    *("edge/two_stage_oracle", "edge/least_loaded_500ms", "edge/two_stage_thesis"),
+    *("edge/least_loaded",),
 )
 
 

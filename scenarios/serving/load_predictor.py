@@ -32,6 +32,7 @@ LEARNING_RATE = 3e-3
 VALIDATION = 0.2
 """Share of the training time, its end, by which the epoch to keep is chosen."""
 MOST_HIDDEN = 4096
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ class LstmPredictor:
     """A :class:`simulator.two_stage.LoadPredictor` of a file.
 
     Args:
-        file: what ``python -m experiments.train_predictor`` wrote; relative to the current folder.
+        file: what ``python -m experiments.train_predictor`` wrote; see :func:`find_file`.
 
     Attributes:
         trained_for: options that the selection must have.
@@ -180,7 +181,7 @@ class LstmPredictor:
     """
 
     def __init__(self, file: str) -> None:
-        self.network = load_network(file)
+        self.network = load_network(find_file(file))
         self.trained_for: Mapping[str, float] = {
             "window": self.network.window,
             "horizon": self.network.horizon,
@@ -190,6 +191,13 @@ class LstmPredictor:
     def predict(self, history: np.ndarray) -> np.ndarray:
         """See :class:`simulator.two_stage.LoadPredictor`."""
         return self.network.predict(history)
+
+
+def find_file(name: str) -> Path:
+    """A path relative to the current folder or, if nothing is there, to the project's."""
+    path = Path(name).expanduser()
+    shipped = CHECKOUT / path
+    return shipped if not path.exists() and shipped.exists() else path
 
 
 def windows(

@@ -51,6 +51,12 @@ def test_a_sweep_is_drawn_against_the_load(folder, capsys) -> None:  # type: ign
     assert "p99 within 100 ms up to workload.rate" in out
     assert "8 runs; 2x amd-epyc-1core (measured)" in out
     assert Path("outputs/sweeps/loads/fig_serving.png").stat().st_size > 10_000
+    assert serving.main(["outputs/sweeps/loads", "schedulers=task_groups"]) == 0
+    out = capsys.readouterr().out
+    assert "4 runs" in out
+    assert "fcfs_batching" not in out
+    assert serving.main(["outputs/sweeps/loads", "schedulers=task_groups,sjf"]) == 2
+    assert "no scheduler 'sjf'; known: fcfs_batching, task_groups" in capsys.readouterr().err
 
 
 def test_what_is_no_sweep_of_requests_is_refused(folder, capsys) -> None:  # type: ignore[no-untyped-def]

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from experiments import train_predictor
+from experiments.cell import make_scheduler
+from experiments.grid import compose_grid
 from experiments.train_predictor import evaluate
+from experiments.world import source_digests
 from scenarios.serving.load_predictor import LoadNetwork, fit, load_network, split
 from scenarios.serving.load_records import LoadRecord, read_loads, write_loads
 from simulator.errors import InvalidInput
@@ -131,3 +134,26 @@ def test_an_error_leaves_the_file_that_was_there(tmp_path: Path) -> None:
         network.save(tmp_path / "folder.safetensors")
     assert path.read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder.safetensors", "p.safetensors"]
+
+
+def test_the_preset_has_what_it_needs_wherever_it_is_run(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    cells = compose_grid(["experiment=serving/edge_selection", "seed.workload=0"]).cells
+    configs = {cell.scenario.scheduler.name: cell.scenario.scheduler for cell in cells}
+    assert len(configs) == 12
+    made = {name: make_scheduler(config).selection for name, config in configs.items()}  # type: ignore[attr-defined]
+    assert made["edge/two_stage_lstm"].predictor.network.notes["nodes"][-1] == "edge4"
+    assert made["edge/two_stage_oracle"].oracle
+    assert made["edge/least_loaded_2s"].period == 2.0
+
+
+def test_another_predictor_makes_another_run(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    words = ["workload=edge_streams", "cluster=edge_nodes", "scheduler=edge/two_stage_lstm"]
+    words += ["scheduler.options.select.predictor_options.file=p.safetensors"]
+    (cell,) = compose_grid(words).cells
+    digests = []
+    for seed in (1, 2):
+        fit([noisy_sine(150, 1, 0)], hidden=2, epochs=1, seed=seed).save("p.safetensors")
+        digests.append(source_digests(cell.scenario)["predictor"])
+    assert digests[0] != digests[1]

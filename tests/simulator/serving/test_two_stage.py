@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simulator.cluster import Cluster
 from simulator.costs import GraphCosts
@@ -52,8 +54,8 @@ def with_slots(fleet: Fleet, slots: int) -> None:
 
 def sampled(fleet: Fleet, jobs: list[Job], **options: object) -> list[float]:
     """Loads of the first node, told every second, without memory of the sample before."""
-    given = {"predictor": "none", "sample": 1.0, "average": 1.0, "record": True}
-    _, selection = run(fleet, jobs, {"name": "two_stage", **given, **options})
+    chosen = {"predictor": "none", "sample": 1.0, "average": 1.0, "record": True}
+    _, selection = run(fleet, jobs, {"name": "two_stage", **chosen, **options})
     return [float(loads[0]) for loads in selection.recorded]
 
 
@@ -69,6 +71,28 @@ def test_a_sample_is_the_mean_over_its_time() -> None:
     # Averages: of what is told, the latest counts for so much.
     fading = sampled(fleet, [fleet.job(0.25), fleet.job(4.0)], weights=[1, 0, 0, 0], average=0.5)
     assert fading[:4] == pytest.approx([0.375, 0.4375, 0.21875, 0.109375])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    gaps=st.lists(st.floats(0.0, 3.0), min_size=1, max_size=12),
+    sample=st.floats(0.05, 2.0),
+    slots=st.integers(1, 3),
+)
+def test_samples_are_the_busy_time_of_the_trace(
+    gaps: list[float], sample: float, slots: int
+) -> None:
+    fleet = Fleet([(0.0, 0.7)])
+    with_slots(fleet, slots)
+    jobs = [fleet.job(t) for t in np.cumsum(gaps).tolist()]
+    options = {"predictor": "none", "average": 1.0, "record": True, "weights": [1, 0, 0, 0]}
+    trace, selection = run(fleet, jobs, {"name": "two_stage", "sample": sample, **options})
+    start, finish = trace.executions["start"], trace.executions["finish"]
+    for number, loads in enumerate(selection.recorded):
+        low, high = number * sample, (number + 1) * sample
+        busy = np.clip(np.minimum(finish, high) - np.maximum(start, low), 0.0, None).sum()
+        assert loads[0] == pytest.approx(busy / sample / slots, abs=1e-9)
+    assert len(selection.recorded) == pytest.approx(finish.max() / sample, abs=1.0)
 
 
 def test_slots_in_use_count_each() -> None:
