@@ -307,6 +307,9 @@ class Dispatcher(Scheduler):
             self._running[leader] = (device, len(tasks) - len(ready))
         for task in ready:
             context.place(task, device)
+        if context.explain:
+            for task in ready:
+                context.explain(f"{context.label(task)} -> {context.cluster.devices[device].name}")
         self.started(context, group, device, seconds)
 
     def _continue(self, context: BatchingContext) -> None:
@@ -321,6 +324,9 @@ class Dispatcher(Scheduler):
             able = context.able(task)
             place = device if device in able else min(able, key=lambda d: (context.available(d), d))
             context.place(task, place)
+            if context.explain:
+                name = context.cluster.devices[place].name
+                context.explain(f"{context.label(task)} -> {name}: where its request runs")
             if left > 1:
                 self._running[job] = (device, left - 1)
             else:

@@ -111,7 +111,10 @@ class DeadlineAccuracy(Dispatcher):
             return waiting
         # The devices of a node that are free as well share the work; the plan is of one.
         by_deadline = sorted(waiting, key=lambda w: (w.deadline, w.job))
-        in_time, late = moore_hodgson([(w.seconds, w.deadline - now) for w in by_deadline])
+        in_time, late = moore_hodgson(
+            [(w.seconds, w.deadline - now) for w in by_deadline],
+            [w.accuracy_sensitivity for w in by_deadline],
+        )
         ordered = [by_deadline[i] for i in in_time]
         behind = [by_deadline[i] for i in late]
         if self.order == "urgency":
@@ -167,11 +170,14 @@ def holds(tasks: Sequence[tuple[float, float]]) -> bool:
     return True
 
 
-def moore_hodgson(tasks: Sequence[tuple[float, float]]) -> tuple[list[int], list[int]]:
+def moore_hodgson(
+    tasks: Sequence[tuple[float, float]], weights: Sequence[float] | None = None
+) -> tuple[list[int], list[int]]:
     """The largest set of tasks that one machine can run in time, all of them released at 0.
 
     Args:
         tasks: (seconds, deadline) in the order of deadlines.
+        weights: of equally long ones the lightest is left out first; None: the last.
 
     Returns:
         Indices of those in time, in that order, and of the others.
@@ -183,7 +189,7 @@ def moore_hodgson(tasks: Sequence[tuple[float, float]]) -> tuple[list[int], list
         kept.append(number)
         end += seconds
         if end > deadline:
-            longest = max(kept, key=lambda i: (tasks[i][0], i))
+            longest = max(kept, key=lambda i: (tasks[i][0], -weights[i] if weights else 0.0, i))
             kept.remove(longest)
             late.append(longest)
             end -= tasks[longest][0]

@@ -242,6 +242,16 @@ def step(module, given, target):
     LOSSES["cross_entropy"](module(given), target).backward()
 
 
+def fits(drawn):
+    """Whether an image of 23 x 23 is left anything of by every convolution."""
+    length = 23 + 2 * drawn["padding"]
+    for _ in drawn["channels"]:
+        if length < drawn["kernel"]:
+            return False
+        length = (length - drawn["kernel"]) // drawn["stride"] + 1 + 2 * drawn["padding"]
+    return True
+
+
 convolutions = st.fixed_dictionaries(
     {
         "channels": st.lists(st.integers(1, 6), min_size=2, max_size=4),
@@ -251,7 +261,7 @@ convolutions = st.fixed_dictionaries(
         "bias": st.booleans(),
         "batch": st.integers(1, 3),
     }
-)
+).filter(fits)
 
 
 @settings(max_examples=15, deadline=None)
