@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -38,6 +38,27 @@ from experiments.configs import GROUPS, SWEEP_ONLY
 from simulator.errors import HetsimError, InvalidInput, shortened
 
 T = TypeVar("T")
+
+
+def key_values(command: str, words: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+    """Options that were given as ``KEY=VALUE``.
+
+    Args:
+        command: its name, for what is refused.
+        words: as they stood on the command line.
+        known: the keys.
+
+    Raises:
+        InvalidInput: a word is none of these.
+    """
+    known = list(known)
+    given: dict[str, str] = {}
+    for word in words:
+        key, separator, value = word.partition("=")
+        if not separator or key not in known:
+            raise InvalidInput(f"{command} has no option '{word}'; known: {', '.join(known)}")
+        given[key] = value
+    return given
 
 
 @dataclass(frozen=True)

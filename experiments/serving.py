@@ -20,7 +20,7 @@ import numpy as np
 from rich.console import Console
 
 from experiments import atomic
-from experiments.command import report_errors
+from experiments.command import key_values, report_errors
 from experiments.results import read_document
 from experiments.statistics import bootstrap_mean
 from simulator.errors import InvalidInput
@@ -305,12 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
 
     def run() -> None:
-        given: dict[str, str] = {}
-        for word in parsed.options:
-            key, separator, value = word.partition("=")
-            if not separator or key not in KEYS:
-                raise InvalidInput(f"serving has no option '{word}'; known: {', '.join(KEYS)}")
-            given[key] = value
+        given = key_values("serving", parsed.options, KEYS)
         only = given.get("schedulers")
         analyse_serving(
             parsed.folder,

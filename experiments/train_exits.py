@@ -21,7 +21,7 @@ import numpy as np
 from rich.console import Console
 
 from experiments import atomic
-from experiments.command import report_errors
+from experiments.command import key_values, report_errors
 from experiments.progress import progress_bar
 from scenarios.serving.exit_table import THRESHOLDS, Counts, ExitTable, count_exits
 from simulator.errors import InvalidInput
@@ -241,13 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
 
     def run() -> None:
-        given: dict[str, str] = {}
-        for word in parsed.options:
-            key, separator, value = word.partition("=")
-            if not separator or key not in KEYS:
-                raise InvalidInput(f"train_exits has no option '{word}'; known: {', '.join(KEYS)}")
-            given[key] = value
-        train_exits(given)
+        train_exits(key_values("train_exits", parsed.options, KEYS))
 
     return report_errors(run)
 

@@ -17,7 +17,8 @@ from simulator.batching import BatchingContext
 from simulator.context import SchedulingContext
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.graph import DataflowGraph
-from simulator.outbox import make_outbox
+from simulator.options import construct
+from simulator.outbox import Outbox
 from simulator.scheduler import Scheduler
 from simulator.selection import REFUSED, Selection, make_selection
 
@@ -88,7 +89,7 @@ class Dispatcher(Scheduler):
             raise InvalidInput(f"max_batch is {max_batch!r}; give a whole number of at least 1")
         self.max_batch = max_batch
         self.selection: Selection = make_selection(select)
-        self.outbox = None if packing is None else make_outbox(packing)
+        self.outbox = None if packing is None else construct(Outbox, "Packing", packing)
         self.nodes: dict[int, Node] = {}
         self._node_of: dict[int, int] = {}  # by job on its way: the space it was sent to
         # By job in execution that has tasks to come: its device and how many these are.
@@ -116,8 +117,6 @@ class Dispatcher(Scheduler):
             space = self._node_of.pop(job)
             self._coming_work[space] -= self._work(context, job, self.nodes[space])
             self._enqueue(context, job, space)
-        if context.lost:
-            raise SchedulingError(f"Scheduler '{self.name}' does not serve on devices that fail")
         self._continue(context)
         self.balance(context)
         space_of = context.cluster.space_of

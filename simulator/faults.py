@@ -98,6 +98,11 @@ class Faults:
         """All of them."""
         return [*self.events, *self.random]
 
+    @property
+    def fails_devices(self) -> bool:
+        """Whether a device may fail, with what ran there and what its memory held."""
+        return any(entry.what == "device_failure" for entry in self.sources)
+
     def check(self, cluster: Cluster) -> None:
         """Refuse what cannot be.
 

@@ -29,8 +29,8 @@ class FaultySimulation(Simulation):
     def _prepare(self) -> None:
         setting, cluster = self._setting, self.cluster
         setting.faults.check(cluster)
-        fails = any(entry.what == "device_failure" for entry in setting.faults.sources)
-        if fails and (setting.memory != "unlimited" or setting.weights != "resident"):
+        unusual = setting.memory != "unlimited" or setting.weights != "resident"
+        if setting.faults.fails_devices and unusual:
             raise InvalidInput(
                 "Failing devices are simulated with memory 'unlimited' and weights 'resident' only; "
                 f"this run has memory '{setting.memory}' and weights '{setting.weights}'"

@@ -6,14 +6,10 @@ One message of n inputs costs the latency once instead of n times, ``L + sum(byt
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from simulator.batching import BatchingContext
-from simulator.errors import InvalidInput
 from simulator.units import parse_bytes, parse_seconds
 
 
@@ -92,19 +88,3 @@ class Outbox:
         for (_, destination), tensors in together.items():
             if len(tensors) > 1:
                 context.pack((tensor, destination) for tensor in tensors)
-
-
-def make_outbox(options: Mapping[str, Any]) -> Outbox:
-    """An outbox of these options.
-
-    Raises:
-        InvalidInput: it does not take them.
-    """
-    try:
-        inspect.signature(Outbox).bind(**options)
-    except TypeError as error:
-        known = ", ".join(inspect.signature(Outbox).parameters)
-        raise InvalidInput(
-            f"Packing does not take these options ({error}); it has: {known}"
-        ) from None
-    return Outbox(**options)

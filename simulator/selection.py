@@ -10,7 +10,6 @@ the same node; ties are broken at random).
 
 from __future__ import annotations
 
-import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ import numpy as np
 from simulator.batching import BatchingContext
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
+from simulator.options import construct
 
 if TYPE_CHECKING:
     from simulator.dispatching import Dispatcher, Node
@@ -379,15 +379,7 @@ def make_selection(given: str | Mapping[str, Any]) -> Selection:
     kinds = selections()
     if name not in kinds:
         raise InvalidInput(f"There is no selection '{name}'; known: {', '.join(sorted(kinds))}")
-    kind = kinds[str(name)]
-    try:
-        inspect.signature(kind).bind(**options)
-    except TypeError as error:
-        known = ", ".join(inspect.signature(kind).parameters)
-        raise InvalidInput(
-            f"Selection '{name}' does not take these options ({error}); it has: {known}"
-        ) from None
-    return kind(**options)
+    return construct(kinds[str(name)], f"Selection '{name}'", options)
 
 
 def selections() -> dict[str, type[Selection]]:

@@ -90,7 +90,8 @@ class Simulation(BatchingContext):
         self._setting = setting
         super().__init__(cluster, costs, setting.movement, setting.contention)
         self.offers = abilities(setting.weights) | ({"pack"} if self._packs else set())
-        if self._serves and setting.memory == "unlimited" and setting.weights == "resident":
+        usual = setting.memory == "unlimited" and setting.weights == "resident"
+        if self._serves and usual and not setting.faults.fails_devices:
             self.offers |= SERVING
         self._check_run(setting.workload, setting.scheduler)
         if isinstance(setting.actual, CostTable):

@@ -19,7 +19,6 @@ What a predictor is: :class:`LoadPredictor`. One that was trained comes from
 from __future__ import annotations
 
 import importlib
-import inspect
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ import numpy as np
 
 from simulator.batching import BatchingContext
 from simulator.errors import InvalidInput
+from simulator.options import construct
 from simulator.selection import Selection
 
 if TYPE_CHECKING:
@@ -382,12 +382,5 @@ def make_predictor(name: str, options: Mapping[str, Any]) -> LoadPredictor | Non
             kind = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise InvalidInput(f"Cannot find load predictor '{name}': {error}") from None
-    try:
-        inspect.signature(kind).bind(**options)
-    except TypeError as error:
-        taken = ", ".join(inspect.signature(kind).parameters) or "none"
-        raise InvalidInput(
-            f"Load predictor '{name}' does not take these options ({error}); it has: {taken}"
-        ) from None
-    predictor: LoadPredictor = kind(**options)
+    predictor: LoadPredictor = construct(kind, f"Load predictor '{name}'", options)
     return predictor

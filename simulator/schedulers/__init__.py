@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from simulator.errors import InvalidInput
+from simulator.options import construct
 from simulator.scheduler import Scheduler
 
 
@@ -49,15 +50,7 @@ def create(name_or_class_path: str, **options: Any) -> Scheduler:
     Raises:
         InvalidInput: there is no such scheduler, or it does not take these options.
     """
-    kind = resolve(name_or_class_path)
-    try:
-        inspect.signature(kind).bind(**options)
-    except TypeError as error:
-        known = ", ".join(inspect.signature(kind).parameters) or "none"
-        raise InvalidInput(
-            f"Scheduler '{name_or_class_path}' does not take these options ({error}); it has: {known}"
-        ) from None
-    return kind(**options)
+    return construct(resolve(name_or_class_path), f"Scheduler '{name_or_class_path}'", options)
 
 
 def resolve(name_or_class_path: str) -> type[Scheduler]:

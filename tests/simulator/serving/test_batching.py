@@ -11,6 +11,7 @@ from simulator.batching import BatchingContext
 from simulator.context import SchedulingContext
 from simulator.engine import simulate
 from simulator.errors import SchedulingError
+from simulator.faults import Fault, Faults
 from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from simulator.workload import Workload
@@ -108,6 +109,17 @@ def test_limited_memory_is_refused_before_the_run() -> None:
     fleet = Fleet([(1.0, 1.0)])
     with pytest.raises(SchedulingError, match=r"needs batch.*leave memory unlimited"):
         fleet.run([fleet.job(0.0)], "task_groups", _memory="limited")
+
+
+def test_devices_that_fail_are_refused_before_the_run_and_slow_ones_are_not() -> None:
+    fleet = Fleet([(1.0, 1.0)])
+    device = fleet.cluster.devices[0].name
+    fails = Faults([Fault("device_failure", device, 50.0, 51.0)])  # long after the end
+    with pytest.raises(SchedulingError, match=r"needs batch.*devices that fail out"):
+        fleet.run([fleet.job(0.0)], "task_groups", _faults=fails)
+    slows = Faults([Fault("device_slowdown", device, 0.0, 50.0, factor=0.5)])
+    alone = fleet.run([fleet.job(0.0)], "task_groups").makespan
+    assert fleet.run([fleet.job(0.0)], "task_groups", _faults=slows).makespan > alone
 
 
 def test_a_refused_request_is_in_the_trace_with_its_reason() -> None:
