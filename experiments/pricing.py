@@ -31,7 +31,7 @@ def load_profiles(cluster: ClusterConfig, cost_model: CostModelConfig) -> dict[s
     for device in cluster.devices.values():
         if device.count == 0:
             continue
-        profile = _load(device.profile, _search_path())
+        profile = _load(*_version(device.profile))
         if profile.label == "datasheet" and not cluster.allow_datasheet:
             raise InvalidInput(
                 f"Nobody has measured '{profile.name}': its profile is a roofline from the data sheet. "
@@ -50,27 +50,36 @@ def profile_digests(cluster: ClusterConfig) -> dict[str, str]:
         InvalidInput: there is no such profile.
     """
     names = {device.profile for device in cluster.devices.values() if device.count > 0}
-    return {name: _digest(name, _search_path()) for name in sorted(names)}
+    return {name: _digest(*_version(name)) for name in sorted(names)}
 
 
-def _search_path() -> tuple[Path, ...]:
+def _version(name: str) -> tuple[Path, int]:
+    """Where a profile lies and when it was written: one that is replaced is read anew."""
     from cost_models.profile_files import search_path
 
-    return tuple(search_path())
+    folder = _folder(name, tuple(search_path()))
+    return folder, (folder / "profile.json").stat().st_mtime_ns  # written last
 
 
 @cache
-def _load(name: str, search_path: tuple[Path, ...]) -> Profile:
+def _folder(name: str, search_path: tuple[Path, ...]) -> Path:
+    from cost_models.profile_files import folder_of
+
+    return folder_of(name)
+
+
+@cache
+def _load(folder: Path, written: int) -> Profile:
     from cost_models.profile import Profile
 
-    return Profile.load(name)
+    return Profile.load(folder)
 
 
 @cache
-def _digest(name: str, search_path: tuple[Path, ...]) -> str:
+def _digest(folder: Path, written: int) -> str:
     from cost_models.profile_files import digest
 
-    return digest(name)
+    return digest(folder)
 
 
 class Pricer:

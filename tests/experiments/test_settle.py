@@ -20,7 +20,6 @@ from calibration.timing import PROTOCOL
 from cost_models.profile import Profile, row_keys
 from cost_models.roofline import Roofline
 from cost_models.table import load, row_of
-from experiments import pricing
 from experiments import sweep as sweep_command
 from experiments.calibrate import main
 from experiments.compare import settling
@@ -327,7 +326,6 @@ def test_a_profile_of_another_protocol_is_not_added_to(here, capsys):
     replace(profile, provenance={**profile.provenance, "protocol": PROTOCOL - 1}).save(
         here / "profiles" / name
     )
-    pricing._load.cache_clear()  # a process takes profiles as it found them first
     assert main([f"settle={run}", "pair=mine,mine(device=1)", "out=never"]) == 2
     assert f"measures by protocol {PROTOCOL}" in capsys.readouterr().err
     assert not list((here.parent / "never").rglob("raw"))
