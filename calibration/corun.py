@@ -48,7 +48,8 @@ Measured = Mapping[tuple[str, str, int], float]
 
 def work(name: str, device: str = "cpu") -> Callable[[], Any]:
     """One call of a class, ready to be repeated."""
-    from calibration.kernels import build, make_operator, random_reads
+    from calibration.kernels import build, make_operator
+    from calibration.random_tensors import random_reads
 
     on_cpu = device == "cpu"
     if name == "compute":

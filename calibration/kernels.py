@@ -25,7 +25,6 @@ and the tensors' specs.
 from __future__ import annotations
 
 import logging
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -229,31 +228,6 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
     return TensorSpec.of(tensor.shape, str(tensor.dtype).removeprefix("torch."), tensor.stride())
 
 
-def random_reads(
-    operator: Operator, device: str | torch.device = "cpu", seed: int = 0
-) -> tuple[torch.Tensor, ...]:
-    """Realistic stored tensors for one operator, with the right strides.
-
-    Floats are standard normal (zeros and denormals are as rare as in a real network), positive
-    where only positive numbers make sense (a variance, the argument of a root or a logarithm).
-    Indices (``embedding``, ``gather``, ``index``, ...) are uniform over the rows they may name, other
-    integers in 1..8, booleans true nine times out of ten (an attention mask that hides little).
-
-    Args:
-        operator: the operator; ``reads`` must be filled.
-        device: where to put them.
-        seed: of torch's generator on that device.
-    """
-    place = torch.device(device)
-    generator = torch.Generator(place).manual_seed(seed)
-    bounds = _index_bounds(operator)
-    positive = _positive_reads(operator)
-    return tuple(
-        _random(spec, place, generator, bounds.get(r), r in positive)
-        for r, spec in enumerate(operator.reads)
-    )
-
-
 # -- compiling a template -------------------------------------------------------------------------
 
 
@@ -344,20 +318,21 @@ def _tensors(result: Any) -> tuple[torch.Tensor, ...]:
     return tuple(found)
 
 
-# -- random tensors ---------------------------------------------------------------------------
+# -- what a template says -------------------------------------------------------------------------
 
 
-def _leaves(node: Any) -> Iterator[int]:
+def leaves(node: Any) -> Iterator[int]:
     """Reads named by a template node, left to right."""
     if isinstance(node, dict):
         if "read" in node:
             yield int(node["read"])
     elif isinstance(node, list):
         for part in node:
-            yield from _leaves(part)
+            yield from leaves(part)
 
 
-def _arguments(operator: Operator) -> dict[str, Any]:
+def arguments_of(operator: Operator) -> dict[str, Any]:
+    """An operator's arguments by their names in the schema, as template nodes."""
     template = operator.template or {}
     schema = _schema(operator.target)
     return bind_arguments(schema, template.get("args", ()), template.get("kwargs", {}))
@@ -370,96 +345,20 @@ def _schema(target: str) -> Sequence[tuple[str, Any]]:
     return [(a.name, a.default_value) for a in resolve(target)._schema.arguments]
 
 
-def _index_bounds(operator: Operator) -> dict[int, int]:
-    """For reads that hold indices the number of rows they may name."""
-    if operator.template is None:
-        return {}
-    arguments = _arguments(operator)
-    if operator.kind in ("embedding", "embedding_bag"):
-        return dict.fromkeys(_leaves(arguments["indices"]), operator.inputs[0].shape[0])
-    if operator.kind in ("gather", "index_select", "scatter", "scatter_add", "index_add"):
-        shape = operator.inputs[0].shape
-        rows = shape[int(arguments["dim"])] if shape else 1
-        return dict.fromkeys(_leaves(arguments["index"]), rows)
-    if operator.kind == "embedding_dense_backward":
-        return dict.fromkeys(_leaves(arguments["indices"]), int(arguments["num_weights"]))
-    if operator.kind in ("max_pool2d_backward", "max_pool3d_backward"):
-        kernel = arguments["kernel_size"]
-        image = operator.inputs[1].shape[-len(kernel) :]
-        return dict.fromkeys(_leaves(arguments["indices"]), math.prod(image))
-    if operator.kind in ("nll_loss_forward", "nll_loss_backward"):
-        classes = operator.inputs[operator.kind == "nll_loss_backward"].shape
-        return dict.fromkeys(_leaves(arguments["target"]), classes[min(1, len(classes) - 1)])
-    if operator.kind in ("index", "index_put"):
-        bounds: dict[int, int] = {}
-        for dimension, node in enumerate(arguments["indices"]):
-            bounds |= dict.fromkeys(_leaves(node), operator.inputs[0].shape[dimension])
-        return bounds
-    return {}
-
-
-def _positive_reads(operator: Operator) -> set[int]:
-    if operator.template is None:
-        return set()
-    if operator.kind in ("sqrt", "rsqrt", "log", "log2", "log10", "log1p"):
-        return set(_leaves(operator.template["args"][0]))
-    if operator.kind == "pow":
-        return set(_leaves(operator.template["args"]))
-    found: set[int] = set()
-    for kind, argument in (
-        ("batch_norm", "running_var"),
-        ("batch_norm_training", "running_var"),
-        ("batch_norm_backward", "save_invstd"),
-        ("layer_norm_backward", "rstd"),
-        ("nll_loss_backward", "total_weight"),
-        ("adam_step", "exp_avg_sq"),
-        ("adam_step", "step"),
-    ):
-        if operator.kind == kind:
-            found.update(_leaves(_arguments(operator)[argument]))
-    return found
-
-
-def _storage_length(spec: TensorSpec) -> int:
-    if spec.strides is None:
-        return spec.elements
-    if not spec.elements:
-        return 0
-    return 1 + sum((n - 1) * step for n, step in zip(spec.shape, spec.strides, strict=True))
-
-
 def _empty(spec: TensorSpec, device: torch.device) -> torch.Tensor:
-    dtype = _dtype(spec)
+    dtype = dtype_of(spec)
     if spec.strides is None:
         return torch.empty(spec.shape, dtype=dtype, device=device)
     return torch.empty_strided(spec.shape, spec.strides, dtype=dtype, device=device)
 
 
-def _dtype(spec: TensorSpec) -> torch.dtype:
+def dtype_of(spec: TensorSpec) -> torch.dtype:
+    """Torch's element type of a spec.
+
+    Raises:
+        InvalidInput: torch has none of this name.
+    """
     if spec.dtype not in ITEM_BYTES or not hasattr(torch, spec.dtype):
         raise InvalidInput(f"Unknown element type '{spec.dtype}'. Known: {', '.join(ITEM_BYTES)}")
     found: torch.dtype = getattr(torch, spec.dtype)
     return found
-
-
-def _random(
-    spec: TensorSpec,
-    device: torch.device,
-    generator: torch.Generator,
-    rows: int | None,
-    positive: bool,
-) -> torch.Tensor:
-    # Fill the whole storage: expanded dimensions and gaps between rows are then no special case.
-    dtype, length = _dtype(spec), _storage_length(spec)
-    if dtype == torch.bool:
-        flat = torch.rand(length, device=device, generator=generator) < 0.9
-    elif dtype.is_complex:
-        flat = torch.randn(length, dtype=dtype, device=device, generator=generator)
-    elif dtype.is_floating_point:
-        flat = torch.randn(length, device=device, generator=generator)
-        flat = (flat.abs_().add_(0.1) if positive else flat).to(dtype)
-    else:
-        low, high = (1, 9) if rows is None else (0, max(rows, 1))
-        flat = torch.randint(low, high, (length,), device=device, generator=generator).to(dtype)
-    strides = spec.strides
-    return flat.view(spec.shape) if strides is None else flat.as_strided(spec.shape, strides)

@@ -20,31 +20,15 @@ from calibration import environment
 from calibration.folder import REFERENCE, plan_of, visits, write_json
 from calibration.plan import MeasurePlan
 from calibration.recorder import PART_SECONDS, Recorder
+from calibration.reference import reference_operator
 from calibration.samples import DTYPES, OperatorSample, read_samples
 from calibration.timing import Call, Timer, timer
 from simulator.errors import ExecutionError, InvalidInput
-from simulator.graph import Operator, TensorSpec
 
 REFERENCE_SECONDS = 5.0
 """Between two visits to the reference operator, and two readings of a GPU's clocks."""
 _LOST = ("CUDA error", "cuda runtime error", "CUDA-capable device", "CUDA driver")
 """In messages of torch after which a GPU executes nothing more in this process."""
-
-
-def reference_operator() -> OperatorSample:
-    """The operator that every round repeats: a matrix product of 0.27 GFLOP, neither tiny nor long."""
-    x, weight = TensorSpec((256, 512)), TensorSpec((1024, 512))
-    reads = (x, weight)
-    operator = Operator(
-        "reference",
-        "linear",
-        inputs=reads,
-        outputs=(TensorSpec((256, 1024)),),
-        target="aten.linear.default",
-        template={"args": [{"read": 0, "views": []}, {"read": 1, "views": []}], "kwargs": {}},
-        reads=reads,
-    )
-    return OperatorSample(operator, weights=(1,))
 
 
 def _repeated(kernel: Callable[..., Any], times: int) -> Call:
@@ -68,7 +52,8 @@ class Visitor:
 
     def visit(self, sample: OperatorSample, seed: int) -> list[tuple[str, float, float]]:
         """(cache, seconds, host seconds) of every call of one visit."""
-        from calibration.kernels import build, random_reads
+        from calibration.kernels import build
+        from calibration.random_tensors import random_reads
 
         operator = sample.operator
         kernel = build(operator, self.plan.device)

@@ -499,6 +499,7 @@ def learned(config: CalibrateConfig, profile: Profile, show: Callable[[str], Non
 def provenance(raw: Path) -> dict[str, Any]:
     """Where, when and how long was measured."""
     from calibration.folder import plan_of, process_records, read_raw
+    from calibration.summary import reference_seconds
 
     records = process_records(raw)
     plan = plan_of(raw)
@@ -509,6 +510,7 @@ def provenance(raw: Path) -> dict[str, Any]:
         "minutes": round(sum(timed) / 60, 1),
         "processes": len(records),
         "samples": len(read_raw(raw)),
+        "reference_s": reference_seconds(raw),
         "threads": plan.threads,
         "repeat_kernel": plan.repeat_kernel,
         "states": list(plan.states),

@@ -6,12 +6,16 @@ are what an unseen model of that family brings, and shapes drawn for every kind
 (:mod:`calibration.sampling`). ``python -m experiments.calibration_set training [PATH]`` makes
 ``training_operators.json.gz``: what training steps of some architectures have besides, and shapes drawn
 for the kinds that only training has. Both need ``transformers``.
+
+``python -m experiments.calibration_set extend [PATH]`` leaves what a set holds as it is and adds operators
+of the shipped models that it lacks: what was measured of it can be continued.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,6 +72,7 @@ def shipped() -> list[Case]:
         inception_v3,
         lstm_cells,
         mobilenet_v2,
+        multi_exit,
         resnet,
         squeezenet1_1,
         t5_small,
@@ -111,6 +116,7 @@ def shipped() -> list[Case]:
         ("gru_cells", gru_cells.build, _steps(1, 2, 4, 8)),
         ("wide_and_deep", wide_and_deep.build, [fields(batch) for batch in (1, 8, 64)]),
         ("two_tower", two_tower.build, [retrieval(batch) for batch in (1, 8, 64)]),
+        ("multi_exit", multi_exit.build, _images(224, 1, 2, 4, 8)),
     ]
 
 
@@ -225,11 +231,33 @@ def calibration_operators(seed: int = 0) -> list[OperatorSample]:
     return distinct([*models, *sampled_operators(seed=seed)])
 
 
+def extended(operators: list[OperatorSample]) -> list[OperatorSample]:
+    """A set with the shipped models' operators that it lacks behind its own, which know these models."""
+    models = {sample.identity: sample for sample in model_operators(graphs(shipped()))}
+    known = {sample.identity for sample in operators}
+    kept = [
+        replace(
+            sample,
+            architectures=tuple(
+                sorted({*sample.architectures, *models[sample.identity].architectures})
+            ),
+        )
+        if sample.identity in models
+        else sample
+        for sample in operators
+    ]
+    return [*kept, *(sample for identity, sample in models.items() if identity not in known)]
+
+
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    training = arguments[:1] == ["training"]
-    place = arguments[training:]
-    target = Path(place[0]) if place else TRAINING_PATH if training else PATH
-    operators = training_operators() if training else calibration_operators()
+    what = arguments.pop(0) if arguments[:1] in (["training"], ["extend"]) else ""
+    target = Path(arguments[0]) if arguments else TRAINING_PATH if what == "training" else PATH
+    if what == "training":
+        operators = training_operators()
+    elif what == "extend":
+        operators = extended(read_samples(target))
+    else:
+        operators = calibration_operators()
     write_samples(target, operators)
     print(f"{len(operators)} operators in {target}")

@@ -16,7 +16,8 @@ torch = pytest.importorskip("torch")
 
 @pytest.mark.parametrize("label", [*sorted(KINDS), *sorted(VARIANTS), *sorted(TRAINING)])
 def test_every_kind_draws_operators_that_run_as_described(label):
-    from calibration.kernels import build, random_reads
+    from calibration.kernels import build
+    from calibration.random_tensors import random_reads
 
     kind = label if label in KINDS else (VARIANTS | TRAINING)[label][0]
     drawn = sampling.draw(label, 3)

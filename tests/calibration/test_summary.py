@@ -2,6 +2,7 @@ import json
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from calibration.folder import REFERENCE, plan_of, prepare_folder, read_raw
@@ -14,6 +15,8 @@ from calibration.summary import (
     drift,
     measurement_table,
     peaks,
+    reference_seconds,
+    steady,
     throttling,
 )
 from cost_models.table import load
@@ -31,7 +34,7 @@ def folder(tmp_path, tiny_operators):
         (0, 1, "graph"): [11.0],
         (1, 0, "warm"): [5.0],
         (REFERENCE, 0, "warm"): [1.0],
-        (REFERENCE, 1, "warm"): [1.5],
+        (REFERENCE, 1, "warm"): [1.02],
     }
     for process in (0, 1):
         recorder = Recorder(tmp_path, process)
@@ -102,8 +105,36 @@ def test_other_statistic(folder):
 
 
 def test_reference_shows_drift_and_stays_out_of_the_table(folder):
-    assert list(drift(folder)["seconds"]) == [1e-6, 1.5e-6]
+    assert list(drift(folder)["seconds"]) == [1e-6, 1.02e-6]
     assert len(measurement_table(folder)) == 3
+
+
+def test_processes_in_which_the_machine_was_slow_are_corrected():
+    rows = [
+        (operator, process, "graph", slow * base * 1e-6)
+        for process, slow in ((0, 1.0), (1, 1.02), (2, 1.0), (3, 1.5))
+        for operator, base in ((REFERENCE, 10.0), (0, 4.0))
+    ]
+    raw = pd.DataFrame(rows, columns=["operator", "process", "cache", "seconds"])
+    raw["host_seconds"] = raw["seconds"]
+    found = steady(raw)
+    # The median process is between 10 and 10.2 us; 1 and 2% are left as they are, 50% is not.
+    expected = [4.0, 4.08, 4.0, 4.0 * 1.01]
+    assert found[found["operator"] == 0]["seconds"].to_numpy() * 1e6 == pytest.approx(expected)
+    assert (found["host_seconds"] == found["seconds"]).all()
+    raw["host_seconds"] = 1e-6  # a GPU's
+    assert (steady(raw)["host_seconds"] == 1e-6).all()
+
+
+def test_samples_without_the_reference_stay_as_they_are():
+    raw = pd.DataFrame({"operator": [0, 0], "process": [0, 1], "cache": ["warm"] * 2})
+    raw["seconds"] = raw["host_seconds"] = [1e-6, 3e-6]
+    assert list(steady(raw)["seconds"]) == [1e-6, 3e-6]
+
+
+def test_reference_of_the_median_process(folder):
+    assert reference_seconds(folder, "warm") == pytest.approx(1.01e-6)
+    assert reference_seconds(folder) is None
 
 
 def test_best_peaks_of_all_processes(folder):
