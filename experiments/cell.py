@@ -20,11 +20,13 @@ from experiments.world import World, prepare
 from simulator import schedulers
 from simulator.bounds import Bounds
 from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine import simulate, simulate_stream
+from simulator.errors import InvalidInput
 from simulator.metrics import metrics
 from simulator.noise import NoiseModel
 from simulator.scheduler import Scheduler
 from simulator.serving_metrics import serving_metrics
+from simulator.streamed_figures import StreamedFigures
 from simulator.trace import Trace
 
 FORMAT = "hetsim.result/1"
@@ -35,6 +37,7 @@ class Outcome:
     """What came of one scenario.
 
     Attributes:
+        trace: None where the scenario keeps figures alone.
         draws: makespans in seconds of the draws, paired between schedulers of one world.
         figures: ``makespan_s``, ``bound_s``, ``best_device_s``, ... as in ``result.json``.
         wallclock: seconds that this machine took; they differ from run to run.
@@ -43,7 +46,7 @@ class Outcome:
     scenario: Scenario
     label: str
     world: World
-    trace: Trace
+    trace: Trace | None
     draws: tuple[float, ...]
     figures: Mapping[str, Any]
     wallclock: Mapping[str, float]
@@ -118,6 +121,10 @@ class Runs:
         simulation = scenario.simulation
         self._faults = world.faults(scenario)
         self._faults.check(world.cluster)
+        if scenario.keep is not None and self._faults:
+            raise InvalidInput(
+                "keep=figures cannot be had with links that vary in time; leave keep out"
+            )
         self._decision_cost = simulation.decision_cost.build()
         self._first: Scheduler | None = None
 
@@ -128,8 +135,9 @@ class Runs:
 
     def draws(self) -> Iterator[float]:
         """Makespans in seconds of the draws, each with a seed apart from that of the run itself."""
+        run = self.run if self.scenario.keep is None else self.stream
         for number, actual in enumerate(self.world.draws(self.scenario)):
-            yield self.run(actual, self.seed_of_draw(number)).makespan
+            yield run(actual, self.seed_of_draw(number)).makespan
 
     def seed_of_draw(self, number: int) -> int:
         """What a draw's noise is drawn with."""
@@ -141,20 +149,21 @@ class Runs:
         seed: int,
         explain: Callable[[str], None] | None = None,
     ) -> Trace:
-        """One run in which ``actual`` happens."""
-        scheduler = make_scheduler(
-            self.scenario.scheduler, self.scenario.seed.search, self._config_dirs
-        )
-        if self._first is None:
-            self._first = scheduler
-        else:
-            scheduler.recall(self._first)
+        """One run in which ``actual`` happens.
+
+        Raises:
+            InvalidInput: the scenario keeps no traces.
+        """
+        if self.scenario.keep is not None:
+            raise InvalidInput(
+                f"keep={self.scenario.keep} leaves no trace, which this command reads; leave it out"
+            )
         simulation = self.scenario.simulation
         return simulate(
             self._workload,
             self.world.cluster,
             self.world.costs,
-            scheduler,
+            self._scheduler(),
             actual=actual,
             movement=simulation.movement,
             contention=simulation.contention,
@@ -166,6 +175,39 @@ class Runs:
             decision_cost=self._decision_cost,
             explain=explain,
         )
+
+    def stream(
+        self,
+        actual: CostTable | NoiseModel | None,
+        seed: int,
+        explain: Callable[[str], None] | None = None,
+    ) -> StreamedFigures:
+        """One run in which ``actual`` happens and of which figures alone are kept."""
+        simulation = self.scenario.simulation
+        return simulate_stream(
+            self._workload,
+            self.world.cluster,
+            self.world.costs,
+            self._scheduler(),
+            actual=actual,
+            movement=simulation.movement,
+            contention=simulation.contention,
+            horizon=simulation.horizon_s,
+            seed=seed,
+            warm_up=self.scenario.workload.warm_up_s,
+            explain=explain,
+        )
+
+    def _scheduler(self) -> Scheduler:
+        """A fresh one, that knows what the first one worked out."""
+        scheduler = make_scheduler(
+            self.scenario.scheduler, self.scenario.seed.search, self._config_dirs
+        )
+        if self._first is None:
+            self._first = scheduler
+        else:
+            scheduler.recall(self._first)
+        return scheduler
 
     @property
     def scheduler(self) -> Scheduler | None:
@@ -195,17 +237,25 @@ def run_scenario(
     world = prepare(scenario, config_dirs)
     runs = Runs(scenario, world, config_dirs)
     prepared = time.perf_counter()
-    trace = runs.nominal(explain)
+    trace: Trace | None = None
+    run: Trace | StreamedFigures
+    if scenario.keep is None:
+        run = trace = runs.nominal(explain)
+    else:
+        run = runs.stream(world.actual(scenario.simulation), scenario.seed.noise, explain)
     simulated = time.perf_counter()
     draws = tuple(runs.draws())
-    figures = _figures(scenario, world, trace, draws, runs.proven_bound_s)
+    if isinstance(run, StreamedFigures):
+        figures = _streamed(scenario, world, run, draws)
+    else:
+        figures = _figures(scenario, world, run, draws, runs.proven_bound_s)
     wallclock = {
         "prepare_seconds": prepared - began,
         "simulate_seconds": simulated - prepared,
         "draws_seconds": time.perf_counter() - simulated,
-        **trace.wallclock,
-        "seconds_per_decision": trace.wallclock["deciding_seconds"]
-        / max(1.0, trace.wallclock["decisions"]),
+        **run.wallclock,
+        "seconds_per_decision": run.wallclock["deciding_seconds"]
+        / max(1.0, run.wallclock["decisions"]),
     }
     label = label_of(scenario.scheduler, config_dirs)
     return Outcome(scenario, label, world, trace, draws, figures, wallclock)
@@ -218,7 +268,6 @@ def _figures(
     draws: Sequence[float],
     proven_bound_s: float | None,
 ) -> dict[str, Any]:
-    low, high = np.percentile(draws, [2.5, 97.5]).tolist() if draws else (None, None)
     bounds = world.bounds(scenario)
     # A run that was ended has no makespan to be compared with them.
     ended = scenario.simulation.horizon is not None
@@ -234,8 +283,7 @@ def _figures(
         **metrics(trace, scenario.workload.warm_up_s),
         **_served(scenario, world, trace),
         "decisions_charged_s": trace.meta.get("decision_cost", {}).get("charged_s", 0.0),
-        "makespan_low_s": low,
-        "makespan_high_s": high,
+        **_interval(draws),
         "bound_s": None if ended else bound,
         "critical_path_s": None if bounds is None else bounds.critical_path_s,
         "load_bound_s": None if bounds is None else bounds.load_s,
@@ -248,9 +296,38 @@ def _figures(
         "best_device": None if best is None else best[0],
         "best_device_s": None if best is None else best[1],
         "extrapolated_share": extrapolated_share(world, trace),
-        "interval_without": list(world.pricer.without_error)
-        if world.pricer and draws and not scenario.simulation.replaces_predictor_error
-        else [],
+        "interval_without": _without_error(scenario, world, draws),
+    }
+
+
+def _interval(draws: Sequence[float]) -> dict[str, float | None]:
+    low, high = np.percentile(draws, [2.5, 97.5]).tolist() if draws else (None, None)
+    return {"makespan_low_s": low, "makespan_high_s": high}
+
+
+def _without_error(scenario: Scenario, world: World, draws: Sequence[float]) -> list[str]:
+    if world.pricer and draws and not scenario.simulation.replaces_predictor_error:
+        return list(world.pricer.without_error)
+    return []
+
+
+def _streamed(
+    scenario: Scenario, world: World, run: StreamedFigures, draws: Sequence[float]
+) -> dict[str, Any]:
+    """The figures of a run without a trace; requests have no bounds to be compared with."""
+    unknown = (
+        *("bound_s", "critical_path_s", "load_bound_s", "path_load_bound_s", "binding_bound"),
+        *("gap_to_bound", "graph_width", "slr", "speedup", "efficiency"),
+        *("best_device", "best_device_s"),
+    )
+    return {
+        **run.metrics(),
+        **run.serving(scenario.workload.accuracies),
+        "decisions_charged_s": 0.0,
+        **_interval(draws),
+        **dict.fromkeys(unknown),
+        "extrapolated_share": run.extrapolated_share(world.extrapolated),
+        "interval_without": _without_error(scenario, world, draws),
     }
 
 

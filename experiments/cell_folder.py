@@ -76,7 +76,8 @@ def state_of(task: CellTask) -> tuple[State, dict[str, Any] | None, tuple[str, .
     changed = sorted(k for k in {*key, *task.key} if key.get(k) != task.key.get(k))
     if changed:
         return "stale", document, tuple(changed)
-    if task.keep_trace and not (task.folder / "trace.json").is_file():
+    kept = task.keep_trace and task.scenario.keep is None
+    if kept and not (task.folder / "trace.json").is_file():
         return "missing", None, ()
     return "done", document, ()
 
@@ -92,7 +93,7 @@ def run_cell(task: CellTask) -> dict[str, Any]:
         return write_failure(task, str(error), traceback.format_exc())
     except Exception as error:
         return write_failure(task, f"{type(error).__name__}: {error}", traceback.format_exc())
-    if task.keep_trace:
+    if task.keep_trace and outcome.trace is not None:
         outcome.trace.save(task.folder)
     document = _with_cell(task, outcome.result())
     (task.folder / "error.txt").unlink(missing_ok=True)

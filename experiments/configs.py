@@ -362,6 +362,8 @@ class Scenario:
         family: a graph that is drawn instead of these, where it has a generator; or the times of such
             a file.
         strict: refuse predictions outside the range that was measured.
+        keep: ``figures`` counts requests when they leave and forgets them, so that a run takes as much
+            memory as it has requests at once; None keeps the whole trace.
     """
 
     model: ModelConfig
@@ -374,6 +376,7 @@ class Scenario:
     seed: Seeds = field(default_factory=Seeds)
     instance: str | None = None
     strict: bool = False
+    keep: str | None = None
     output_dir: str = "outputs"
 
     @property
@@ -389,6 +392,7 @@ class Scenario:
                 cannot be drawn as the family says.
         """
         self.simulation.check()
+        self._check_kept()
         if self.family.drawn:
             self.family.check()
             if self.instance is not None and not self.family.of_file:
@@ -405,6 +409,27 @@ class Scenario:
             return self
         contention = "none" if self.bare else "fifo"
         return replace(self, simulation=replace(self.simulation, contention=contention))
+
+    def _check_kept(self) -> None:
+        if self.keep is None:
+            return
+        if self.keep != "figures":
+            raise InvalidInput(
+                f"There is no keep={self.keep}; known: figures, or null for the trace"
+            )
+        simulation = self.simulation
+        for what, wrong in (
+            (
+                f"workload={self.workload.name}, whose jobs are no requests",
+                not self.workload.serves,
+            ),
+            (f"simulation.memory={simulation.memory}", simulation.memory != "unlimited"),
+            (f"simulation.weights={simulation.weights}", simulation.weights != "resident"),
+            ("simulation.faults", bool(simulation.faults)),
+            ("simulation.decision_cost", simulation.decision_cost_text != "none"),
+        ):
+            if wrong:
+                raise InvalidInput(f"keep=figures cannot be had with {what}; leave one of both out")
 
     def document(self) -> dict[str, Any]:
         """What decides the result, JSON-ready: without output folders, and without the model and

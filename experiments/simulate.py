@@ -25,6 +25,7 @@ from experiments.provenance import config_digest
 from experiments.world import prepare
 from scenarios.instances import save_instance
 from simulator.errors import InvalidInput
+from simulator.trace import Trace
 from simulator.units import format_bytes, format_energy, format_seconds
 
 WIDTH = 100
@@ -64,20 +65,28 @@ def write_run(outcome: Outcome, output_dir: Path, invocation: Invocation) -> Pat
 
     ``config.yaml`` (all values), ``command.txt`` (repeats the run), the trace's tables and
     ``trace.json``, ``graph.json``, ``gantt.pdf`` and ``.png``, ``trace.perfetto.json``,
-    ``result.json``. ``outputs/latest`` points to it.
+    ``result.json``; without a trace none of its files and pictures. ``outputs/latest`` points to it.
     """
-    from experiments.perfetto import write_perfetto
-    from experiments.plots.gantt import draw_gantt
-
     folder = _new_folder(outcome, output_dir / "runs")
     result = outcome.result()
     atomic.write_text(
         folder / "config.yaml", yaml.safe_dump(result["config"], sort_keys=False, width=WIDTH)
     )
     atomic.write_text(folder / "command.txt", invocation.command + "\n")
-    outcome.trace.save(folder)
     atomic.write_text(folder / "graph.json", json.dumps(outcome.world.graph.to_json()))
-    write_perfetto(outcome.trace, folder / "trace.perfetto.json")
+    if outcome.trace is not None:
+        _write_trace(outcome, outcome.trace, folder)
+    atomic.write_json(folder / "result.json", result)
+    atomic.point_to(output_dir / "latest", folder)
+    return folder
+
+
+def _write_trace(outcome: Outcome, trace: Trace, folder: Path) -> None:
+    from experiments.perfetto import write_perfetto
+    from experiments.plots.gantt import draw_gantt
+
+    trace.save(folder)
+    write_perfetto(trace, folder / "trace.perfetto.json")
     bounds = outcome.world.bounds(outcome.scenario)
     lines: dict[str, float | None] = {}
     if bounds is not None:
@@ -87,10 +96,7 @@ def write_run(outcome: Outcome, output_dir: Path, invocation: Invocation) -> Pat
             "path-and-load bound": bounds.path_load_s,
         }
     shown = {name: value for name, value in lines.items() if value is not None}
-    draw_gantt(outcome.trace, folder / "gantt", bounds=shown)
-    atomic.write_json(folder / "result.json", result)
-    atomic.point_to(output_dir / "latest", folder)
-    return folder
+    draw_gantt(trace, folder / "gantt", bounds=shown)
 
 
 def file_name(label: str) -> str:
@@ -132,7 +138,9 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     if figures["makespan_low_s"] is not None:
         low, high = show(figures["makespan_low_s"]), show(figures["makespan_high_s"])
         interval = f"  [dim][95%: {low} to {high}, {len(outcome.draws)} draws][/dim]"
-    failed = [reason for reason in outcome.trace.jobs["reason"].tolist() if reason]
+    trace = outcome.trace
+    reasons = [] if trace is None else trace.jobs["reason"].tolist()
+    failed = [reason for reason in reasons if reason]
     answer = f"makespan {show(makespan)}"
     if len(failed) == figures["jobs"]:
         answer, interval = "all jobs failed", ""
@@ -159,7 +167,9 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     metered = any(d[k] is not None for d in devices for k in ("energy_busy_j", "energy_idle_j"))
     texts = ("device", "profile", "idle mostly for")
     numbers = ("tasks", "busy", "utilisation", *(("energy",) if metered else ()))
-    for heading in (*texts[:2], *numbers, texts[2]):
+    # What devices waited for is read off the trace.
+    headings = (*texts[:2], *numbers, *(texts[2:] if trace is not None else ()))
+    for heading in headings:
         table.add_column(heading, justify="left" if heading in texts else "right")
     for device in world.cluster.devices:
         figure = figures["devices"][device.name]
@@ -171,7 +181,7 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
             show(figure["busy_s"]),
             f"{figure['utilisation']:.0%}",
             *([_energy(figure)] if metered else []),
-            _idle(figure["idle_s"]),
+            *([] if trace is None else [_idle(figure["idle_s"])]),
         )
     console.print(table)
     if figures["jobs"] > 1:
@@ -179,12 +189,12 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     memory = [
         f"{name} {format_bytes(space['peak_bytes'])}"
         + (f" of {format_bytes(space['capacity_bytes'])}" if space["capacity_bytes"] else "")
-        for name, space in figures["spaces"].items()
+        for name, space in figures.get("spaces", {}).items()
         if space["peak_bytes"]
     ]
     if memory and not bare:
         console.print(f"most memory in use: {', '.join(memory)}")
-    faults = outcome.trace.meta.get("faults", [])
+    faults = [] if trace is None else trace.meta.get("faults", [])
     if faults:
         lost = figures["tasks_lost"]
         console.print(
@@ -193,8 +203,9 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
             f"{show(figures['lost_s'])} of work"
         )
     if failed:
-        jobs = len(outcome.trace.jobs["reason"])
-        console.print(f"{len(failed)} of {jobs} jobs failed, the first: {failed[0]}", markup=False)
+        console.print(
+            f"{len(failed)} of {figures['jobs']} jobs failed, the first: {failed[0]}", markup=False
+        )
     moved = figures["transferred_bytes"]
     console.print(
         f"{figures['transfers']} transfers"
@@ -208,7 +219,10 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
         names = ", ".join(figures["interval_without"])
         console.print(f"the interval leaves out errors of {names}: nobody has measured them")
     console.print(f"wrote {folder}/", style="dim", soft_wrap=True)
-    console.print("look at gantt.png, or open trace.perfetto.json in ui.perfetto.dev", style="dim")
+    if trace is not None:
+        console.print(
+            "look at gantt.png, or open trace.perfetto.json in ui.perfetto.dev", style="dim"
+        )
 
 
 def _decisions(scenario: Scenario, figures: Mapping[str, Any], show: Callable[[float], str]) -> str:

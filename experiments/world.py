@@ -116,7 +116,8 @@ class World:
     def workload(self, scenario: Scenario) -> Workload:
         """The jobs of a scenario."""
         if self.requests is not None:
-            return self.requests.workload(scenario.workload, self.cluster, scenario.seed.workload)
+            draw = self.requests.workload if scenario.keep is None else self.requests.stream
+            return draw(scenario.workload, self.cluster, scenario.seed.workload)
         return build_workload(
             scenario.workload, self.graph, self.cluster.host, scenario.seed.workload
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,8 @@ from simulator.workload import Job, Workload
 MOST_JOBS = 10_000_000
 MOST_SECONDS = 1e12
 """Later arrivals (after 32,000 years) are taken for errors."""
+BLOCK = 4096
+"""Jobs that are drawn at a time where they are not all needed at once."""
 ARRIVALS = ("single", "poisson", "periodic", "gamma", "mmpp", "diurnal", "closed", "trace")
 
 
@@ -132,15 +134,7 @@ def arrival_times(config: WorkloadConfig, seed: int) -> list[float]:
     Raises:
         InvalidInput: an unknown kind of arrivals, no jobs, or a quantity it lacks.
     """
-    if config.arrivals not in ARRIVALS:
-        raise InvalidInput(
-            f"Workload '{config.name}' has unknown arrivals '{config.arrivals}'; known: "
-            f"{', '.join(ARRIVALS)}"
-        )
-    if config.jobs is not None and not 1 <= config.jobs <= MOST_JOBS:
-        raise InvalidInput(
-            f"Workload '{config.name}' has {config.jobs} jobs; give at least 1 and at most {MOST_JOBS}"
-        )
+    _check_kind(config)
     if config.arrivals == "trace":
         return _checked(config, [row.arrival for row in _recorded(config)])
     if config.jobs is None:
@@ -162,12 +156,69 @@ def arrival_times(config: WorkloadConfig, seed: int) -> list[float]:
         return _checked(config, _first_of_clients(config, rng))
     if config.arrivals == "diurnal":
         return _checked(config, _diurnal(config, config.jobs, rng))
+    draw = _gaps(config, rng)
+    return _checked(config, [0.0, *np.cumsum(draw(config.jobs - 1)).tolist()])
+
+
+def arrival_blocks(config: WorkloadConfig, seed: int) -> Iterator[list[float]]:
+    """What :func:`arrival_times` says, some at a time: for streams that nobody wants to hold at once.
+
+    Poisson, gamma and periodic arrivals are drawn block by block; the others are drawn at once and kept as
+    8 bytes each.
+
+    Raises:
+        InvalidInput: see :func:`arrival_times`; before the first block, but for arrivals that are too late.
+    """
+    drawn = config.arrivals in ("poisson", "gamma")
+    if not (drawn or config.arrivals == "periodic"):
+        times = np.array(arrival_times(config, seed))
+        return (times[i : i + BLOCK].tolist() for i in range(0, len(times), BLOCK))
+    _check_kind(config)
+    if config.jobs is None:
+        raise InvalidInput(f"Workload '{config.name}' needs workload.jobs")
+    if not drawn:
+        period = _positive(config, "period", config.period, parse_seconds)
+        begins = range(0, config.jobs, BLOCK)
+        return (
+            _checked(config, [n * period for n in range(i, min(i + BLOCK, config.jobs))])
+            for i in begins
+        )
+    draw = _gaps(config, np.random.default_rng(seed))
+    draw(0)
+    return _drawn_blocks(config, config.jobs, draw)
+
+
+def _check_kind(config: WorkloadConfig) -> None:
+    if config.arrivals not in ARRIVALS:
+        raise InvalidInput(
+            f"Workload '{config.name}' has unknown arrivals '{config.arrivals}'; known: "
+            f"{', '.join(ARRIVALS)}"
+        )
+    if config.jobs is not None and not 1 <= config.jobs <= MOST_JOBS:
+        raise InvalidInput(
+            f"Workload '{config.name}' has {config.jobs} jobs; give at least 1 and at most {MOST_JOBS}"
+        )
+
+
+def _drawn_blocks(
+    config: WorkloadConfig, count: int, draw: Callable[[int], np.ndarray]
+) -> Iterator[list[float]]:
+    times = [0.0]
+    for begin in range(0, count, BLOCK):
+        size = min(BLOCK, count - begin)
+        gaps = draw(size if begin else size - 1)
+        # Added one after the other from the last time on, as a sum of all of them is.
+        sums = np.cumsum([times[-1], *gaps]).tolist()
+        times = _checked(config, sums[1:] if begin else sums)
+        yield times
+
+
+def _gaps(config: WorkloadConfig, rng: np.random.Generator) -> Callable[[int], np.ndarray]:
+    """What draws so many times between Poisson or gamma arrivals."""
     rate = _positive(config, "rate", config.rate, parse_rate)
     if config.arrivals == "poisson":
-        gaps = rng.exponential(1 / rate, config.jobs - 1)
-    else:
-        gaps = _gamma_gaps(config, rate, config.jobs - 1, rng)
-    return _checked(config, [0.0, *np.cumsum(gaps).tolist()])
+        return lambda count: rng.exponential(1 / rate, count)
+    return lambda count: _gamma_gaps(config, rate, count, rng)
 
 
 def _gamma_gaps(
@@ -343,6 +394,15 @@ def priorities(config: WorkloadConfig, count: int, seed: int) -> list[int]:
     Raises:
         InvalidInput: the share is not between 0 and 1, or a file says the priorities already.
     """
+    return priority_draws(config, seed)(count)
+
+
+def priority_draws(config: WorkloadConfig, seed: int) -> Callable[[int], list[int]]:
+    """What says the priorities of so many jobs, and called again of those after them.
+
+    Raises:
+        InvalidInput: see :func:`priorities`.
+    """
     if not 0 <= config.urgent <= 1:
         raise InvalidInput(
             f"Workload '{config.name}' has workload.urgent={config.urgent}; it is a share, 0 to 1"
@@ -353,9 +413,11 @@ def priorities(config: WorkloadConfig, count: int, seed: int) -> list[int]:
                 f"Workload '{config.name}' takes priorities from {config.file}; leave out "
                 "workload.urgent"
             )
-        return [row.priority for row in _recorded(config)]
+        recorded = iter([row.priority for row in _recorded(config)])
+        return lambda count: list(itertools.islice(recorded, count))
     # A stream of its own: the arrivals do not depend on the share.
-    return (np.random.default_rng([seed, 1]).random(count) < config.urgent).astype(int).tolist()
+    rng = np.random.default_rng([seed, 1])
+    return lambda count: (rng.random(count) < config.urgent).astype(int).tolist()
 
 
 def _checked(config: WorkloadConfig, times: list[float]) -> list[float]:

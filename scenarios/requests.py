@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from scenarios.arrivals import WorkloadConfig, arrival_times, priorities, recorded_requests
+from scenarios.arrivals import (
+    BLOCK,
+    WorkloadConfig,
+    arrival_blocks,
+    arrival_times,
+    priority_draws,
+    recorded_requests,
+)
 from scenarios.graph_cache import GraphCache
 from scenarios.model_config import ModelConfig, graph_of
 from simulator.closed_loop import ClosedLoop
@@ -20,6 +29,7 @@ from simulator.costs import CostTable, GraphCosts
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.segments import Segments, coarsen
+from simulator.stream import Stream
 from simulator.units import parse_seconds
 from simulator.workload import Job, Workload
 
@@ -95,6 +105,14 @@ class RequestGraphs:
         """
         return _Drawn(self, config, cluster, seed).workload()
 
+    def stream(self, config: WorkloadConfig, cluster: Cluster, seed: int) -> Workload:
+        """The same requests, made as they arrive; those of a closed loop are made at once.
+
+        Raises:
+            InvalidInput: see :meth:`workload`.
+        """
+        return _Drawn(self, config, cluster, seed).workload(streamed=True)
+
 
 def prepare_requests(
     config: WorkloadConfig,
@@ -169,6 +187,17 @@ def _serve(
     return ServedModel(name, graphs, {found.graph: found for found in coarse.values()})
 
 
+class _Row(NamedTuple):
+    """What a request asks for."""
+
+    model: str
+    size: int
+    source: str | None
+    sensitivity: float
+    priority: int
+    deadline: float | None
+
+
 class _Drawn:
     """The requests of one run: what each asks for is drawn apart from when it arrives."""
 
@@ -195,7 +224,7 @@ class _Drawn:
                 "from 0 to 1"
             )
 
-    def workload(self) -> Workload:
+    def workload(self, streamed: bool = False) -> Workload:
         config = self._config
         batches = {
             graph: self._graphs.models[name].graphs
@@ -211,23 +240,45 @@ class _Drawn:
         }
         if config.arrivals == "closed":
             return ClosedLoop(self._clients(), batches, variants, self._accuracies())
-        return Workload(
-            self.jobs(),
-            batches,
-            variants,
-            self._accuracies(),
-        )
+        if streamed:
+            self._check()
+            asked = (
+                self._graphs.models[name].graphs[size]
+                for name in self._graphs.shares
+                for size in self._graphs.sizes
+            )
+            return Stream(self.jobs, asked, batches, variants, self._accuracies())
+        return Workload(list(self.jobs()), batches, variants, self._accuracies())
 
-    def jobs(self) -> list[Job]:
-        """The requests of all streams, in order of arrival."""
-        times = arrival_times(self._config, self._seed)
-        columns = self._columns(len(times))
-        found = [self._job(time, row) for time, row in zip(times, columns, strict=True)]
-        for name, stream in stream_configs(self._config).items():
-            seed = zlib.crc32(f"{self._seed} {name}".encode())
-            found += _Drawn(self._graphs, stream, self._cluster, seed).jobs()
-        # A stable sort: of one instant this stream's own requests come first.
-        return sorted(found, key=lambda job: job.arrival)
+    def jobs(self) -> Iterator[Job]:
+        """The requests of all streams, in order of arrival, made as they are asked for."""
+        others = [drawn._own_jobs() for drawn in self._others()]
+        # Of one instant this stream's own requests come first.
+        return heapq.merge(self._own_jobs(), *others, key=_arrival) if others else self._own_jobs()
+
+    def _others(self) -> list[_Drawn]:
+        """The streams beside this one."""
+        return [
+            _Drawn(self._graphs, stream, self._cluster, zlib.crc32(f"{self._seed} {name}".encode()))
+            for name, stream in stream_configs(self._config).items()
+        ]
+
+    def _check(self) -> None:
+        """Refuse what cannot be drawn before anybody asks for it."""
+        for drawn in (self, *self._others()):
+            next(drawn._own_jobs())
+
+    def _own_jobs(self) -> Iterator[Job]:
+        times = itertools.chain.from_iterable(arrival_blocks(self._config, self._seed))
+        rows = self._columns(self._count())
+        return (self._job(time, row) for time, row in zip(times, rows, strict=True))
+
+    def _count(self) -> int:
+        config = self._config
+        if config.arrivals == "trace":
+            return len(arrival_times(config, self._seed))
+        assert config.jobs is not None
+        return config.jobs
 
     def _accuracies(self) -> dict[DataflowGraph, float]:
         given = self._config.accuracies or {}
@@ -263,36 +314,38 @@ class _Drawn:
             )
         return found
 
-    def _columns(self, count: int) -> Iterator[dict[str, Any]]:
-        config = self._config
-        rng = np.random.default_rng([self._seed, 2])
-
-        def drawn(shares: Mapping[Any, float]) -> list[Any]:
-            names = list(shares)
-            picks = rng.choice(len(names), count, p=list(shares.values()))
-            return [names[i] for i in picks.tolist()]
-
-        columns = {
-            "model": drawn(self._graphs.shares),
-            "size": drawn(self._graphs.sizes),
-            "source": drawn(self._sources),
-            "sensitivity": _sensitivities(config, count, rng),
-            "priority": priorities(config, count, self._seed)
-            if config.arrivals != "closed"
-            else [0] * count,
-            "deadline": [None] * count,
-        }
+    def _columns(self, count: int) -> Iterator[_Row]:
+        """What each of so many requests asks for; drawn block by block, the same as at once."""
+        config, graphs = self._config, self._graphs
+        given: Mapping[str, Sequence[Any]] = {}
         if config.arrivals == "trace":
-            for key, values in recorded_requests(config).items():
-                columns[key] = [
-                    given if given is not None else other
-                    for given, other in zip(values, columns[key], strict=True)
-                ]
-            self._check_recorded(columns)
-        for row in zip(*columns.values(), strict=True):
-            yield dict(zip(columns, row, strict=True))
+            given = recorded_requests(config)
+            self._check_recorded(given)
+        shares: tuple[Mapping[Any, float], ...] = (graphs.shares, graphs.sizes, self._sources)
+        names = [list(each) for each in shares]
+        odds = [list(each.values()) for each in shares]
+        # Each column has the numbers that it would have if the ones before it were drawn first.
+        draws = [_generator([self._seed, 2], number * count) for number in range(4)]
+        sensitivity = _sensitivities(config, draws[3])
+        closed = config.arrivals == "closed"
+        priorities = (lambda count: [0] * count) if closed else priority_draws(config, self._seed)
+        for begin in range(0, count, BLOCK):
+            size = min(BLOCK, count - begin)
+            columns = [
+                [named[i] for i in rng.choice(len(named), size, p=share).tolist()]
+                for rng, named, share in zip(draws, names, odds, strict=False)
+            ]
+            columns += [sensitivity(size), priorities(size), [None] * size]
+            for number, key in enumerate(_Row._fields):
+                if key in given:
+                    recorded = given[key][begin : begin + size]
+                    columns[number] = [
+                        value if value is not None else drawn
+                        for value, drawn in zip(recorded, columns[number], strict=True)
+                    ]
+            yield from map(_Row._make, zip(*columns, strict=True))
 
-    def _check_recorded(self, columns: Mapping[str, list[Any]]) -> None:
+    def _check_recorded(self, columns: Mapping[str, Sequence[Any]]) -> None:
         known: dict[str, tuple[str, Sequence[Any]]] = {
             "model": ("mix", list(self._graphs.shares)),
             "size": ("sizes", list(self._graphs.sizes)),
@@ -300,27 +353,27 @@ class _Drawn:
         }
         for key, (option, names) in known.items():
             for line, value in enumerate(columns[key], 2):
-                if value not in names:
+                if value is not None and value not in names:
                     raise InvalidInput(
                         f"{self._config.file}, line {line}: {key} '{value}' is not in "
                         f"workload.{option} ({', '.join(map(str, names))})"
                     )
 
-    def _job(self, arrival: float, row: Mapping[str, Any], relative: bool = False) -> Job:
-        model, size = row["model"], row["size"]
-        after = row["deadline"] if row["deadline"] is not None else self._deadlines.get(model)
+    def _job(self, arrival: float, row: _Row, relative: bool = False) -> Job:
+        model, size, source, sensitivity, priority, deadline = row
+        after = deadline if deadline is not None else self._deadlines.get(model)
         start = 0.0 if relative else arrival
         return Job(
             self._graphs.models[model].graphs[size],
             arrival,
             deadline=None if after is None else start + after,
-            priority=row["priority"],
+            priority=priority,
             model=model,
             batch=size,
-            origin=row["source"],
-            destination=row["source"],
-            time_sensitivity=row["sensitivity"],
-            accuracy_sensitivity=1 - row["sensitivity"],
+            origin=source,
+            destination=source,
+            time_sensitivity=sensitivity,
+            accuracy_sensitivity=1 - sensitivity,
             least_accuracy=self._config.least_accuracy,
         )
 
@@ -380,17 +433,28 @@ def _deadlines(config: WorkloadConfig, models: Mapping[str, float]) -> dict[str,
     return found
 
 
-def _sensitivities(config: WorkloadConfig, count: int, rng: np.random.Generator) -> list[float]:
+def _sensitivities(
+    config: WorkloadConfig, rng: np.random.Generator
+) -> Callable[[int], list[float]]:
     given = config.sensitivity
     if given == "uniform":
-        found: list[float] = rng.random(count).tolist()
-        return found
+        return lambda count: rng.random(count).tolist()
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 1:
         raise InvalidInput(
             f"Workload '{config.name}' has workload.sensitivity={given}; give a share of time "
             "sensitivity from 0 to 1, or 'uniform'"
         )
-    return [float(given)] * count
+    return lambda count: [float(given)] * count
+
+
+def _generator(seed: Sequence[int], ahead: int) -> np.random.Generator:
+    """A generator of which so many numbers between 0 and 1 are drawn already."""
+    bits = np.random.PCG64(seed)
+    return np.random.Generator(bits.advance(ahead))
+
+
+def _arrival(job: Job) -> float:
+    return job.arrival
 
 
 def mix_of(config: WorkloadConfig) -> dict[str, float]:

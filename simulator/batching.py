@@ -68,19 +68,24 @@ class BatchingContext(SchedulingContext):
 
     def is_waiting(self, job: int) -> bool:
         """Whether nothing of a job was placed yet, and it belongs to no batch."""
-        return (
-            job not in self._leader
-            and job not in self._members
-            and job not in self._rejected
-            and all(self._device[task] < 0 for task in self.tasks_of(job))
-            and bool(self._left[job])
+        if job in self._leader or job in self._members or job in self._rejected:
+            return False
+        first, count = self._first_task[job], len(self._job_index[job].pending)
+        if count == 1:  # the usual request
+            return self._device[first] < 0 and bool(self._left[job])
+        return all(self._device[t] < 0 for t in range(first, first + count)) and bool(
+            self._left[job]
         )
 
     def inputs_in(self, job: int) -> set[int] | None:
         """Memory spaces where all of a job's inputs are now; None: wherever they are wanted."""
         first = self._first_tensor[job]
         found: set[int] | None = None
-        for t in self._job_index[job].inputs:
+        inputs = self._job_index[job].inputs
+        if len(inputs) == 1:
+            home = self._home[first + inputs[0]]
+            return None if home == EVERYWHERE else {home}
+        for t in inputs:
             home = self._home[first + t]
             if home != EVERYWHERE:
                 found = {home} if found is None else found & {home}
@@ -155,13 +160,15 @@ class BatchingContext(SchedulingContext):
             raise SchedulingError(
                 f"Jobs of {total} in all cannot be served by '{graph.name}' at batch {graph.batch}"
             )
+        alike: DataflowGraph | None = None
         for job in members:
             other = self.jobs[job].graph
-            if not _is_alike(other, graph):
+            if other is not alike and not _is_alike(other, graph):
                 raise SchedulingError(
                     f"Job {job} of '{other.name}' cannot be served by '{graph.name}': they differ in "
                     "the number of operators or tensors, or in which of them are inputs or outputs"
                 )
+            alike = other
         space = self._common_space(members)
         index = self._index_of(graph)
         first = self._first_tensor[leader]
@@ -220,7 +227,7 @@ class BatchingContext(SchedulingContext):
         common: set[int] | None = None
         for job in members:
             here = self.inputs_in(job)
-            if here is not None:
+            if here is not None and here != common:
                 common = here if common is None else common & here
             if job in self._coming or common == set():
                 raise SchedulingError(
@@ -253,7 +260,10 @@ class BatchingContext(SchedulingContext):
                 self._written[tensor] = self.now
             destination = self._destination[member]
             if destination not in (EVERYWHERE, space):
-                own = self._index_of(self.jobs[member].graph)
+                # The leader's index is that of the batch.
+                own = self._job_index[member]
+                if member == job:
+                    own = self._index_of(self.jobs[member].graph)
                 self._request(tensor, destination, own.bytes[output])
 
     def _complete(self, task: int, device: int) -> list[int]:

@@ -649,6 +649,13 @@ class SchedulingContext:
             SchedulingError: the scheduler needs an ability that this world lacks.
             InvalidInput: a job's memory space or times are missing.
         """
+        self._check_abilities(scheduler)
+        different = {(job.graph, job.origin, job.destination): job for job in workload}
+        for job in different.values():
+            self._check_job(job)
+
+    def _check_abilities(self, scheduler: Scheduler) -> None:
+        """Refuse a scheduler that needs an ability that this world lacks."""
         missing = scheduler.needs - self.offers
         if missing:
             ways = [self._ways_out[ability] for ability in sorted(missing & self._ways_out.keys())]
@@ -656,21 +663,27 @@ class SchedulingContext:
                 f"Scheduler '{scheduler.name}' needs {', '.join(sorted(missing))}, which "
                 f"{self.world} runs do not offer{'; '.join(['', *ways])}"
             )
-        for job in workload:
-            self._believed[job.graph]
+
+    def _check_job(self, job: Job) -> None:
+        """Refuse a job that cannot be run.
+
+        Raises:
+            InvalidInput: its memory space or times are missing.
+        """
+        self._believed[job.graph]
+        for what, space in (("origin", job.origin), ("destination", job.destination)):
+            if space is not None and space not in self.cluster.space_index:
+                raise InvalidInput(
+                    f"A job of '{job.graph.name}' has {what} '{space}', which is no memory space "
+                    f"of cluster '{self.cluster.name}'; it has "
+                    f"{', '.join(self.cluster.space_index)}"
+                )
+        for device in {*self.cluster.space_of}:
             for what, space in (("origin", job.origin), ("destination", job.destination)):
-                if space is not None and space not in self.cluster.space_index:
-                    raise InvalidInput(
-                        f"A job of '{job.graph.name}' has {what} '{space}', which is no memory space "
-                        f"of cluster '{self.cluster.name}'; it has "
-                        f"{', '.join(self.cluster.space_index)}"
-                    )
-            for device in {*self.cluster.space_of}:
-                for what, space in (("origin", job.origin), ("destination", job.destination)):
-                    other = device if space is None else self.cluster.space_index[space]
-                    if other != device:
-                        ends = (other, device) if what == "origin" else (device, other)
-                        self.cluster.route(*ends)
+                other = device if space is None else self.cluster.space_index[space]
+                if other != device:
+                    ends = (other, device) if what == "origin" else (device, other)
+                    self.cluster.route(*ends)
 
     def _check_finished(self, scheduler: Scheduler) -> None:
         """Called when nothing runs and nothing can start.

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 from simulator.batching import BatchingContext
@@ -31,12 +32,36 @@ class Group:
         graph: of its requests.
         sizes: prepared batches, ascending.
         seconds: believed, by size and device.
+        each: items of a request; 0 where they differ.
     """
 
     graph: DataflowGraph
     sizes: Sequence[int]
     seconds: dict[int, list[float]]
     queue: deque[int] = field(default_factory=deque)
+    each: int = 0
+    _counts: dict[int, list[int]] = field(default_factory=dict)
+
+    def items(self, context: BatchingContext, count: int) -> int:
+        """Of the oldest ``count`` requests."""
+        if self.each:
+            return self.each * count
+        jobs = context.jobs
+        return sum(jobs[job].batch or 1 for job in islice(self.queue, count))
+
+    def count_within(self, most: int) -> int:
+        """The most of its requests, all of ``each`` items, that are a prepared batch of at most ``most``
+        items, or one request; 0 if none is.
+        """
+        waiting = len(self.queue)
+        counts = self._counts.get(most)
+        if counts is None:
+            # By the number of requests that wait, up to what an execution can take.
+            counts = [0]
+            for count in range(1, max(1, most // self.each) + 1):
+                counts.append(count if count * self.each in self.seconds else counts[-1])
+            self._counts[most] = counts
+        return counts[waiting] if waiting < len(counts) else counts[-1]
 
 
 @dataclass
@@ -51,6 +76,11 @@ class Node:
     devices: list[int]
     slots: int = 0
     groups: dict[DataflowGraph, Group] = field(default_factory=dict)
+
+    @property
+    def any_waits(self) -> bool:
+        """Whether a request waits."""
+        return any(group.queue for group in self.groups.values())
 
     @property
     def waiting(self) -> int:
@@ -91,7 +121,8 @@ class Dispatcher(Scheduler):
         self.selection: Selection = make_selection(select)
         self.outbox = None if packing is None else construct(Outbox, "Packing", packing)
         self.nodes: dict[int, Node] = {}
-        self._node_of: dict[int, int] = {}  # by job on its way: the space it was sent to
+        # By job on its way: the space it was sent to, and its believed seconds alone there.
+        self._node_of: dict[int, tuple[int, float]] = {}
         # By job in execution that has tasks to come: its device and how many these are.
         self._running: dict[int, tuple[int, int]] = {}
         self._busy_until: dict[int, list[float]] = {}  # by device: believed ends of what runs
@@ -114,20 +145,17 @@ class Dispatcher(Scheduler):
         for job in context.arrived:
             self._receive(context, job)
         for job in context.delivered:
-            space = self._node_of.pop(job)
-            self._coming_work[space] -= self._work(context, job, self.nodes[space])
+            space, work = self._node_of.pop(job)
+            self._coming_work[space] -= work
             self._enqueue(context, job, space)
         self._continue(context)
         self.balance(context)
         space_of = context.cluster.space_of
         for task in context.finished:
             self._touched.add(space_of[context.device_of(task)])
-        for space in sorted(self._touched):
-            node = self.nodes[space]
-            self._dispatch(context, node)
-            if not any(group.queue for group in node.groups.values()) or not any(
-                context.is_idle(device) for device in node.devices
-            ):
+        touched = self._touched
+        for space in sorted(touched) if len(touched) > 1 else list(touched):
+            if self._dispatch(context, self.nodes[space]):
                 self._touched.discard(space)
         if self.outbox is not None:
             self.outbox.flush(context)
@@ -156,14 +184,17 @@ class Dispatcher(Scheduler):
         most = self.max_batch if most is None else most
         jobs = context.jobs
         total = best = 0
-        for count, job in enumerate(group.queue, 1):
-            total += jobs[job].batch or 1
-            if total > most and count > 1:
-                break
-            if total in group.seconds:
-                best = count
-            if total >= most:
-                break
+        if group.each:
+            best = group.count_within(most)
+        else:
+            for count, job in enumerate(group.queue, 1):
+                total += jobs[job].batch or 1
+                if total > most and count > 1:
+                    break
+                if total in group.seconds:
+                    best = count
+                if total >= most:
+                    break
         if not best:
             job = group.queue[0]
             raise SchedulingError(
@@ -190,16 +221,14 @@ class Dispatcher(Scheduler):
             key = (jobs[head].arrival, head)
             if best is not None and best[0] <= key:
                 continue
-            if due and not due(key[0], sum(jobs[job].batch or 1 for job in group.queue)):
+            if due and not due(key[0], group.items(context, len(group.queue))):
                 continue
             best = (key, group)
         return None if best is None else best[1]
 
     def seconds_of(self, context: BatchingContext, group: Group, count: int, device: int) -> float:
         """Believed seconds of a group's ``count`` oldest requests in one execution."""
-        jobs = context.jobs
-        total = sum(jobs[group.queue[i]].batch or 1 for i in range(count))
-        return group.seconds[total][device]
+        return group.seconds[group.items(context, count)][device]
 
     def backlog_seconds(self, context: BatchingContext, node: Node) -> float:
         """Believed seconds until a node has served all that waits and runs there, its slots sharing
@@ -209,7 +238,7 @@ class Dispatcher(Scheduler):
         work = sum(max(0.0, end - now) for d in node.devices for end in self._busy_until.get(d, ()))
         for group in node.groups.values():
             if group.queue:
-                items = sum(context.jobs[job].batch or 1 for job in group.queue)
+                items = group.items(context, len(group.queue))
                 largest = max(
                     (s for s in group.sizes if s <= self.max_batch), default=group.sizes[0]
                 )
@@ -228,7 +257,8 @@ class Dispatcher(Scheduler):
         if group is None:
             prepared = context.graphs_for(job)
             seconds = {size: context.serving_seconds(prepared[size]) for size in sorted(prepared)}
-            group = node.groups[graph] = Group(graph, list(seconds), seconds)
+            group = Group(graph, list(seconds), seconds, each=context.jobs[job].batch or 1)
+            node.groups[graph] = group
         return group
 
     def send(self, context: BatchingContext, job: int, node: Node) -> None:
@@ -237,8 +267,8 @@ class Dispatcher(Scheduler):
         if not here or node.space in here:
             self._enqueue(context, job, node.space)
         else:
-            self._node_of[job] = node.space
             work = self._work(context, job, node)
+            self._node_of[job] = node.space, work
             self._coming_work[node.space] = self._coming_work.get(node.space, 0.0) + work
             if self.outbox is None:
                 context.send(job, node.space)
@@ -251,6 +281,8 @@ class Dispatcher(Scheduler):
         """Believed seconds of a request alone on a node's fastest device."""
         group = self.group_at(context, job, node)
         seconds = group.seconds[context.jobs[job].batch or 1]
+        if len(node.devices) == 1:
+            return seconds[node.devices[0]]
         return min(seconds[device] for device in node.devices)
 
     def _receive(self, context: BatchingContext, job: int) -> None:
@@ -267,18 +299,25 @@ class Dispatcher(Scheduler):
 
     def _enqueue(self, context: BatchingContext, job: int, space: int) -> None:
         self._touched.add(space)
-        self.insert(context, self.group_at(context, job, self.nodes[space]), job)
+        group = self.group_at(context, job, self.nodes[space])
+        if group.each and group.each != (context.jobs[job].batch or 1):
+            group.each = 0
+        self.insert(context, group, job)
 
-    def _dispatch(self, context: BatchingContext, node: Node) -> None:
-        while any(group.queue for group in node.groups.values()):
-            idle = [d for d in node.devices if context.is_idle(d)]
+    def _dispatch(self, context: BatchingContext, node: Node) -> bool:
+        """Let a node's idle devices serve what waits; returns whether nothing waits, or none is idle."""
+        while True:
+            idle = [device for device in node.devices if context.is_idle(device)]
+            if not idle or not node.any_waits:
+                return True
             for device in idle:
                 choice = self.choose(context, node, device)
                 if choice is not None:
                     self._serve(context, device, choice)
                     break
             else:
-                return
+                # A choice may have emptied the queues.
+                return not node.any_waits
 
     def _serve(self, context: BatchingContext, device: int, choice: Choice) -> None:
         group, count, graph = choice

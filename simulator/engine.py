@@ -20,6 +20,8 @@ from simulator.planned import PlannedSimulation
 from simulator.rates import shares_rates
 from simulator.scheduler import Scheduler
 from simulator.simulation import Setting, Simulation
+from simulator.streamed_figures import StreamedFigures
+from simulator.streaming import StreamedSimulation
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
 
@@ -96,6 +98,55 @@ def simulate(
         decision_cost,
     )
     simulation = _way(setting, way)(setting)
+    simulation.explain = explain
+    return simulation.run()
+
+
+def simulate_stream(
+    workload: Workload,
+    cluster: Cluster,
+    costs: CostTable,
+    scheduler: Scheduler,
+    *,
+    actual: CostTable | NoiseModel | None = None,
+    movement: str = "push",
+    contention: str = "none",
+    seed: int = 0,
+    horizon: float | None = None,
+    warm_up: float = 0.0,
+    explain: Callable[[str], None] | None = None,
+) -> StreamedFigures:
+    """Simulate a workload of any length: as :func:`simulate`, but requests that have left are counted and
+    forgotten, and there is no trace.
+
+    Args:
+        workload: a :class:`simulator.stream.Stream`, whose jobs are drawn as they arrive, or any other.
+        cluster: devices, memory spaces and links; nothing fails, memory is unlimited, weights are
+            resident.
+        costs: see :func:`simulate`.
+        scheduler: a fresh scheduler, whose decisions take no time.
+        actual: see :func:`simulate`.
+        movement: ``push`` or ``pull``.
+        contention: ``none``, ``fifo`` or ``fair``.
+        seed: of the noise.
+        horizon: see :func:`simulate`.
+        warm_up: seconds from the start that figures leave out where they say so.
+        explain: see :func:`simulate`.
+
+    Returns:
+        The figures, those of the trace that :func:`simulate` would give: counts the same, means to
+        rounding, percentiles within :data:`simulator.quantiles.ERROR`.
+
+    Raises:
+        InvalidInput: the parts do not fit together, or a job arrives before the one that came last.
+        SchedulingError: the scheduler broke its protocol, left tasks that can never run, or asked after a
+            request that has left.
+    """
+    end = math.inf if horizon is None else _positive_horizon(horizon)
+    setting = Setting(
+        workload, cluster, costs, scheduler, actual, movement, contention, seed, horizon=end
+    )
+    simulation = StreamedSimulation(setting, warm_up)
     simulation.explain = explain
     return simulation.run()
 
@@ -226,10 +277,7 @@ def _check_horizon(horizon: float | None, workload: Workload) -> float:
     first = workload.jobs[0].arrival
     if horizon is None:
         return math.inf
-    if not (math.isfinite(horizon) and horizon > 0):
-        raise InvalidInput(
-            f"The horizon is {horizon} s; give a time above 0, or none to run to the end"
-        )
+    _positive_horizon(horizon)
     if first > horizon:
         raise InvalidInput(
             f"The horizon is {horizon} s, but the first job arrives at {first} s: nothing would happen"
@@ -237,4 +285,12 @@ def _check_horizon(horizon: float | None, workload: Workload) -> float:
     return horizon
 
 
-__all__ = ["simulate"]
+def _positive_horizon(horizon: float) -> float:
+    if not (math.isfinite(horizon) and horizon > 0):
+        raise InvalidInput(
+            f"The horizon is {horizon} s; give a time above 0, or none to run to the end"
+        )
+    return horizon
+
+
+__all__ = ["simulate", "simulate_stream"]

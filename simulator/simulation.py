@@ -131,6 +131,7 @@ class Simulation(BatchingContext):
         self._failed_jobs: dict[int, tuple[float, str]] = {}  # when and why
         # Devices whose queue is projected in another way.
         self._projections: dict[int, Callable[[], float]] = {}
+        self._serving = bool(SERVING & self.offers & setting.scheduler.needs)
         self._memory: Memory = UnlimitedMemory()
         self._prepare()
 
@@ -301,7 +302,7 @@ class Simulation(BatchingContext):
         self._note_actual(job)
 
     def _may_serve(self) -> bool:
-        return bool(SERVING & self.offers & self._scheduler.needs)
+        return self._serving
 
     def _note_batch(self, leader: int, graph: DataflowGraph) -> None:
         self._actual[leader] = self._actual_of(graph, self.now)
@@ -696,7 +697,8 @@ class Simulation(BatchingContext):
 
     # -- the end --------------------------------------------------------------------------------
 
-    def _trace(self) -> Trace:
+    def _settings(self) -> dict[str, object]:
+        """What a trace's description says beside the names of things."""
         settings: dict[str, object] = {
             "world": self.world,
             "scheduler": self._scheduler.name,
@@ -709,6 +711,10 @@ class Simulation(BatchingContext):
         }
         if self._setting.horizon < math.inf:
             settings["horizon_s"] = self._setting.horizon
+        return settings
+
+    def _trace(self) -> Trace:
+        settings = self._settings()
         # Ends of jobs come last: some ways work them out with the tables.
         executions, transfers = self._execution_table(), self._transfer_table()
         finishes, statuses, reasons = self._fates()

@@ -101,7 +101,11 @@ class Workload:
         """The distinct graphs that may run: of the jobs, in order of first use, then of batches and of
         variants.
         """
-        found = dict.fromkeys(job.graph for job in self.jobs)
+        return self._with_others(job.graph for job in self.jobs)
+
+    def _with_others(self, own: Iterable[DataflowGraph]) -> tuple[DataflowGraph, ...]:
+        """The distinct graphs of jobs, then those of batches and of variants."""
+        found = dict.fromkeys(own)
         for batches in self.batches.values():
             found |= dict.fromkeys(batches.values())
         for variants in self.variants.values():

@@ -81,11 +81,12 @@ class TaskGroups(Dispatcher):
             if not group.queue:
                 continue
             count = self.fitting(context, group)
-            seconds = self.seconds_of(context, group, count, device)
+            items = group.items(context, count)
+            seconds = group.seconds[items][device]
             if seconds == math.inf:
                 continue
             head = context.jobs[group.queue[0]].arrival
-            key = (-self._priority(context, group, count, seconds), head, number)
+            key = (-self._priority(items, seconds, context.now - head), head, number)
             if best is None or key < best[:3]:
                 best = (*key, group, count)
         return None if best is None else Choice(best[3], best[4])
@@ -109,14 +110,10 @@ class TaskGroups(Dispatcher):
             if node is not target:
                 self._upload(context, node, target)
 
-    def _priority(
-        self, context: BatchingContext, group: Group, count: int, seconds: float
-    ) -> float:
-        items = sum(context.jobs[group.queue[i]].batch or 1 for i in range(count))
+    def _priority(self, items: int, seconds: float, age: float) -> float:
         rate = items / seconds if seconds > 0 else math.inf
         if not self.theta or not self._tau:
             return rate
-        age = context.now - context.jobs[group.queue[0]].arrival
         return rate * (1 + self.theta * age / self._tau)
 
     def _starving(self, context: BatchingContext, node: Node, device: int) -> Group | None:
@@ -159,7 +156,8 @@ class TaskGroups(Dispatcher):
             if group.queue:
                 count = self.fitting(context, group)
                 seconds = min(self.seconds_of(context, group, count, d) for d in node.devices)
-                priority = self._priority(context, group, count, seconds)
+                age = context.now - context.jobs[group.queue[0]].arrival
+                priority = self._priority(group.items(context, count), seconds, age)
                 if lowest is None or priority < lowest[0]:
                     lowest = (priority, group)
         return None if lowest is None else lowest[1]
@@ -195,5 +193,5 @@ class TaskGroups(Dispatcher):
         home = context.cluster.space_index[entry.destination]
         alone = context.transfer_seconds(size, target.space, home)
         # Those that are on their way to the node will want the same way back.
-        before = sum(space == target.space for space in self._node_of.values())
+        before = sum(space == target.space for space, _ in self._node_of.values())
         return context.transfer_end(size, target.space, home) - context.now + before * alone

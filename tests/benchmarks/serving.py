@@ -1,11 +1,14 @@
 """Requests a second: task groups on twenty nodes, beside the bare SimPy callback loop.
 
-    python -m tests.benchmarks.serving [requests ...]
+    python -m tests.benchmarks.serving [--keep trace|figures] [requests ...]
 
 Requests for eight models arise at one place, cross to one of twenty nodes of one device each (links without
-contention), and their answers cross back, at 1.5 times what the nodes could serve one by one. Prints, for each number of
-requests: requests a second in the engine, events a second of a SimPy loop that does nothing but pass one
-callback on to the next in the same process, their ratio, and peak memory. CPU seconds of this process.
+contention), and their answers cross back, at 1.5 times what the nodes could serve one by one. Prints, for
+each number of requests and for both ways, the run that keeps the whole trace and the one that keeps figures
+alone: requests and events (arrivals, ends of transfers and of executions) a second in the engine, those of a
+SimPy loop that does nothing but pass one callback on to the next in the same process, the ratios of both to these,
+and peak memory. Requests are drawn beforehand for a trace and within the time for figures. CPU seconds of this
+process.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,19 +24,24 @@ import simpy
 
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.engine import simulate, simulate_stream
 from simulator.graph import DataflowGraph, Operator, Tensor
 from simulator.schedulers import create
+from simulator.stream import Stream
 from simulator.workload import Job, Workload
 from tests.benchmarks.measure import peak_mib
 
 NODES, MODELS, LARGEST, LOAD = 20, 8, 16, 1.5
 COUNTS = (10_000, 100_000, 1_000_000)
+WAYS = ("trace", "figures")
+BLOCK = 4096
 
 
-def case(count: int, seed: int = 0) -> tuple[Workload, Cluster, CostTable]:
-    """Requests, nodes and times."""
-    rng = np.random.default_rng(seed)
+Rows = tuple[Sequence[Mapping[int, DataflowGraph]], Cluster, CostTable, float]
+
+
+def fleet() -> Rows:
+    """The models' graphs by batch, the nodes, the times, and the requests a second that arrive."""
     cluster = Cluster(
         "fleet",
         [MemorySpace("users"), *(MemorySpace(f"node{i}") for i in range(NODES))],
@@ -64,14 +72,21 @@ def case(count: int, seed: int = 0) -> tuple[Workload, Cluster, CostTable]:
             for b, graph in graphs[m].items()
         }
     )
-    rate = LOAD * NODES / float((alone + each).mean())
-    times = np.cumsum(rng.exponential(1 / rate, count)).tolist()
-    models = rng.integers(MODELS, size=count).tolist()
-    jobs = [
-        Job(graphs[m][1], t, model=f"m{m}", batch=1, origin="users", destination="users")
-        for t, m in zip(times, models, strict=True)
-    ]
-    return Workload(jobs, {g[1]: g for g in graphs}), cluster, costs
+    return graphs, cluster, costs, LOAD * NODES / float((alone + each).mean())
+
+
+def requests(
+    graphs: Sequence[Mapping[int, DataflowGraph]], rate: float, count: int, seed: int = 0
+) -> Iterator[Job]:
+    """Poisson arrivals of so many requests, drawn block by block."""
+    rng = np.random.default_rng(seed)
+    last = 0.0
+    for begin in range(0, count, BLOCK):
+        size = min(BLOCK, count - begin)
+        times = last + np.cumsum(rng.exponential(1 / rate, size))
+        last = float(times[-1])
+        for t, m in zip(times.tolist(), rng.integers(MODELS, size=size).tolist(), strict=True):
+            yield Job(graphs[m][1], t, model=f"m{m}", batch=1, origin="users", destination="users")
 
 
 def events_per_second(count: int = 300_000) -> float:
@@ -90,34 +105,53 @@ def events_per_second(count: int = 300_000) -> float:
     return count / (time.process_time() - began)
 
 
-def measure(count: int) -> str:
+def measure(count: int, keep: str) -> str:
     """One row."""
-    workload, cluster, costs = case(count)
+    graphs, cluster, costs, rate = fleet()
     scheduler = create("task_groups", select={"name": "round_robin"})
     loops = [events_per_second()]
-    began = time.process_time()
-    trace = simulate(workload, cluster, costs, scheduler)
-    took = time.process_time() - began
+    batches = {g[1]: g for g in graphs}
+    if keep == "trace":
+        workload = Workload(requests(graphs, rate, count), batches)
+        began = time.process_time()
+        trace = simulate(workload, cluster, costs, scheduler)
+        took = time.process_time() - began
+        executions, moves = len(trace.executions["task"]), len(trace.transfers["job"])
+    else:
+        stream = Stream(lambda: requests(graphs, rate, count), [g[1] for g in graphs], batches)
+        began = time.process_time()
+        run = simulate_stream(stream, cluster, costs, scheduler)
+        took = time.process_time() - began
+        figures = run.metrics()
+        executions, moves = figures["tasks"], figures["transfers"]
     loops.append(events_per_second())
-    batch = count / len(trace.executions["task"])
+    events = count + executions + moves
     return (
-        f"| {count:,} | {count / took:,.0f} | {max(loops):,.0f} | {count / took / max(loops):.2f} | "
-        f"{batch:.1f} | {peak_mib():,.0f} |"
+        f"| {keep} | {count:,} | {count / took:,.0f} | {events / took:,.0f} | {max(loops):,.0f} | "
+        f"{events / took / max(loops):.2f} | {count / took / max(loops):.2f} | {count / executions:.1f} | {peak_mib():,.0f} |"
     )
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the table; each row in a process of its own."""
     if arguments[:1] == ["--row"]:
-        print(measure(int(arguments[1])))
+        print(measure(int(arguments[1]), arguments[2] if len(arguments) > 2 else "trace"))
         return 0
-    print("| requests | requests/s | SimPy events/s | ratio | requests a batch | peak MiB |")
-    print("|---|---|---|---|---|---|")
+    ways = WAYS
+    if arguments[:1] == ["--keep"]:
+        ways, arguments = (arguments[1],), arguments[2:]
+    print(
+        "| kept | requests | requests/s | events/s | SimPy events/s | ratio of events | "
+        "requests to SimPy events | requests a batch | peak MiB |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for count in [int(a) for a in arguments] or COUNTS:
-        command = [sys.executable, "-m", "tests.benchmarks.serving", "--row", str(count)]
-        root = Path(__file__).resolve().parents[2]
-        answer = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
-        print(answer.stdout.strip(), flush=True)
+        for keep in ways:
+            row = ["--row", str(count), keep]
+            command = [sys.executable, "-m", "tests.benchmarks.serving", *row]
+            root = Path(__file__).resolve().parents[2]
+            answer = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
+            print(answer.stdout.strip(), flush=True)
     return 0
 
 

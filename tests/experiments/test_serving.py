@@ -33,6 +33,54 @@ def test_a_run_of_requests_says_how_they_were_served(folder, capsys) -> None:  #
     assert "60 of 60 jobs finished" in capsys.readouterr().out
 
 
+def test_a_run_that_keeps_figures_says_what_the_trace_says(folder, capsys) -> None:  # type: ignore[no-untyped-def]
+    words = [*WORDS, "workload.rate=100/s", "scheduler=task_groups", "workload.warm_up=100ms"]
+    for folder_name, keep in (("whole", "null"), ("some", "figures")):
+        assert simulate.main([*words, f"keep={keep}", f"output_dir={folder_name}"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("60 of 60 jobs finished") == 2
+    whole, some = (
+        json.loads(next(Path(name, "runs").glob("*/result.json")).read_text())["metrics"]
+        for name in ("whole", "some")
+    )
+    assert some["by_model"].keys() == whole["by_model"].keys()
+    for name in serving.FIGURES:
+        if whole[name] is None:
+            assert some[name] is None
+        else:
+            tolerance = 0.0051 if name[:2] in ("p5", "p9") else 1e-9
+            assert some[name] == pytest.approx(whole[name], rel=tolerance), name
+    kept = {path.name for path in next(Path("some", "runs").iterdir()).iterdir()}
+    assert kept == {"config.yaml", "command.txt", "graph.json", "result.json"}
+
+
+def test_a_sweep_that_keeps_figures_is_read_like_any_other(folder, capsys) -> None:  # type: ignore[no-untyped-def]
+    words = [*WORDS, "workload.rate=100/s,400/s", "scheduler=fcfs_batching", "workers=1"]
+    tables = []
+    for name, keep in (("whole", "null"), ("some", "figures")):
+        assert sweep.main([*words, f"keep={keep}", f"name={name}"]) == 0
+        capsys.readouterr()
+        assert serving.main([f"outputs/sweeps/{name}", "slo=100ms"]) == 0
+        tables.append([line for line in capsys.readouterr().out.splitlines() if line[:3] == "| 4"])
+    whole, some = (table[0].split(" | ") for table in tables)
+    assert some[:5] == whole[:5]  # load, scheduler, served, goodput, success
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["keep=everything"], "There is no keep=everything; known: figures"),
+        (["keep=figures", "workload=poisson"], "whose jobs are no requests"),
+        (["keep=figures", "simulation.memory=limited"], "with simulation.memory=limited"),
+        (["keep=figures", "simulation.decision_cost.per_task=1us"], "simulation.decision_cost"),
+    ],
+)
+def test_keeping_figures_is_refused(folder, capsys, words: list[str], message: str) -> None:  # type: ignore[no-untyped-def]
+    given = WORDS if "workload=poisson" not in words else ["cluster=cpu2", "model=two_tower"]
+    assert simulate.main([*given, "scheduler=fcfs_batching", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_sweep_is_drawn_against_the_load(folder, capsys) -> None:  # type: ignore[no-untyped-def]
     words = [
         *WORDS,

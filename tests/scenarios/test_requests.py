@@ -254,3 +254,67 @@ def test_more_than_the_links_own_bandwidth_is_refused(tmp_path: Path) -> None:
     file.write_text("time_s,bandwidth\n0,2000000\n")
     with pytest.raises(InvalidInput, match=r"line 2.*no more than the link's own"):
         bandwidth_faults(*varying(file=str(file)), 0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"arrivals": "poisson", "sizes": {1: 3, 2: 1}, "urgent": 0.3, "sensitivity": "uniform"},
+        {"arrivals": "gamma", "cv": 2.0, "deadline": "10ms"},
+        {"arrivals": "gamma", "cv": 0.0},
+        {"arrivals": "periodic", "rate": None, "period": "7ms"},
+        {"arrivals": "diurnal", "period": "1s", "amplitude": 0.5},
+        {"arrivals": "mmpp", "rate": None, "rates": ["100/s", "5/s"], "sojourns": ["1s", "1s"]},
+        {"streams": {"own": {"rate": "30/s", "sources": {"edge": 1}, "jobs": 70}}},
+    ],
+)
+def test_a_stream_draws_what_the_workload_holds(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, object]
+) -> None:
+    whole = workload(3, **given, max_batch=2)
+    for block in (7, 400, 4096):
+        for module in ("arrivals", "requests"):
+            monkeypatch.setattr(f"scenarios.{module}.BLOCK", block)
+        graphs = prepared(**given, max_batch=2)
+        stream = graphs.stream(config(**given, max_batch=2), CLUSTER, 3)
+        for run in range(2):
+            drawn = list(stream)
+            assert len(drawn) == len(whole)
+            for mine, other in zip(drawn, whole, strict=True):
+                assert (mine.graph.name, mine.graph.batch) == (other.graph.name, other.graph.batch)
+                for key in ("arrival", "deadline", "priority", "model", "batch", "origin"):
+                    assert getattr(mine, key) == getattr(other, key), (run, key)
+                assert mine.time_sensitivity == other.time_sensitivity
+        assert set(stream.graphs) == {g for m in graphs.models.values() for g in m.graphs.values()}
+
+
+def test_requests_are_drawn_as_they_always_were() -> None:
+    """By NumPy alone, column after column from one generator."""
+    drawn = workload(5, sizes={1: 1, 2: 1}, sensitivity="uniform", max_batch=2)
+    rng = np.random.default_rng([5, 2])
+    models = [["a", "b"][i] for i in rng.choice(2, 400, p=[0.75, 0.25])]
+    sizes = [[1, 2][i] for i in rng.choice(2, 400, p=[0.5, 0.5])]
+    rng.choice(1, 400, p=[1.0])
+    assert [job.model for job in drawn] == models
+    assert [job.batch for job in drawn] == sizes
+    assert [job.time_sensitivity for job in drawn] == rng.random(400).tolist()
+    gaps = np.random.default_rng(5).exponential(1 / 100, 399)
+    assert [job.arrival for job in drawn] == [0.0, *np.cumsum(gaps)]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"jobs": None}, "needs workload.jobs"),
+        ({"jobs": 0}, "has 0 jobs"),
+        ({"rate": None}, "needs workload.rate"),
+        ({"arrivals": "gamma"}, "has workload.cv=None"),
+        ({"arrivals": "poison"}, "unknown arrivals 'poison'"),
+        ({"arrivals": "periodic"}, "needs workload.period"),
+        ({"urgent": 2.0}, "workload.urgent=2.0"),
+        ({"streams": {"own": {"sources": {"moon": 1}}}}, "requests from 'moon'"),
+    ],
+)
+def test_streams_are_refused_before_they_run(given: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        prepared(**given).stream(config(**given), CLUSTER, 0)
