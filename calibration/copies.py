@@ -6,12 +6,12 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
-Arrived = Callable[[torch.Tensor | None, float, Exception | None], None]
-"""Called with the copy, when copying began (``time.perf_counter``), and None; or None and the error."""
+Arrived = Callable[[Sequence[torch.Tensor] | None, float, Exception | None], None]
+"""Called with the copies, when copying began (``time.perf_counter``), and None; or None and the error."""
 
 
 class Copier:
@@ -26,13 +26,17 @@ class Copier:
     def __init__(self, source: str, destination: str) -> None:
         self._source = torch.device(source)
         self._destination = torch.device(destination)
-        self._requests: queue.SimpleQueue[tuple[torch.Tensor, Arrived] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[Sequence[torch.Tensor], Arrived] | None] = (
+            queue.SimpleQueue()
+        )
         name = f"{source} to {destination}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def copy(self, tensor: torch.Tensor, arrived: Arrived) -> None:
-        """Ask for a copy; ``arrived`` is called on the copier's thread."""
-        self._requests.put((tensor, arrived))
+    def copy(self, tensors: Sequence[torch.Tensor], arrived: Arrived) -> None:
+        """Ask for copies of a message's tensors; ``arrived`` is called once, on the copier's thread,
+        when all are there.
+        """
+        self._requests.put((tensors, arrived))
 
     def close(self) -> None:
         """Let the thread end after what it was asked for."""
@@ -44,14 +48,16 @@ class Copier:
                 self._serve(*request)
                 del request
 
-    def _serve(self, tensor: torch.Tensor, arrived: Arrived) -> None:
+    def _serve(self, tensors: Sequence[torch.Tensor], arrived: Arrived) -> None:
         start = time.perf_counter()
         try:
-            copy = self._copied(tensor)
+            copies = [self._begin(tensor) for tensor in tensors]
+            if "cuda" in (self._source.type, self._destination.type):
+                torch.cuda.current_stream().synchronize()
         except Exception as error:  # out of memory above all
             arrived(None, start, error)
         else:
-            arrived(copy, start, None)
+            arrived(copies, start, None)
 
     def _stream(self) -> contextlib.AbstractContextManager[object]:
         gpus = [place for place in (self._destination, self._source) if place.type == "cuda"]
@@ -60,16 +66,14 @@ class Copier:
         torch.cuda.set_device(gpus[0])
         return torch.cuda.stream(torch.cuda.Stream(gpus[0]))
 
-    def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _begin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy; of or for a GPU it is there once the stream has come to this point."""
         kinds = self._source.type, self._destination.type
         if kinds == ("cpu", "cpu"):
             return tensor.clone(memory_format=torch.preserve_format)
         if kinds == ("cpu", "cuda"):
-            copy = tensor.pin_memory().to(self._destination, non_blocking=True)
-        elif kinds == ("cuda", "cpu"):
+            return tensor.pin_memory().to(self._destination, non_blocking=True)
+        if kinds == ("cuda", "cpu"):
             copy = torch.empty_like(tensor, device="cpu", pin_memory=True)
-            copy.copy_(tensor, non_blocking=True)
-        else:
-            copy = tensor.to(self._destination, non_blocking=True)
-        torch.cuda.current_stream().synchronize()
-        return copy
+            return copy.copy_(tensor, non_blocking=True)
+        return tensor.to(self._destination, non_blocking=True)

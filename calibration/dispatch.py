@@ -3,22 +3,28 @@
 Measured as the median gap between the kernels of a chain, under the scheduler whose decisions it
 contains. The chain's kernels read and write more than a core's private cache, as those of models do:
 after kernels that leave the cache alone the interpreter is twice as fast.
+
+Within a segment there is neither completion nor decision; what remains for each operator is calling its
+kernel and keeping its tensors.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import torch
 
-from calibration.environment import private_cache
-from calibration.kernels import make_operator
+from calibration.environment import pin, private_cache
+from calibration.kernels import build, make_operator
 from calibration.runner import Machine
 from simulator.costs import CostTable
 from simulator.graph import DataflowGraph, Tensor, TensorSpec
 from simulator.scheduler import Scheduler
+from simulator.segments import coarsen
 
 
 class DispatchProbe:
@@ -48,6 +54,8 @@ class DispatchProbe:
         beliefs = 1e-4 * np.arange(1.0, len(machine.cluster.devices) + 1)
         self._costs = CostTable.of(self._graph, np.tile(beliefs, (operators, 1)))
         machine.load(self._graph, {})
+        self._segment = coarsen(self._graph)
+        machine.load(self._segment.graph, {}, self._segment)
 
     def seconds(self, make_scheduler: Callable[[], Scheduler], repeats: int = 5) -> float:
         """Median seconds between an operator's end and the next one's start on the same worker.
@@ -68,3 +76,51 @@ class DispatchProbe:
                 )
                 gaps.append((rows["start"][1:] - rows["finish"][:-1])[same])
         return float(np.median(np.concatenate(gaps)))
+
+    def segment_seconds(self, make_scheduler: Callable[[], Scheduler], repeats: int = 5) -> float:
+        """Seconds that a segment takes for each of its operators beyond the operator's own.
+
+        The chain as one segment against its kernels timed one by one, as measuring does: the fastest of
+        each.
+
+        Args:
+            make_scheduler: gives a fresh scheduler for each run.
+            repeats: of both, taken in turns, after one that is not counted.
+
+        Returns:
+            0 where the first device is a GPU, whose kernels are queued while others run.
+        """
+        if self._machine.specs[0].device != "cpu":
+            return 0.0
+        graph = self._segment.graph
+        costs = CostTable.of(graph, self._costs[self._graph].seconds.sum(axis=0, keepdims=True))
+        whole, alone = [], []
+        for _ in range(repeats + 1):
+            rows = self._machine.run(
+                graph, costs, make_scheduler(), {graph: self._inputs[self._graph]}
+            ).trace.executions
+            whole.append(float(rows["finish"][0] - rows["start"][0]))
+            alone.append(self._alone())
+        count = len(self._graph)
+        return max(0.0, (min(whole[1:]) - min(alone[1:])) / count)
+
+    def _alone(self) -> float:
+        """Seconds of all kernels of the chain, each timed by itself where the first worker runs."""
+        spec, found = self._machine.specs[0], [0.0]
+
+        def time_kernels() -> None:
+            if spec.cores:
+                pin(spec.cores[: spec.threads])
+            torch.set_num_threads(spec.threads)
+            with torch.inference_mode():
+                value = self._inputs[self._graph]["x"]
+                for operator in self._graph.operators:
+                    call = build(operator).bind(value)
+                    began = time.perf_counter()
+                    value = call()
+                    found[0] += time.perf_counter() - began
+
+        thread = threading.Thread(target=time_kernels)
+        thread.start()
+        thread.join()
+        return found[0] * spec.repeat_kernel

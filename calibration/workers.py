@@ -44,6 +44,11 @@ class WorkerSpec:
         if self.repeat_kernel < 1 or self.threads < 1:
             raise InvalidInput("A worker needs repeat_kernel >= 1 and threads >= 1")
 
+    @property
+    def kind(self) -> tuple[str, int]:
+        """What its kernels are made for: the torch device, and ``repeat_kernel``."""
+        return self.device, self.repeat_kernel
+
 
 class Bell(Protocol):
     """Lets one thread wait until another rings; each ring ends one wait."""
@@ -112,7 +117,7 @@ def may_spin(specs: Sequence[WorkerSpec]) -> bool:
 
 
 class Session(Protocol):
-    """What workers take part in; see :mod:`calibration.runner`."""
+    """What workers take part in; see :mod:`calibration.hardware_run`."""
 
     def serve(self, worker: Worker) -> None:
         """Execute tasks on the calling thread until the session ends; never raises."""
@@ -151,6 +156,10 @@ class Worker:
         error = self._prepared.get()
         if error is not None:
             raise error
+
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
 
     def join(self, session: Session) -> None:
         """Have the thread serve a session."""

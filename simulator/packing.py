@@ -10,14 +10,40 @@ the first tensor always waits for the last.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
+from simulator.cluster import Cluster
 from simulator.context import EVERYWHERE
 from simulator.errors import SchedulingError
+from simulator.workload import Job
 
-if TYPE_CHECKING:
-    from simulator.simulation import Simulation
+
+class PackingRun(Protocol):
+    """What of a run, simulated or real, decides which transfers may be packed."""
+
+    cluster: Cluster
+    jobs: list[Job]
+    _copies: dict[tuple[int, int], float]
+    _first_tensor: list[int]
+
+    @property
+    def _requests(self) -> Sequence[Sequence[Any]]:
+        """Of this instant; their first two entries are tensor and destination."""
+
+    @property
+    def _packed(self) -> Mapping[tuple[int, int], Message]: ...
+    @property
+    def _under_way(self) -> Collection[tuple[int, int]]: ...
+    @property
+    def _home(self) -> Sequence[int]: ...
+    @property
+    def _written(self) -> Sequence[float]: ...
+    @property
+    def _started(self) -> Sequence[bool]: ...
+    def _job_of_tensor(self, tensor: int) -> int: ...
+    def _tensor_bytes(self, tensor: int) -> float: ...
+    def _readers_of(self, tensor: int) -> list[int]: ...
 
 
 class Message(NamedTuple):
@@ -28,7 +54,7 @@ class Message(NamedTuple):
     bytes: float
 
 
-def message(run: Simulation, transfers: Iterable[tuple[int, int]]) -> Message:
+def message(run: PackingRun, transfers: Iterable[tuple[int, int]]) -> Message:
     """The message of these (tensor, space) pairs.
 
     Raises:
@@ -48,7 +74,7 @@ def message(run: Simulation, transfers: Iterable[tuple[int, int]]) -> Message:
             )
     first, destination = pairs[0]
     found: set[int] = set()
-    asked = {request[:2] for request in run._requests}
+    asked = {(request[0], request[1]) for request in run._requests}
     for tensor, space in pairs:
         if space != destination:
             raise SchedulingError(
@@ -71,19 +97,19 @@ def message(run: Simulation, transfers: Iterable[tuple[int, int]]) -> Message:
     return Message(tensors, destination, math.fsum(run._tensor_bytes(t) for t in tensors))
 
 
-def _name(run: Simulation, tensor: int) -> str:
+def _name(run: PackingRun, tensor: int) -> str:
     job = run._job_of_tensor(tensor)
     name = run.jobs[job].graph.tensors[tensor - run._first_tensor[job]].name
     return f"tensor '{name}'" if len(run.jobs) == 1 else f"tensor '{name}' of job {job}"
 
 
-def is_weight(run: Simulation, tensor: int) -> bool:
+def is_weight(run: PackingRun, tensor: int) -> bool:
     """Whether a tensor is a weight: these cross alone."""
     job = run._job_of_tensor(tensor)
     return run.jobs[job].graph.tensors[tensor - run._first_tensor[job]].role == "weight"
 
 
-def _obstacle(run: Simulation, tensor: int, space: int, asked: bool) -> str:
+def _obstacle(run: PackingRun, tensor: int, space: int, asked: bool) -> str:
     """Why a tensor cannot be part of a message to a space; empty if it can.
 
     ``asked``: whether it was asked for there at this instant.

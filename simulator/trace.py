@@ -239,6 +239,10 @@ class TraceRecorder:
         settings: Mapping[str, Any],
         decisions: int,
         deciding_seconds: float,
+        statuses: Sequence[str] | None = None,
+        reasons: Sequence[str] | None = None,
+        members: Mapping[int, Sequence[int]] | None = None,
+        served_by: Mapping[int, DataflowGraph] | None = None,
     ) -> Trace:
         """The finished trace; see :func:`assemble`."""
         return assemble(
@@ -251,6 +255,10 @@ class TraceRecorder:
             settings,
             decisions,
             deciding_seconds,
+            statuses=statuses,
+            reasons=reasons,
+            members=members,
+            served_by=served_by,
         )
 
 

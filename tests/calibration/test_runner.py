@@ -483,14 +483,77 @@ def test_a_scheduler_may_believe_other_overheads_but_not_other_devices(stage):
 
 
 def test_a_scheduler_that_needs_more_is_refused(stage):
-    class Batching(Later):
-        name = "batching"
-        needs = frozenset({"batch"})
+    class Evicting(Later):
+        name = "evicting"
+        needs = frozenset({"evict", "batch"})
 
-    with pytest.raises(SchedulingError, match="needs batch, which measured runs do not offer"):
-        stage.run(Batching(1.0))
-    with pytest.raises(SchedulingError, match="'packed' needs pack, which measured runs do not"):
-        stage.run(create("packed"))
+    with pytest.raises(SchedulingError, match="needs evict, which measured runs do not offer"):
+        stage.run(Evicting(1.0))
+
+
+class Undeclared(Scheduler):
+    """Asks for an ability that it has not declared."""
+
+    name = "undeclared"
+
+    def __init__(self, verb):
+        self.verb = verb
+
+    def decide(self, context):
+        {
+            "batch": lambda: context.batch([0]),
+            "reject": lambda: context.reject(0, "why not"),
+            "pack": lambda: context.pack([(0, 0)]),
+            "requests": context.requests,
+        }[self.verb]()
+
+
+@pytest.mark.parametrize("verb", ["batch", "reject", "pack", "requests"])
+def test_verbs_must_be_declared(stage, verb):
+    with pytest.raises(SchedulingError, match="without having declared it"):
+        stage.run(Undeclared(verb))
+
+
+@pytest.mark.parametrize("movement", ["push", "pull"])
+def test_packed_transfers_are_one_request_and_arrive_together(movement):
+    """Two tensors that finish at once for the same task cross in one message."""
+    graph = adder_graph([[-1, -1], [-1, -1], [0, 1], [0, 2], [1, 3]])
+    inputs = {"x": torch.arange(4.0)}
+    costs = CostTable.of(graph, np.ones((5, 2)))
+
+    class Split(Scheduler):
+        """The first two operators near, the rest far away; what goes there at once is packed."""
+
+        name = "split"
+        needs = frozenset({"pack"})
+
+        def decide(self, context):
+            for task in context.ready:
+                context.place(task, int(task > 1))
+            asked = context.requests()
+            if len(asked) > 1:
+                ends = {context.copy_time(r.tensor, r.destination) for r in asked}
+                context.pack([(r.tensor, r.destination) for r in asked])
+                assert len({context.copy_time(r.tensor, r.destination) for r in asked}) == 1
+                assert len(ends) == 2  # under fifo one after the other
+                assert context.requests() == []
+                with pytest.raises(SchedulingError, match="it is in another message"):
+                    context.pack([(asked[0].tensor, asked[0].destination)])
+
+    with Machine(APART, {"near": WorkerSpec(), "remote": WorkerSpec()}) as machine:
+        machine.load(graph, {})
+        run = machine.run(
+            graph, costs, Split(), {graph: inputs}, movement=movement, contention="fifo"
+        )
+        packed = machine.run(graph, costs, create("packed"), {graph: inputs}, movement=movement)
+    for found in (run, packed):
+        actual = results_of(graph, found.outputs[0])
+        torch.testing.assert_close(actual, run_graph(graph, {}, inputs), rtol=0, atol=0)
+    moved = run.trace.transfers
+    there = {int(t): i for i, t in enumerate(moved["tensor"]) if moved["destination"][i] == 1}
+    assert {1, 2} <= there.keys()
+    for column in ("requested", "start", "finish"):
+        assert moved[column][there[1]] == moved[column][there[2]]
 
 
 def test_spinning_and_sleeping_workers_do_the_same():
