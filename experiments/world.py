@@ -385,7 +385,7 @@ def _make(
     pricer = Pricer(cluster, profiles, scenario.cost_model)
     requests = fine_costs = None
     if scenario.workload.serves:
-        requests = prepare_requests(scenario.workload, _models(scenario, config_dirs), own)
+        requests = prepare_requests(scenario.workload, models_of(scenario, config_dirs), own)
         fine_costs = pricer.price(requests.fine)
         costs = requests.costs(fine_costs, cluster)
         graph = next(iter(next(iter(requests.models.values())).graphs.values()))
@@ -399,7 +399,7 @@ def _make(
     return World(key, graph, cluster, costs, identities, pricer, requests, fine_costs)
 
 
-def _models(scenario: Scenario, config_dirs: Sequence[Path]) -> dict[str, ModelConfig]:
+def models_of(scenario: Scenario, config_dirs: Sequence[Path]) -> dict[str, ModelConfig]:
     """The models that a workload names, at the batch of its requests."""
     found = {}
     for name in named_models(scenario.workload):
@@ -420,7 +420,7 @@ def _request_document(scenario: Scenario, config_dirs: Sequence[Path]) -> list[A
     """What decides the graphs of requests."""
     workload = scenario.workload
     keys = ("mix", "sizes", "max_batch", "segments", "variants")
-    models = _models(scenario, config_dirs)
+    models = models_of(scenario, config_dirs)
     return [
         {key: getattr(workload, key) for key in keys},
         {name: dataclasses.asdict(model) for name, model in models.items()},

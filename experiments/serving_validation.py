@@ -1,0 +1,206 @@
+"""Serving simulated against serving measured: the figures of both, their errors, and what they amount to.
+
+Everything here is arithmetic on figures; :mod:`experiments.validate_serving` makes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from simulator.costs import CostTable, GraphCosts
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph
+from simulator.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FIGURES: Mapping[str, str] = {
+    "served_per_s": "served /s",
+    "mean_delay_s": "mean",
+    "p50_delay_s": "p50",
+    "p95_delay_s": "p95",
+    "p99_delay_s": "p99",
+}
+"""What is compared, and its heading."""
+BOUNDS: Mapping[str, float] = {"mean_delay_s": 0.12, "served_per_s": 0.04}
+"""Errors up to which a case counts as predicted."""
+NAMES: Mapping[str, str] = {"mean_delay_s": "mean delay", "served_per_s": "throughput"}
+
+
+@dataclass(frozen=True)
+class ServingCase:
+    """One scheduler at one load; the same arrivals in both worlds.
+
+    Attributes:
+        load: offered, as a share of the capacity one request at a time.
+        measured, simulated: figures of :func:`simulator.serving_metrics.serving_metrics`.
+        joining_s: measured seconds of concatenating inputs, of all batches.
+    """
+
+    load: float
+    scheduler: str
+    measured: Mapping[str, Any]
+    simulated: Mapping[str, Any]
+    joining_s: float = 0.0
+
+    def error(self, figure: str) -> float:
+        """Simulated over measured, minus one; NaN where there is no such figure."""
+        measured, simulated = self.measured.get(figure), self.simulated.get(figure)
+        if measured is None or simulated is None or not measured:
+            return math.nan
+        return float(simulated) / float(measured) - 1.0
+
+
+def stretched(workload: Workload, rate: float, seconds: float) -> Workload:
+    """The same requests in the same order at another rate.
+
+    Args:
+        workload: of two jobs at least, at different times.
+        rate: mean arrivals per second of the whole workload.
+        seconds: what arrives later is left out. The first request arrives at 0.
+
+    Raises:
+        InvalidInput: there is nothing to stretch.
+    """
+    jobs = workload.jobs
+    begin, span = jobs[0].arrival, jobs[-1].arrival - jobs[0].arrival
+    if workload.reacts or span <= 0:
+        raise InvalidInput(
+            "Arrivals are stretched to several loads: take two requests at least, at different times, "
+            "that do not wait for answers (poisson, gamma, trace)"
+        )
+    factor = (len(jobs) - 1) / span / rate
+    found = []
+    for job in jobs:
+        arrival = (job.arrival - begin) * factor
+        if arrival > seconds:
+            break
+        deadline = None if job.deadline is None else arrival + job.deadline - job.arrival
+        found.append(replace(job, arrival=arrival, deadline=deadline))
+    return Workload(found, workload.batches, workload.variants, workload.accuracies)
+
+
+def all_at_once(workload: Workload, count: int) -> Workload:
+    """Its first requests, all at time 0 and without deadlines."""
+    jobs = [replace(job, arrival=0.0, deadline=None) for job in workload.jobs[:count]]
+    return Workload(jobs, workload.batches, workload.variants, workload.accuracies)
+
+
+def with_joining(costs: CostTable, seconds: Mapping[DataflowGraph, float]) -> CostTable:
+    """Times that contain what concatenating a batch's inputs takes: on the first operator of each graph
+    that reads them.
+    """
+    entries = {}
+    for graph, entry in costs.items():
+        extra = seconds.get(graph, 0.0)
+        if extra:
+            given = frozenset(graph.inputs)
+            row = next(
+                (i for i, read in enumerate(graph.reads) if not given.isdisjoint(read)), None
+            )
+            if row is not None:
+                changed = entry.seconds.copy()
+                changed[row] += extra
+                entry = GraphCosts(changed, entry.spread, entry.in_range)
+        entries[graph] = entry
+    return CostTable(entries)
+
+
+def case_frame(cases: Sequence[ServingCase]) -> pd.DataFrame:
+    """One row a case: every figure measured, simulated, and its error."""
+    import pandas as pd
+
+    rows = []
+    for case in cases:
+        row: dict[str, Any] = {
+            "load": case.load,
+            "scheduler": case.scheduler,
+            "requests": case.measured["requests"],
+            "offered_per_s": case.measured["offered_per_s"],
+            "joining_s": case.joining_s,
+        }
+        for figure in (*FIGURES, "mean_batch"):
+            row[f"{figure}_measured"] = case.measured.get(figure)
+            row[f"{figure}_simulated"] = case.simulated.get(figure)
+            row[f"{figure}_error"] = case.error(figure)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def summary(cases: Sequence[ServingCase]) -> dict[str, Any]:
+    """Of every figure the mean and the worst absolute error, and how many cases are within its bound."""
+    found: dict[str, Any] = {"cases": len(cases)}
+    for figure in FIGURES:
+        errors = np.array([case.error(figure) for case in cases])
+        errors = errors[np.isfinite(errors)]
+        if not len(errors):
+            continue
+        entry = {
+            "mean_absolute_error": float(np.abs(errors).mean()),
+            "worst_absolute_error": float(np.abs(errors).max()),
+            "bias": float(errors.mean()),
+        }
+        if figure in BOUNDS:
+            entry["bound"] = BOUNDS[figure]
+            entry["within"] = int((np.abs(errors) <= BOUNDS[figure]).sum())
+        found[figure] = entry
+    return found
+
+
+def answers(cases: Sequence[ServingCase]) -> list[str]:
+    """What it amounts to, in sentences."""
+    figures = summary(cases)
+    found = []
+    for figure, bound in BOUNDS.items():
+        entry = figures.get(figure)
+        if entry is None:
+            continue
+        worst = max(cases, key=lambda case: _size(case.error(figure)))
+        found.append(
+            f"{NAMES[figure]}: simulated within {bound:.0%} of measured in {entry['within']} of "
+            f"{len(cases)} cases; error {entry['mean_absolute_error']:.1%} on average, at worst "
+            f"{worst.error(figure):+.1%} ({worst.scheduler} at {worst.load:g} of capacity)"
+        )
+    for load in sorted({case.load for case in cases}):
+        here = summary([case for case in cases if case.load == load])
+        parts = [
+            f"{FIGURES[figure]} {here[figure]['mean_absolute_error']:.1%}"
+            for figure in FIGURES
+            if figure in here
+        ]
+        found.append(f"at {load:g} of capacity, mean absolute errors: {', '.join(parts)}")
+    right, pairs = winners(cases)
+    if pairs:
+        found.append(
+            f"of {pairs} pairs of schedulers at a load whose measured mean delays differ by more than "
+            f"5%, simulation has {right} in that order"
+        )
+    return found
+
+
+def winners(cases: Sequence[ServingCase]) -> tuple[int, int]:
+    """Pairs of schedulers at one load that simulation has in the measured order of mean delays, of
+    those that differ by more than 5% there.
+    """
+    right = total = 0
+    for i, a in enumerate(cases):
+        for b in cases[i + 1 :]:
+            if a.load != b.load:
+                continue
+            measured = cast(float, a.measured["mean_delay_s"]) / b.measured["mean_delay_s"]
+            if max(measured, 1 / measured) > 1.05:
+                total += 1
+                right += (a.simulated["mean_delay_s"] > b.simulated["mean_delay_s"]) == (
+                    measured > 1
+                )
+    return right, total
+
+
+def _size(error: float) -> float:
+    return abs(error) if math.isfinite(error) else -1.0

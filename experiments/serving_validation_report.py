@@ -1,0 +1,163 @@
+"""What a validation of serving leaves and prints: the answer, a table, a figure, a report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments import atomic
+from experiments.provenance import revision, versions
+from experiments.serving_validation import FIGURES, ServingCase, answers, case_frame, summary
+from simulator.units import format_seconds
+
+if TYPE_CHECKING:
+    from experiments.validate_serving import Figures
+
+FORMAT = "hetsim.serving_validation/1"
+HEADINGS = ("load", "scheduler", "", *FIGURES.values(), "batch")
+
+
+def write_report(
+    cases: Sequence[ServingCase], figures: Figures, profiles: str, folder: Path, command: str
+) -> None:
+    """``cases.csv``, the figure, ``report.md``, and last ``validation.json``."""
+    from experiments.plots.serving_validation import draw_serving_validation
+
+    atomic.write_text(folder / "cases.csv", case_frame(cases).to_csv(index=False))
+    atomic.write_text(folder / "command.txt", command + "\n")
+    requests = sum(case.measured["requests"] for case in cases)
+    draw_serving_validation(
+        cases,
+        folder / "fig_serving",
+        f"{len(cases)} cases, {requests} requests in each world. Capacity one at a time: "
+        f"{figures.capacity_per_s:.4g}/s measured. Shaded: 12%. {profiles}".strip(),
+    )
+    atomic.write_text(folder / "report.md", markdown(cases, figures, profiles, command))
+    atomic.write_json(
+        folder / "validation.json",
+        {
+            "format": FORMAT,
+            "command": command,
+            "versions": versions(),
+            "revision": revision(),
+            "cores": len(os.sched_getaffinity(0)),
+            "profiles": profiles,
+            "machine": asdict(figures),
+            "summary": summary(cases),
+            "cases": [asdict(case) for case in cases],
+        },
+    )
+
+
+def rows_of(case: ServingCase) -> list[tuple[str, ...]]:
+    """Measured, simulated and error of a case, as text under ``HEADINGS``."""
+    found = []
+    for name, values in (("measured", case.measured), ("simulated", case.simulated)):
+        texts = [_shown(figure, values.get(figure)) for figure in FIGURES]
+        load = f"{case.load:g}" if name == "measured" else ""
+        scheduler = case.scheduler if name == "measured" else ""
+        found.append((load, scheduler, name, *texts, f"{values['mean_batch']:.2f}"))
+    errors = [case.error(figure) for figure in (*FIGURES, "mean_batch")]
+    texts = ["-" if error != error else f"{error:+.1%}" for error in errors]
+    found.append(("", "", "error", *texts))
+    return found
+
+
+def _shown(figure: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if figure.endswith("per_s") else format_seconds(value)
+
+
+def foundations(figures: Figures) -> list[str]:
+    """What the simulation was given of this machine, in sentences."""
+    joining = [s for sizes in figures.joining_s.values() for s in sizes.values()]
+    most = f", at most {format_seconds(max(joining))} for a batch's inputs" if joining else ""
+    dispatch = ", ".join(f"{label} {s * 1e6:.0f}" for label, s in figures.dispatch_s.items())
+    error = figures.simulated_capacity_per_s / figures.capacity_per_s - 1
+    return [
+        f"capacity one request at a time: {figures.capacity_per_s:.4g}/s measured, "
+        f"{figures.simulated_capacity_per_s:.4g}/s simulated ({error:+.1%})",
+        f"the runner's overhead, modelled: per task, us: {dispatch}; per operator within one "
+        f"{figures.segment_s * 1e6:.1f} us{most}",
+    ]
+
+
+def markdown(cases: Sequence[ServingCase], figures: Figures, profiles: str, command: str) -> str:
+    """The report."""
+    lines = [
+        "# Serving, simulated and measured",
+        "",
+        f"`{command}`",
+        "",
+        *(f"- {line}" for line in (*answers(cases), *foundations(figures))),
+        f"- times of the simulation: {profiles or 'unknown'}; load average of the machine before: "
+        f"{figures.load_average:.2f}",
+        "- every answer equals the module's own on the request's input (torch.testing.assert_close)",
+        "",
+        "![Delays and throughput against the load](fig_serving.png)",
+        "",
+        "| " + " | ".join(HEADINGS) + " |",
+        "|" + "---|" * len(HEADINGS),
+    ]
+    for case in cases:
+        lines += ["| " + " | ".join(row) + " |" for row in rows_of(case)]
+    by_model = _model_rows(cases)
+    if by_model:
+        lines += [
+            "",
+            "Mean delay by model:",
+            "",
+            "| load | scheduler | model | measured | simulated |",
+        ]
+        lines += ["|" + "---|" * 5, *by_model]
+    return "\n".join(lines) + "\n"
+
+
+def _model_rows(cases: Sequence[ServingCase]) -> list[str]:
+    found = []
+    for case in cases:
+        simulated: Mapping[str, Any] = case.simulated.get("by_model", {})
+        for model, values in case.measured.get("by_model", {}).items():
+            other = simulated.get(model, {}).get("mean_delay_s")
+            texts = [_shown("delay", value) for value in (values["mean_delay_s"], other)]
+            found.append(
+                f"| {case.load:g} | {case.scheduler} | {model} | {texts[0]} | {texts[1]} |"
+            )
+    return found
+
+
+def print_report(
+    cases: Sequence[ServingCase], figures: Figures, folder: Path, console: Console
+) -> None:
+    """The answer, one table, and where everything lies."""
+    first, *others = answers(cases)
+    console.print(first, style="bold", markup=False)
+    for line in (*others, *foundations(figures)):
+        console.print(line, markup=False)
+    console.print()
+    table = Table(box=None, pad_edge=False)
+    for number, heading in enumerate(HEADINGS):
+        justify: Any = "left" if 0 < number < 3 else "right"
+        table.add_column(heading, justify=justify, no_wrap=True)
+    for case in cases:
+        for row in rows_of(case):
+            table.add_row(*row, style="dim" if row[2] == "error" else None)
+    console.print(table)
+    console.print(
+        "error: simulated over measured, minus one; the same arrivals in both worlds; every answer is "
+        "the module's own (torch.testing.assert_close)",
+        style="dim",
+    )
+    if figures.load_average > 0.5:
+        console.print(
+            f"[yellow]the load average of this machine was {figures.load_average:.1f}: repeat this when "
+            "it is quiet[/yellow]"
+        )
+    console.print(f"wrote {folder}/report.md", style="dim", soft_wrap=True)

@@ -1,0 +1,135 @@
+"""The arithmetic of serving held against a machine."""
+
+import math
+
+import numpy as np
+import pytest
+
+from experiments.serving_validation import (
+    ServingCase,
+    all_at_once,
+    answers,
+    case_frame,
+    stretched,
+    summary,
+    winners,
+    with_joining,
+)
+from simulator.closed_loop import ClosedLoop
+from simulator.costs import CostTable, GraphCosts
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph, Operator, Tensor
+from simulator.workload import Job, Workload
+
+GRAPH = DataflowGraph(
+    "g",
+    [Operator("a", "k"), Operator("b", "k"), Operator("c", "k")],
+    [
+        Tensor("w", "weight", 4),
+        Tensor("x", "input", 4),
+        Tensor("y", "activation", 4),
+        Tensor("z", "activation", 4),
+        Tensor("u", "activation", 4),
+    ],
+    [[0], [1, 2], [1, 3]],
+    [[2], [3], [4]],
+)
+
+
+def figures(served, delay, batch=1.0, **more):
+    delays = {f"{name}_delay_s": delay * factor for name, factor in FACTORS.items()}
+    return {"served_per_s": served, **delays, "mean_batch": batch, "requests": 10, **more} | {
+        "offered_per_s": served
+    }
+
+
+FACTORS = {"mean": 1.0, "p50": 0.9, "p95": 2.0, "p99": 3.0}
+
+
+def case(load, scheduler, measured, simulated):
+    return ServingCase(load, scheduler, figures(*measured), figures(*simulated))
+
+
+def test_arrivals_are_stretched_to_a_rate():
+    times = [1.0, 1.5, 4.0, 5.0]  # three gaps in 4 s
+    jobs = [Job(GRAPH, t, deadline=None if t == 4.0 else t + 0.2, model=str(t)) for t in times]
+    batches = {GRAPH: {1: GRAPH}}
+    found = stretched(Workload(jobs, batches), 3.0, 100.0)
+    assert [job.arrival for job in found] == pytest.approx([0.0, 0.125, 0.75, 1.0])
+    assert [job.deadline for job in found] == pytest.approx([0.2, 0.325, None, 1.2])
+    assert [job.model for job in found] == [str(t) for t in times]
+    assert found.batches == batches
+    assert [job.model for job in stretched(Workload(jobs), 3.0, 0.75)] == ["1.0", "1.5", "4.0"]
+    for wrong in (
+        Workload([Job(GRAPH)]),
+        Workload([Job(GRAPH), Job(GRAPH)]),
+        ClosedLoop([[Job(GRAPH)], [Job(GRAPH, 1.0)]]),
+    ):
+        with pytest.raises(InvalidInput, match="take two requests at least, at different times"):
+            stretched(wrong, 1.0, 1.0)
+
+
+def test_a_burst_is_the_first_requests_at_once():
+    jobs = [Job(GRAPH, float(i), deadline=i + 1.0, model=str(i)) for i in range(4)]
+    found = all_at_once(Workload(jobs), 3)
+    assert [(job.arrival, job.deadline, job.model) for job in found] == [
+        (0.0, None, "0"),
+        (0.0, None, "1"),
+        (0.0, None, "2"),
+    ]
+
+
+def test_joining_is_paid_by_the_first_operator_that_reads_the_input():
+    plain = CostTable({GRAPH: GraphCosts(np.ones((3, 2)), np.full((3, 2), 0.1))})
+    found = with_joining(plain, {GRAPH: 0.25})[GRAPH]
+    assert found.seconds.tolist() == [[1, 1], [1.25, 1.25], [1, 1]]
+    assert found.spread is plain[GRAPH].spread
+    assert plain[GRAPH].seconds.tolist() == [[1, 1]] * 3
+    assert with_joining(plain, {})[GRAPH] is plain[GRAPH]
+
+
+def test_errors_and_what_they_amount_to():
+    cases = [
+        case(0.5, "a", (100.0, 0.010), (101.0, 0.011)),
+        case(0.5, "b", (100.0, 0.020), (100.0, 0.018)),
+        case(1.2, "a", (200.0, 1.0), (190.0, 1.5)),
+        case(1.2, "b", (200.0, 0.5), (202.0, 0.52)),
+    ]
+    assert cases[0].error("served_per_s") == pytest.approx(0.01)
+    assert cases[2].error("mean_delay_s") == pytest.approx(0.5)
+    found = summary(cases)
+    assert found["mean_delay_s"]["mean_absolute_error"] == pytest.approx(
+        (0.1 + 0.1 + 0.5 + 0.04) / 4
+    )
+    assert found["mean_delay_s"]["bias"] == pytest.approx((0.1 - 0.1 + 0.5 + 0.04) / 4)
+    assert found["mean_delay_s"]["worst_absolute_error"] == pytest.approx(0.5)
+    assert found["mean_delay_s"]["within"] == 3
+    assert found["served_per_s"]["within"] == 3
+    assert "bound" not in found["p99_delay_s"]
+    lines = answers(cases)
+    assert lines[0].startswith("mean delay: simulated within 12% of measured in 3 of 4 cases")
+    assert "at worst +50.0% (a at 1.2 of capacity)" in lines[0]
+    assert lines[1].startswith("throughput: simulated within 4% of measured in 3 of 4 cases")
+    assert any(line.startswith("at 0.5 of capacity") and "mean 10.0%" in line for line in lines)
+    assert winners(cases) == (2, 2)
+    frame = case_frame(cases)
+    assert frame["mean_delay_s_error"].tolist() == pytest.approx([0.1, -0.1, 0.5, 0.04])
+    assert frame["load"].tolist() == [0.5, 0.5, 1.2, 1.2]
+
+
+def test_winners_count_pairs_that_differ_on_the_machine():
+    cases = [
+        case(1.0, "a", (1.0, 1.00), (1.0, 2.0)),
+        case(1.0, "b", (1.0, 1.04), (1.0, 1.0)),  # level with a
+        case(1.0, "c", (1.0, 2.00), (1.0, 1.5)),  # behind a, and not in simulation
+        case(2.0, "a", (1.0, 9.00), (1.0, 9.0)),  # another load
+    ]
+    assert winners(cases) == (1, 2)
+
+
+def test_what_nobody_waited_for_has_no_error():
+    empty = figures(0.0, 1.0) | {"mean_delay_s": None}
+    found = ServingCase(1.0, "a", empty, empty)
+    assert math.isnan(found.error("mean_delay_s"))
+    assert math.isnan(found.error("served_per_s"))
+    assert "mean_delay_s" not in summary([found])

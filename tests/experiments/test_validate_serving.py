@@ -1,0 +1,191 @@
+"""The command, end to end on tiny models with a profile made for this machine."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from calibration.environment import device_name  # noqa: E402
+from cost_models.profile_files import SHIPPED  # noqa: E402
+from experiments import validate_serving as subject  # noqa: E402
+from simulator.errors import ExecutionError  # noqa: E402
+from simulator.serving_metrics import serving_metrics  # noqa: E402
+from simulator.trace import Trace  # noqa: E402
+
+MODEL = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(64, width), torch.nn.Linear(64, width)
+    def forward(self, x):
+        return torch.cat([self.a(x).relu(), self.b(x).tanh()], 1)
+"""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A user's folder: two models, a cluster of this machine, and a profile under its name."""
+    base = device_name("cpu")
+    folder = tmp_path / "profiles" / base
+    shutil.copytree(SHIPPED / "amd-epyc-1core", folder)
+    document = json.loads((folder / "profile.json").read_text())
+    (folder / "profile.json").write_text(json.dumps(document | {"name": base}))
+    monkeypatch.setenv("HETSIM_PROFILES", str(tmp_path / "profiles"))
+    monkeypatch.setenv("HETSIM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(subject, "BURST_SECONDS", 0.02)
+    monkeypatch.setattr(subject, "JOINS", 2)
+    for group in ("model", "cluster"):
+        (tmp_path / "conf" / group).mkdir(parents=True)
+    (tmp_path / "net.py").write_text(MODEL)
+    for name, width in (("narrow", 32), ("wide", 256)):
+        (tmp_path / "conf" / "model" / f"{name}.yaml").write_text(
+            f"name: {name}\ntarget: {tmp_path / 'net.py'}:Net\narguments: {{width: {width}}}\n"
+            "inputs: [{shape: [batch, 64], dtype: float32}]\nbatch: 1\n"
+        )
+    (tmp_path / "conf" / "cluster" / "here.yaml").write_text(
+        f"name: here\nhost: ram\nspaces: {{ram: {{}}}}\n"
+        f"devices: {{core: {{profile: {base}, space: ram, count: 2}}}}\n"
+    )
+    return tmp_path
+
+
+BASE = ("cluster=here", "mix=narrow:1 wide:1", "max_batch=4", "seconds=0.05", "inputs=3")
+
+
+def command(home, *words):
+    words = [*BASE, "cores=[0,0]", *words]
+    return subject.main(["--config-dir", str(home / "conf"), f"output_dir={home}", *words])
+
+
+def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
+    words = ["scheduler=fcfs,task_groups", "loads=[0.5,1.2]", "name=one"]
+    assert command(home, *words) == 0
+    printed = capsys.readouterr().out
+    assert max(len(line) for line in printed.splitlines() if not line.startswith("wrote")) <= 100
+    assert "mean delay: simulated within 12%" in printed
+    folder = home / "validation_serving" / "one"
+    machine = json.loads((folder / "machine.json").read_text())
+    assert machine["capacity_per_s"] > 0
+    assert machine["simulated_capacity_per_s"] > 0
+    assert set(machine["dispatch_s"]) == {"fcfs", "task_groups"}
+    assert all(set(sizes) == {"2", "3", "4"} for sizes in machine["joining_s"].values())
+    assert all(0 < s < 1 for sizes in machine["joining_s"].values() for s in sizes.values())
+    rows = list(csv.DictReader((folder / "cases.csv").open()))
+    assert [(float(r["load"]), r["scheduler"]) for r in rows] == [
+        (0.5, "fcfs"),
+        (0.5, "task_groups"),
+        (1.2, "fcfs"),
+        (1.2, "task_groups"),
+    ]
+    for row in rows:
+        cell = folder / "cells" / f"{float(row['load']):g}-{row['scheduler']}"
+        real, simulated = (Trace.load(cell / world) for world in ("measured", "simulated"))
+        assert (real.meta["world"], simulated.meta["world"]) == ("measured", "simulated")
+        for column in ("arrival", "model", "batch"):
+            assert real.jobs[column].tolist() == simulated.jobs[column].tolist()
+        assert real.jobs["arrival"][-1] <= 0.05
+        measured, other = serving_metrics(real), serving_metrics(simulated)
+        assert float(row["mean_delay_s_measured"]) == pytest.approx(measured["mean_delay_s"])
+        assert float(row["mean_delay_s_error"]) == pytest.approx(
+            other["mean_delay_s"] / measured["mean_delay_s"] - 1
+        )
+        rate = len(real.jobs["job"]) / 0.05
+        assert 0.2 < rate / (float(row["load"]) * machine["capacity_per_s"]) < 3
+    assert (folder / "fig_serving.png").stat().st_size > 1000
+    report = (folder / "report.md").read_text()
+    assert "| 0.5 | fcfs | measured |" in report
+    assert "| 1.2 | task_groups | wide |" in report
+    document = json.loads((folder / "validation.json").read_text())
+    assert document["summary"]["cases"] == 4
+
+    # Again: nothing is measured a second time, and what is new is measured alone.
+    before = (folder / "cases.csv").read_text()
+    measured = []
+    original = subject._measure
+
+    def counting(site, contestant, *rest):
+        measured.append(contestant.label)
+        return original(site, contestant, *rest)
+
+    monkeypatch.setattr(subject, "_measure", counting)
+    monkeypatch.setattr(subject, "measure_machine", None)
+    assert command(home, *words) == 0
+    assert not measured
+    assert (folder / "cases.csv").read_text() == before
+    words[0] = "scheduler=fcfs,fcfs_batching"
+    assert command(home, *words) == 0
+    assert measured == ["fcfs_batching"] * 2
+
+
+def test_finished_cases_are_kept_when_a_run_fails(home, capsys, monkeypatch):
+    original, calls = subject._measure, []
+
+    def failing(site, contestant, *rest):
+        calls.append(contestant.label)
+        if calls == ["fcfs", "sufferage"]:
+            raise ExecutionError("Operator 'x' failed on device 'core0': RuntimeError: broken")
+        return original(site, contestant, *rest)
+
+    monkeypatch.setattr(subject, "_measure", failing)
+    words = ["scheduler=fcfs,sufferage", "loads=[0.8]"]
+    assert command(home, *words) == 2
+    printed = capsys.readouterr()
+    assert printed.err.strip() == "Operator 'x' failed on device 'core0': RuntimeError: broken"
+    folder = home / "validation_serving" / "default"
+    assert "in 1 of 1 cases" in printed.out or "in 0 of 1 cases" in printed.out
+    assert "| 0.8 | fcfs | measured |" in (folder / "report.md").read_text()
+    assert command(home, *words) == 0
+    assert calls == ["fcfs", "sufferage", "sufferage"]
+
+
+def test_an_answer_that_is_not_the_modules_is_an_error_not_a_data_point(home, capsys, monkeypatch):
+    from calibration.joining import Joint
+
+    gather = Joint.gather
+
+    def wrong(joint, values, space):
+        gather(joint, values, space)
+        for _, tensors, _ in joint._inputs:
+            values[tensors[0]] = values[tensors[0]].flip(0)  # the members' order is lost
+
+    monkeypatch.setattr(Joint, "gather", wrong)
+    assert command(home, "scheduler=fcfs_batching", "loads=[1.0]") == 2
+    assert "does not get the module's answer" in capsys.readouterr().err
+
+
+def test_arrivals_of_a_file_are_replayed(home):
+    path = home / "requests.csv"
+    times = np.cumsum(np.full(40, 0.5))
+    path.write_text("arrival_s,model\n" + "\n".join(f"{t},wide" for t in times) + "\n")
+    words = ["scheduler=fcfs", "loads=[0.5]", "workload=trace", f"workload.file={path}"]
+    assert command(home, *words, "workload.mix={wide: 1}") == 0
+    trace = Trace.load(home / "validation_serving" / "default" / "cells" / "0.5-fcfs" / "measured")
+    assert set(trace.jobs["model"]) == {"wide"}
+    gaps = np.diff(trace.jobs["arrival"])
+    assert gaps == pytest.approx(np.full(len(gaps), gaps[0]))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["loads=[0]"], "loads=[0.0]: give shares of the capacity above 0"),
+        (["seconds=0"], "seconds=0.0: give seconds above 0"),
+        (["inputs=0"], "inputs=0: give at least 1"),
+        (["name=a/b"], "name=a/b: give the name of a folder"),
+        (["workload=closed_loop"], "has closed arrivals; replay a stream"),
+        (["workload=single"], "has single arrivals; replay a stream"),
+        (["instance=topcuoglu"], "have no kernels to run"),
+        (["workload.max_batch=2,4"], "vary the scheduler alone"),
+        (["scheduler=nosuch"], "nosuch"),
+    ],
+)
+def test_what_cannot_be_validated_is_refused_in_one_sentence(home, capsys, words, message):
+    assert command(home, *words) == 2
+    printed = capsys.readouterr().err.strip()
+    assert message in printed
+    assert len(printed.splitlines()) == 1
