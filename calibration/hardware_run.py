@@ -3,10 +3,6 @@
 There is no dispatcher: the worker that has finished an operator applies its completion, lets the
 scheduler decide, and hands out what can start, under one lock; then it goes on with its own next
 operator. The main thread admits jobs when they arrive, by wall clock, and watches over the workers.
-
-A batch's inputs are concatenated by the worker that reads them first, right before its operator; its
-results are divided, as views, when the operator that writes them has finished. A packed message is one
-request to the thread that copies, and all of it arrives at its end.
 """
 
 from __future__ import annotations
@@ -14,40 +10,30 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from calibration.joining import Cut, Joint, cut
-from calibration.program import Kind, Tensors
-from calibration.segment_kernel import Runnable
+from calibration.moving import reason_of
+from calibration.serving_run import Inputs, ServingRun
 from calibration.workers import Worker, WorkerSpec
-from simulator.batching import SERVING, BatchingContext
 from simulator.cluster import Cluster
-from simulator.context import EVERYWHERE, RequestedTransfer
 from simulator.costs import CostTable
-from simulator.errors import ExecutionError, HetsimError, InvalidInput, SchedulingError
+from simulator.errors import ExecutionError, HetsimError, InvalidInput
 from simulator.graph import DataflowGraph
-from simulator.links import transfer_model
-from simulator.packing import Message, is_weight, message
 from simulator.scheduler import Scheduler
 from simulator.trace import Trace, TraceRecorder
-from simulator.workload import Job, Workload
+from simulator.workload import Workload
 
 if TYPE_CHECKING:
-    from calibration.copies import Copier
     from calibration.runner import Machine
 
 LOOK_SECONDS = 0.5
 """Between two looks at whether the workers live and get on."""
 PATIENCE_FACTOR = 10.0
 """An operator that takes so many times its believed seconds, and the run's patience, hangs."""
-
-Inputs = Mapping[DataflowGraph, Tensors | Sequence[Tensors]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +43,8 @@ class Execution:
     Attributes:
         trace: with ``meta["world"] == "measured"``. Where jobs were served together, ``meta["joins"]``
             has for each batch its leader, how many jobs it served and the seconds that concatenating
-            their inputs took; ``wallclock`` has the sum, and that of dividing the results.
+            their inputs took, ``meta["splitting_s"]`` the seconds of dividing all results;
+            ``wallclock`` has both sums.
         outputs: for each job the tensors of ``graph.outputs`` by name, where they were delivered;
             :func:`calibration.sequential.results_of` makes the model's outputs of them. Empty for a
             job that was refused.
@@ -70,23 +57,13 @@ class Execution:
     graphs: list[DataflowGraph]
 
 
-class _Request(NamedTuple):
-    """A transfer that was asked for at this instant; the first two fields are its key."""
-
-    tensor: int
-    space: int
-    home: int
-    bytes: float
-
-
-class HardwareRun(BatchingContext):
+class HardwareRun(ServingRun):
     """Use :meth:`calibration.runner.Machine.run`.
 
     Everything below ``serve`` and ``execute`` happens under ``_lock``.
     """
 
     world = "measured"
-    offers = SERVING | {"pack"}
 
     def __init__(
         self,
@@ -100,14 +77,13 @@ class HardwareRun(BatchingContext):
         contention: str,
         patience: float,
     ) -> None:
-        super().__init__(cluster, costs, movement, contention)
+        super().__init__(machine, cluster, costs, movement, contention)
         self._check_run(workload, scheduler)
         if workload.reacts:
             raise InvalidInput(
                 "A closed loop cannot be replayed on hardware: when its requests arrive depends on the "
                 "answers; take arrivals that do not (poisson, gamma, trace)"
             )
-        self._machine = machine
         self._workload = workload
         self._scheduler = scheduler
         self._patience = patience
@@ -118,61 +94,16 @@ class HardwareRun(BatchingContext):
         self._gone = threading.Semaphore(0)
         self._serving: set[str] = set()
         self._recorder = TraceRecorder()
-        self._links = transfer_model(contention)
         self._origin = 0.0
         self._over = False
         self._error: BaseException | None = None
         self._next_job = 0
-        self._unfinished = 0
         self._busy = 0  # tasks handed to workers and not finished
-        self._copying = 0  # tensors
-        # Copies asked for before the clock started.
-        self._early: list[tuple[Copier, Sequence[torch.Tensor], Any]] = []
-        self._requests: list[_Request] = []  # of this instant
-        self._free_before: list[float] = []  # when each channel was free, before them
-        self._packed: dict[tuple[int, int], Message] = {}  # by tensor and destination, of these
-        self._under_way: set[tuple[int, int]] = set()
         self._wakes: list[float] = []
         self._parked: list[list[Worker]] = [[] for _ in self._slots]
         self._touched: set[int] = set()
-        self._present: set[tuple[int, int]] = set()  # (tensor, space) of copies that have arrived
-        self._moves = bool(machine.copiers)
         self._decisions = 0
         self._deciding_seconds = 0.0
-        # By task: what a worker needs, in global tensor numbers.
-        self._kernels: dict[Kind, list[Runnable]] = {kind: [] for kind in machine.kinds}
-        self._arguments: list[tuple[int, ...]] = []
-        self._results: list[tuple[int, ...]] = []
-        self._consumed: list[tuple[int, ...]] = []
-        self._start_time: list[float] = []
-        # By tensor.
-        self._values: list[list[torch.Tensor | None]] = [[] for _ in machine.memories]
-        self._readers: list[int] = []
-        self._turns: Counter[DataflowGraph] = Counter()  # jobs of each graph so far
-        self._taken: list[Tensors] = []  # by job: its inputs
-        # Of batches.
-        self._joints: dict[int, Joint] = {}  # by leader
-        self._joining: dict[int, Joint] = {}  # by task that reads inputs of a batch
-        self._cuts: dict[int, dict[int, Cut]] = {}  # by leader: of its graph's outputs
-        self._whole: dict[int, Cut] = {}  # leaders' results that later operators read, too
-        self._splitting_seconds = 0.0
-
-    def _checked_inputs(self, inputs: Inputs) -> dict[DataflowGraph, list[Tensors]]:
-        """For each graph of a job the sets of inputs that its jobs take in turn."""
-        for graph in self._workload.graphs:
-            self._machine.program(graph)
-        found = {}
-        for graph in dict.fromkeys(job.graph for job in self._workload):
-            given = inputs.get(graph, {})
-            sets = [given] if isinstance(given, Mapping) else list(given)
-            if not sets:
-                raise InvalidInput(f"Graph '{graph.name}' has an empty list of inputs")
-            for index in graph.inputs:
-                name = graph.tensors[index].name
-                if any(name not in tensors for tensors in sets):
-                    raise InvalidInput(f"Graph '{graph.name}' needs the input '{name}'")
-            found[graph] = sets
-        return found
 
     # -- the main thread ------------------------------------------------------------------------
 
@@ -298,7 +229,7 @@ class HardwareRun(BatchingContext):
                 self._stop(error)
         except BaseException as error:  # such as SystemExit, which must not end this process
             with self._lock:
-                self._stop(ExecutionError(f"Worker '{worker.name}' died of {_reason(error)}"))
+                self._stop(ExecutionError(f"Worker '{worker.name}' died of {reason_of(error)}"))
         with self._lock:
             self._serving.discard(worker.name)
         self._gone.release()
@@ -348,9 +279,9 @@ class HardwareRun(BatchingContext):
         if is_out_of_memory(error):
             return ExecutionError(
                 f"{what} ran out of memory on device '{device}' ({worker.spec.device}): "
-                f"{_reason(error)}; run fewer jobs at once, or smaller batches"
+                f"{reason_of(error)}; run fewer jobs at once, or smaller batches"
             )
-        return ExecutionError(f"{what} failed on device '{device}': {_reason(error)}")
+        return ExecutionError(f"{what} failed on device '{device}': {reason_of(error)}")
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -474,131 +405,6 @@ class HardwareRun(BatchingContext):
             self._next_job += 1
         return self._next_job > before
 
-    def _arrive(self, job: Job) -> None:
-        graph = job.graph
-        program = self._machine.program(graph)
-        number = self._admit(job)
-        first = self._first_tensor[number]
-        sets = self._given[graph]
-        given = sets[self._turns[graph] % len(sets)]
-        self._turns[graph] += 1
-        self._taken.append(given)
-        self._unfinished += len(graph)
-        self._start_time += [0.0] * len(graph)
-        for kind, kernels in self._kernels.items():
-            kernels += program.kernels[kind]
-        for name, rows in (
-            ("_arguments", program.reads),
-            ("_results", graph.writes),
-            ("_consumed", graph.activations_read),
-        ):
-            getattr(self, name).extend(tuple(first + t for t in row) for row in rows)
-        self._readers += program.readers
-        for space, (held, weights) in enumerate(zip(self._values, program.weights, strict=True)):
-            values: list[torch.Tensor | None] = [None] * len(graph.tensors)
-            for tensor, value in weights.items():
-                values[tensor] = value
-            for tensor in graph.inputs:
-                if self._home[first + tensor] in (space, EVERYWHERE):
-                    place = self._machine.memories[space]
-                    values[tensor] = given[graph.tensors[tensor].name].to(place)
-            held += values
-
-    # -- batches --------------------------------------------------------------------------------
-
-    def _may_serve(self) -> bool:
-        return bool(SERVING & self._scheduler.needs)
-
-    def _note_batch(self, leader: int, graph: DataflowGraph) -> None:
-        members = self._members[leader]
-        self._unfinished -= sum(len(self.tasks_of(job)) for job in members[1:])
-        own = self.jobs[leader].graph
-        if graph is not own:
-            self._run_by(leader, own, graph)
-        if len(members) == 1:
-            return
-        first = self._first_tensor[leader]
-        inputs = []
-        for t in graph.inputs:
-            tensors = [self._first_tensor[job] + t for job in members]
-            inputs.append((graph.tensors[t].name, tensors, self._cut(members, graph, t)))
-        given = frozenset(graph.inputs)
-        self._cuts[leader] = {
-            t: self._cut(members, graph, t) for t in graph.outputs if t not in given
-        }
-        home = self._home[first + graph.inputs[0]] if graph.inputs else EVERYWHERE
-        joint = self._joints[leader] = Joint(home, len(members), inputs)
-        first_task = self._first_task[leader]
-        for operator, row in enumerate(graph.activations_read):
-            if not given.isdisjoint(row):
-                self._joining[first_task + operator] = joint
-
-    def _run_by(self, leader: int, own: DataflowGraph, graph: DataflowGraph) -> None:
-        """Let a job's tasks run another graph."""
-        if [*own.predecessors] != [*graph.predecessors]:
-            raise SchedulingError(
-                f"Job {leader} of '{own.name}' cannot be served by '{graph.name}' at batch "
-                f"{graph.batch}: their operators depend on each other in different ways"
-            )
-        program = self._machine.program(graph)
-        tasks = slice(self._first_task[leader], self._first_task[leader] + len(graph))
-        first = self._first_tensor[leader]
-        tensors = slice(first, first + len(graph.tensors))
-        for kind, kernels in self._kernels.items():
-            kernels[tasks] = program.kernels[kind]
-        for name, rows in (
-            ("_arguments", program.reads),
-            ("_results", graph.writes),
-            ("_consumed", graph.activations_read),
-        ):
-            getattr(self, name)[tasks] = [tuple(first + t for t in row) for row in rows]
-        self._readers[tensors] = program.readers
-        for held, weights in zip(self._values, program.weights, strict=True):
-            for tensor, value in weights.items():
-                held[first + tensor] = value
-
-    def _graph_of(self, job: int) -> DataflowGraph:
-        """The graph that serves a job, at the job's own batch."""
-        entry = self.jobs[job]
-        graph, size = self._served_by.get(job, entry.graph), entry.batch or 1
-        if (graph.batch or 1) == size:
-            return graph
-        return self._workload.batches.get(graph, {}).get(size, entry.graph)
-
-    def _cut(self, members: Sequence[int], graph: DataflowGraph, tensor: int) -> Cut:
-        alone = [self._machine.program(self._graph_of(job)).specs[tensor] for job in members]
-        together = self._machine.program(graph).specs[tensor]
-        return cut(graph.tensors[tensor].name, alone, together)
-
-    def _divide(
-        self,
-        leader: int,
-        task: int,
-        values: list[torch.Tensor | None],
-        written: tuple[torch.Tensor, ...],
-    ) -> None:
-        """Give each job of a batch its share of the results that a task has written."""
-        began = time.perf_counter()
-        cuts, first = self._cuts[leader], self._first_tensor[leader]
-        members = self._members[leader]
-        for tensor, value in zip(self._results[task], written, strict=True):
-            how = cuts.get(tensor - first)
-            if how is None:
-                continue
-            shares = how.shares(value)
-            for job, share in zip(members[1:], shares[1:], strict=True):
-                values[self._first_tensor[job] + tensor - first] = share
-            if self._job_index[leader].consumers[tensor - first]:
-                self._whole[tensor] = how
-            else:
-                values[tensor] = shares[0]
-        self._splitting_seconds += time.perf_counter() - began
-
-    def reject(self, job: int, reason: str) -> None:
-        """See :class:`BatchingContext`."""
-        super().reject(job, reason)
-        self._unfinished -= len(self.tasks_of(job))
-
     # -- placement ------------------------------------------------------------------------------
 
     def _accept(self, task: int, device: int) -> None:
@@ -616,204 +422,7 @@ class HardwareRun(BatchingContext):
         heappush(self._wakes, time)
         self._attention.set()
 
-    # -- data -----------------------------------------------------------------------------------
-
-    def _data_is_here(self, task: int, device: int) -> bool:
-        space = self._space_of[device]
-        return all(
-            self._home[tensor] in (space, EVERYWHERE) or (tensor, space) in self._present
-            for tensor in self._consumed[task]
-        )
-
-    def _request(self, tensor: int, space: int, size: float) -> None:
-        """Ask for a copy; it is sent when the scheduler has decided."""
-        if (tensor, space) in self._copies:
-            return
-        if not self._requests:
-            self._free_before = list(self._channel_free)
-        request = _Request(tensor, space, self._home[tensor], size)
-        self._requests.append(request)
-        self._copying += 1
-        self._book(request)
-
-    def _book(self, request: _Request) -> None:
-        """Until a copy has arrived, what the link's figures say is what schedulers believe."""
-        key = request[:2]
-        if key in self._copies:  # with the rest of its message
-            return
-        parcel = self._packed.get(key)
-        route = self.cluster.route(request.home, request.space)
-        size = request.bytes if parcel is None else parcel.bytes
-        end = self._links.book(route, size, self.now, self._channel_free)[1]
-        for tensor in (request.tensor,) if parcel is None else parcel.tensors:
-            self._copies[tensor, request.space] = end
-
-    def requests(self) -> list[RequestedTransfer]:
-        """See :class:`SchedulingContext`."""
-        self._check_packs()
-        return [
-            RequestedTransfer(tensor, size, home, space)
-            for tensor, space, home, size in sorted(self._requests)
-            if (tensor, space) not in self._packed and not is_weight(self, tensor)
-        ]
-
-    def pack(self, transfers: Iterable[tuple[int, int]]) -> None:
-        """See :class:`SchedulingContext`."""
-        self._check_packs()
-        parcel = message(self, transfers)
-        space = parcel.destination
-        asked = {request[:2] for request in self._requests}
-        if not self._requests:
-            self._free_before = list(self._channel_free)
-        for tensor in parcel.tensors:
-            self._packed[tensor, space] = parcel
-            if (tensor, space) not in asked:
-                size = self._tensor_bytes(tensor)
-                self._requests.append(_Request(tensor, space, self._home[tensor], size))
-                self._copying += 1
-        self._channel_free = list(self._free_before)
-        for request in self._requests:
-            self._copies.pop(request[:2], None)
-        for request in self._requests:
-            self._book(request)
-        self._stale = [True] * len(self._stale)
-
-    def _check_packs(self) -> None:
-        if "pack" not in self._scheduler.needs:
-            raise SchedulingError(
-                f"Scheduler '{self._scheduler.name}' packs transfers without having declared it: "
-                'needs = {"pack"}'
-            )
-
-    def _tensor_bytes(self, tensor: int) -> float:
-        job = self._job_of_tensor(tensor)
-        return self._job_index[job].bytes[tensor - self._first_tensor[job]]
-
-    def _readers_of(self, tensor: int) -> list[int]:
-        """The tasks that read a tensor."""
-        job = self._job_of_tensor(tensor)
-        first = self._first_task[job]
-        return [first + r for r in self._job_index[job].consumers[tensor - self._first_tensor[job]]]
-
-    def _send(self) -> None:
-        """Have what was asked for at this instant copied, a message's tensors together."""
-        messages: dict[tuple[int, int], list[_Request]] = {}
-        for request in self._requests:
-            parcel = self._packed.get(request[:2])
-            first = request.tensor if parcel is None else parcel.tensors[0]
-            messages.setdefault((first, request.space), []).append(request)
-        self._requests = []
-        self._packed.clear()
-        for requests in messages.values():
-            self._under_way.update(request[:2] for request in requests)
-            self._copy(requests)
-
-    def _copy(self, requests: Sequence[_Request]) -> None:
-        home, space = requests[0].home, requests[0].space
-        requested = self.now
-
-        def arrived(
-            copies: Sequence[torch.Tensor] | None, start: float, error: Exception | None
-        ) -> None:
-            with self._lock:
-                if copies is None:
-                    assert error is not None
-                    names = ", ".join(self._tensor_name(request.tensor) for request in requests)
-                    self._stop(
-                        ExecutionError(
-                            f"Tensor '{names}' could not be copied from "
-                            f"'{self.cluster.spaces[home].name}' to "
-                            f"'{self.cluster.spaces[space].name}': {_reason(error)}"
-                        )
-                    )
-                elif not self._over:
-                    try:
-                        self._arrived(requests, requested, start - self._origin, copies)
-                    except Exception as problem:
-                        self._stop(problem)
-
-        values = [self._value_at_home(request) for request in requests]
-        copier = self._machine.copiers[home, space]
-        if self._origin:
-            copier.copy(values, arrived)
-        else:
-            self._early.append((copier, values, arrived))
-
-    def _value_at_home(self, request: _Request) -> torch.Tensor:
-        tensor = request.tensor
-        joint = self._joints.get(self._job_of_tensor(tensor)) if self._joints else None
-        if joint is not None:
-            joint.gather(self._values[request.home], request.home)
-        value = self._values[request.home][tensor]
-        assert value is not None
-        return value
-
-    def _arrived(
-        self,
-        requests: Sequence[_Request],
-        requested: float,
-        start: float,
-        copies: Sequence[torch.Tensor],
-    ) -> None:
-        """Copies are there: tasks that waited for them can start. The scheduler is asked if they were
-        sent ahead, and only then, as in the simulation.
-        """
-        self.now = self._clock()
-        for request, copy in zip(requests, copies, strict=True):
-            tensor, space, home, size = request
-            self._copying -= 1
-            self._copies[tensor, space] = self.now
-            self._under_way.discard((tensor, space))
-            self._present.add((tensor, space))
-            if self._readers[tensor]:
-                self._values[space][tensor] = copy
-            job = self._job_of_tensor(tensor)
-            for channel in self.cluster.route(home, space).channels:
-                self._recorder.transfer(
-                    tensor, job, home, space, channel, requested, start, self.now, size
-                )
-            local = tensor - self._first_tensor[job]
-            if self._destination[job] == space and local in self._job_index[job].outputs:
-                self._done_at[job] = max(self._done_at[job], self.now)
-            self._note_delivery(tensor, space)
-        self._stale = [True] * len(self._stale)
-        space = requests[0].space
-        self._touched.update(d for d, place in enumerate(self._space_of) if place == space)
-        if self.delivered:
-            self._decide()
-        self._proceed(None)
-
-    def _tensor_name(self, tensor: int) -> str:
-        job = self._job_of_tensor(tensor)
-        return self.jobs[job].graph.tensors[tensor - self._first_tensor[job]].name
-
     # -- the end --------------------------------------------------------------------------------
-
-    def _outputs(self, job: int) -> dict[str, torch.Tensor]:
-        if job in self._rejected:
-            return {}
-        graph = self._graph_of(job)
-        first = self._first_tensor[job]
-        together = len(self._members.get(self._leader.get(job, job), ())) > 1
-        found = {}
-        for tensor in graph.outputs:
-            name = graph.tensors[tensor].name
-            if together and tensor in graph.inputs:  # handed on as it came
-                own = self.jobs[job].graph
-                found[name] = self._taken[job][own.tensors[tensor].name]
-                continue
-            home = self._home[first + tensor]
-            space = self._destination[job]
-            if space == EVERYWHERE:
-                space = home if home != EVERYWHERE else 0
-            value = self._values[space][first + tensor]
-            if value is None:  # an input that the model hands on, where it lay
-                value = self._values[home][first + tensor]
-            assert value is not None
-            if first + tensor in self._whole:
-                value = self._whole[first + tensor].shares(value)[0]
-            found[name] = value
-        return found
 
     def _trace(self, planning: float) -> Trace:
         count = len(self.jobs)
@@ -830,6 +439,7 @@ class HardwareRun(BatchingContext):
         }
         figures = {"planning_seconds": planning}
         if self._joints:
+            settings["splitting_s"] = self._splitting_seconds
             settings["joins"] = [[job, j.jobs, j.seconds] for job, j in self._joints.items()]
             figures["joining_seconds"] = sum(joint.seconds for joint in self._joints.values())
             figures["splitting_seconds"] = self._splitting_seconds
@@ -861,12 +471,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     )
-
-
-def _reason(error: BaseException) -> str:
-    """An error's type and first line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _described(spec: WorkerSpec) -> dict[str, Any]:

@@ -22,8 +22,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from calibration.copies import Copier
 from calibration.environment import steady_allocator
-from calibration.hardware_run import Execution, HardwareRun, Inputs
+from calibration.hardware_run import Execution, HardwareRun
 from calibration.program import PlacedWeights, Program, Tensors
+from calibration.serving_run import Inputs
 from calibration.workers import Bell, SleepingBell, SpinningBell, Worker, WorkerSpec, may_spin
 from simulator.cluster import Cluster
 from simulator.costs import CostTable

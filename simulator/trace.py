@@ -24,8 +24,9 @@ Tables (NumPy columns; Parquet on disk):
 ``power_idle_w``, ``power_busy_w`` and ``price_per_hour`` (null where unknown); ``spaces`` with their
 ``capacities_bytes`` (null where unlimited); ``channels``; ``graphs`` (:mod:`simulator.graph_record`); and
 the settings of the run, among them, where there are any, ``horizon_s`` (when the run was ended) and
-``outages`` (``[[device, from, to], ...]``: when devices were down, seconds). Wall-clock figures are not
-part of the trace: the same seed and configuration give the same bytes.
+``outages`` (``[[device, from, to], ...]``: when devices were down, seconds); of a measured run with
+batches ``joins`` (``[[leading job, jobs, seconds], ...]``: concatenating their inputs) and ``splitting_s``.
+Other wall-clock figures are not part of the trace: the same seed and configuration give the same bytes.
 """
 
 from __future__ import annotations

@@ -44,10 +44,10 @@ def test_overhead_within_a_segment(monkeypatch):
         usual = probe.segment_seconds(lambda: create("fcfs"), repeats=5)
 
         def slow(segment, *reads):
-            time.sleep(0.002 * operators)
+            time.sleep(0.005 * operators)
             return call(segment, *reads)
 
         monkeypatch.setattr(SegmentKernel, "__call__", slow)
         found = probe.segment_seconds(lambda: create("fcfs"), repeats=3)
-    assert 0 <= usual < 1e-3
-    assert 2e-3 < found < 10e-3
+    assert 0 <= usual < 2e-3
+    assert 2.5e-3 < found < 50e-3

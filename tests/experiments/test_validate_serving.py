@@ -122,20 +122,29 @@ def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
     assert measured == ["fcfs_batching"] * 2
 
 
-def test_finished_cases_are_kept_when_a_run_fails(home, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (ExecutionError("Operator 'x' failed: broken"), 2, "Operator 'x' failed: broken"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_finished_cases_are_kept_when_a_run_ends_early(
+    home, capsys, monkeypatch, error, code, message
+):
     original, calls = subject._measure, []
 
     def failing(site, contestant, *rest):
         calls.append(contestant.label)
         if calls == ["fcfs", "sufferage"]:
-            raise ExecutionError("Operator 'x' failed on device 'core0': RuntimeError: broken")
+            raise error
         return original(site, contestant, *rest)
 
     monkeypatch.setattr(subject, "_measure", failing)
     words = ["scheduler=fcfs,sufferage", "loads=[0.8]"]
-    assert command(home, *words) == 2
+    assert command(home, *words) == code
     printed = capsys.readouterr()
-    assert printed.err.strip() == "Operator 'x' failed on device 'core0': RuntimeError: broken"
+    assert printed.err.strip() == message
     folder = home / "validation_serving" / "default"
     assert "in 1 of 1 cases" in printed.out or "in 0 of 1 cases" in printed.out
     assert "| 0.8 | fcfs | measured |" in (folder / "report.md").read_text()

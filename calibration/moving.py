@@ -1,0 +1,244 @@
+"""Tensors of a run on hardware: in which memories they are, and how they get from one to another.
+
+What a decision asks for is sent when it has been taken. A packed message is one request to the thread that
+copies, and all of it arrives at its end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from simulator.batching import BatchingContext
+from simulator.context import EVERYWHERE, RequestedTransfer
+from simulator.errors import ExecutionError, SchedulingError
+from simulator.links import transfer_model
+from simulator.packing import Message, is_weight, message
+from simulator.scheduler import Scheduler
+from simulator.trace import TraceRecorder
+
+if TYPE_CHECKING:
+    from calibration.copies import Copier
+    from calibration.runner import Machine
+
+
+class Request(NamedTuple):
+    """A transfer that was asked for at this instant; the first two fields are its key."""
+
+    tensor: int
+    space: int
+    home: int
+    bytes: float
+
+
+class MovingRun(BatchingContext):
+    """The part of a run that brings tensors to other memories. Everything happens under ``_lock``."""
+
+    _machine: Machine
+    _scheduler: Scheduler
+    _lock: threading.Lock
+    _recorder: TraceRecorder
+    _touched: set[int]
+    _consumed: list[tuple[int, ...]]
+    _origin: float
+    _over: bool
+    _clock: Callable[[], float]
+    _stop: Callable[[BaseException | None], None]
+    _decide: Callable[[], None]
+    _proceed: Callable[[Any], None]
+
+    def __init__(self, machine: Machine, *context: Any) -> None:
+        super().__init__(*context)
+        self._machine = machine
+        self._links = transfer_model(self.contention)
+        self._moves = bool(machine.copiers)
+        self._copying = 0  # tensors
+        # Copies asked for before the clock started.
+        self._early: list[tuple[Copier, Sequence[torch.Tensor], Any]] = []
+        self._requests: list[Request] = []  # of this instant
+        self._free_before: list[float] = []  # when each channel was free, before them
+        self._packed: dict[tuple[int, int], Message] = {}  # by tensor and destination, of these
+        self._under_way: set[tuple[int, int]] = set()
+        self._present: set[tuple[int, int]] = set()  # (tensor, space) of copies that have arrived
+        # By tensor.
+        self._values: list[list[torch.Tensor | None]] = [[] for _ in machine.memories]
+        self._readers: list[int] = []
+
+    def _data_is_here(self, task: int, device: int) -> bool:
+        space = self._space_of[device]
+        return all(
+            self._home[tensor] in (space, EVERYWHERE) or (tensor, space) in self._present
+            for tensor in self._consumed[task]
+        )
+
+    def _request(self, tensor: int, space: int, size: float) -> None:
+        """Ask for a copy; it is sent when the scheduler has decided."""
+        if (tensor, space) in self._copies:
+            return
+        if not self._requests:
+            self._free_before = list(self._channel_free)
+        request = Request(tensor, space, self._home[tensor], size)
+        self._requests.append(request)
+        self._copying += 1
+        self._book(request)
+
+    def _book(self, request: Request) -> None:
+        """Until a copy has arrived, what the link's figures say is what schedulers believe."""
+        key = request[:2]
+        if key in self._copies:  # with the rest of its message
+            return
+        parcel = self._packed.get(key)
+        route = self.cluster.route(request.home, request.space)
+        size = request.bytes if parcel is None else parcel.bytes
+        end = self._links.book(route, size, self.now, self._channel_free)[1]
+        for tensor in (request.tensor,) if parcel is None else parcel.tensors:
+            self._copies[tensor, request.space] = end
+
+    def requests(self) -> list[RequestedTransfer]:
+        """See :class:`SchedulingContext`."""
+        self._check_packs()
+        return [
+            RequestedTransfer(tensor, size, home, space)
+            for tensor, space, home, size in sorted(self._requests)
+            if (tensor, space) not in self._packed and not is_weight(self, tensor)
+        ]
+
+    def pack(self, transfers: Iterable[tuple[int, int]]) -> None:
+        """See :class:`SchedulingContext`."""
+        self._check_packs()
+        parcel = message(self, transfers)
+        space = parcel.destination
+        asked = {request[:2] for request in self._requests}
+        if not self._requests:
+            self._free_before = list(self._channel_free)
+        for tensor in parcel.tensors:
+            self._packed[tensor, space] = parcel
+            if (tensor, space) not in asked:
+                size = self._tensor_bytes(tensor)
+                self._requests.append(Request(tensor, space, self._home[tensor], size))
+                self._copying += 1
+        self._channel_free = list(self._free_before)
+        for request in self._requests:
+            self._copies.pop(request[:2], None)
+        for request in self._requests:
+            self._book(request)
+        self._stale = [True] * len(self._stale)
+
+    def _check_packs(self) -> None:
+        if "pack" not in self._scheduler.needs:
+            raise SchedulingError(
+                f"Scheduler '{self._scheduler.name}' packs transfers without having declared it: "
+                'needs = {"pack"}'
+            )
+
+    def _tensor_bytes(self, tensor: int) -> float:
+        job = self._job_of_tensor(tensor)
+        return self._job_index[job].bytes[tensor - self._first_tensor[job]]
+
+    def _readers_of(self, tensor: int) -> list[int]:
+        """The tasks that read a tensor."""
+        job = self._job_of_tensor(tensor)
+        first = self._first_task[job]
+        return [first + r for r in self._job_index[job].consumers[tensor - self._first_tensor[job]]]
+
+    def _send(self) -> None:
+        """Have what was asked for at this instant copied, a message's tensors together."""
+        messages: dict[tuple[int, int], list[Request]] = {}
+        for request in self._requests:
+            parcel = self._packed.get(request[:2])
+            first = request.tensor if parcel is None else parcel.tensors[0]
+            messages.setdefault((first, request.space), []).append(request)
+        self._requests = []
+        self._packed.clear()
+        for requests in messages.values():
+            self._under_way.update(request[:2] for request in requests)
+            self._copy(requests)
+
+    def _copy(self, requests: Sequence[Request]) -> None:
+        home, space = requests[0].home, requests[0].space
+        requested = self.now
+
+        def arrived(
+            copies: Sequence[torch.Tensor] | None, start: float, error: Exception | None
+        ) -> None:
+            with self._lock:
+                if copies is None:
+                    assert error is not None
+                    names = ", ".join(self._tensor_name(request.tensor) for request in requests)
+                    self._stop(
+                        ExecutionError(
+                            f"Tensor '{names}' could not be copied from "
+                            f"'{self.cluster.spaces[home].name}' to "
+                            f"'{self.cluster.spaces[space].name}': {reason_of(error)}"
+                        )
+                    )
+                elif not self._over:
+                    try:
+                        self._arrived(requests, requested, start - self._origin, copies)
+                    except Exception as problem:
+                        self._stop(problem)
+
+        values = [self._value_at_home(request) for request in requests]
+        copier = self._machine.copiers[home, space]
+        if self._origin:
+            copier.copy(values, arrived)
+        else:
+            self._early.append((copier, values, arrived))
+
+    def _value_at_home(self, request: Request) -> torch.Tensor:
+        tensor = request.tensor
+        self._join(self._job_of_tensor(tensor), request.home)
+        value = self._values[request.home][tensor]
+        assert value is not None
+        return value
+
+    def _arrived(
+        self,
+        requests: Sequence[Request],
+        requested: float,
+        start: float,
+        copies: Sequence[torch.Tensor],
+    ) -> None:
+        """Copies are there: tasks that waited for them can start. The scheduler is asked if they were
+        sent ahead, and only then, as in the simulation.
+        """
+        self.now = self._clock()
+        for request, copy in zip(requests, copies, strict=True):
+            tensor, space, home, size = request
+            self._copying -= 1
+            self._copies[tensor, space] = self.now
+            self._under_way.discard((tensor, space))
+            self._present.add((tensor, space))
+            if self._readers[tensor]:
+                self._values[space][tensor] = copy
+            job = self._job_of_tensor(tensor)
+            for channel in self.cluster.route(home, space).channels:
+                self._recorder.transfer(
+                    tensor, job, home, space, channel, requested, start, self.now, size
+                )
+            local = tensor - self._first_tensor[job]
+            if self._destination[job] == space and local in self._job_index[job].outputs:
+                self._done_at[job] = max(self._done_at[job], self.now)
+            self._note_delivery(tensor, space)
+        self._stale = [True] * len(self._stale)
+        space = requests[0].space
+        self._touched.update(d for d, place in enumerate(self._space_of) if place == space)
+        if self.delivered:
+            self._decide()
+        self._proceed(None)
+
+    def _join(self, job: int, space: int) -> None:
+        """Make sure that the inputs of a batch that a job leads are in a memory space."""
+
+    def _tensor_name(self, tensor: int) -> str:
+        job = self._job_of_tensor(tensor)
+        return self.jobs[job].graph.tensors[tensor - self._first_tensor[job]].name
+
+
+def reason_of(error: BaseException) -> str:
+    """An error's type and first line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
