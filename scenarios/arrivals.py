@@ -22,7 +22,9 @@ MOST_SECONDS = 1e12
 """Later arrivals (after 32,000 years) are taken for errors."""
 BLOCK = 4096
 """Jobs that are drawn at a time where they are not all needed at once."""
-ARRIVALS = ("single", "poisson", "periodic", "gamma", "mmpp", "diurnal", "closed", "trace")
+ARRIVALS = (
+    *("single", "concurrent", "poisson", "periodic", "gamma", "mmpp", "diurnal", "closed", "trace"),
+)
 
 
 @dataclass
@@ -30,8 +32,8 @@ class WorkloadConfig:
     """A stream of jobs, of one model or of several.
 
     Attributes:
-        arrivals: ``single`` (one job at 0), ``periodic`` (every ``period`` from 0), ``poisson`` (the
-            first job at 0, then exponential gaps of mean 1 / ``rate``), ``gamma`` (gaps of that mean
+        arrivals: ``single`` (one job at 0), ``concurrent`` (all jobs at 0), ``periodic`` (every
+            ``period`` from 0), ``poisson`` (the first job at 0, then exponential gaps of mean 1 / ``rate``), ``gamma`` (gaps of that mean
             whose standard deviation is ``cv`` times as large), ``mmpp`` (Poisson at each of ``rates``
             in turn, for exponential times of the mean ``sojourns``; on and off with a rate of
             ``0/s``), ``diurnal`` (Poisson, the rate rising and falling by ``amplitude`` as a sine of
@@ -146,6 +148,8 @@ def arrival_times(config: WorkloadConfig, seed: int) -> list[float]:
                 "take workload=poisson or workload=periodic"
             )
         return [0.0]
+    if config.arrivals == "concurrent":
+        return [0.0] * config.jobs
     if config.arrivals == "periodic":
         period = _positive(config, "period", config.period, parse_seconds)
         return _checked(config, [number * period for number in range(config.jobs)])

@@ -10,8 +10,9 @@ from simulator.errors import InvalidInput
 from simulator.graph import from_edges
 
 
-def test_single_and_periodic_times():
+def test_single_concurrent_and_periodic_times():
     assert arrival_times(WorkloadConfig("one"), seed=5) == [0.0]
+    assert arrival_times(WorkloadConfig("four", "concurrent", jobs=4), seed=5) == [0.0] * 4
     periodic = WorkloadConfig("camera", "periodic", jobs=3, period="80ms")
     assert arrival_times(periodic, seed=5) == [0.0, 0.08, 0.16]
 
