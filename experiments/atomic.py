@@ -38,7 +38,7 @@ def write_text(path: str | Path, text: str) -> Path:
 def write_json(path: str | Path, document: Any) -> Path:
     """Write JSON with sorted keys; infinities and NaN become null, which any reader understands."""
     return write_text(
-        path, json.dumps(_finite(document), sort_keys=True, indent=1, allow_nan=False) + "\n"
+        path, json.dumps(finite(document), sort_keys=True, indent=1, allow_nan=False) + "\n"
     )
 
 
@@ -56,11 +56,12 @@ def point_to(link: Path, target: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """A document with null for infinities and NaN, its keys texts, its tuples lists."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): _finite(entry) for key, entry in value.items()}
+        return {str(key): finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
+        return [finite(entry) for entry in value]
     return value

@@ -5,39 +5,27 @@ Everything here is arithmetic on traces; :mod:`experiments.validate` makes them.
 The statistic is the same on both sides: what the profile's operator times are (usually the 10th percentile
 over rounds) is what is taken of the measured makespans and operator times over the repeats.
 
-An error is taken apart in steps that add up. Each replaces one ingredient of the simulation by what was
-measured:
-
-``decisions``
-    operators on the devices and in the order of the measured run, predicted times;
-``operators``
-    their times measured alone (all operators of the model on one device, the others idle);
-``co-run``
-    their times in the measured run itself, the other workers being busy;
-``runner``
-    what is left: completion, decisions and hand-over beyond the modelled launch overhead.
+Where an error comes from: :mod:`experiments.waterfall`.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.context import SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
-from simulator.scheduler import Scheduler
 from simulator.trace import Trace
 
+if TYPE_CHECKING:
+    from experiments.contestants import Contestant
+
 STATISTICS: Mapping[str, float] = {"minimum": 0.0, "p10": 0.1, "median": 0.5}
-STEPS = ("decisions", "operators", "co-run", "runner")
 SEPARATE = 1.05
 """Ratio of measured makespans from which a pair of schedulers counts as different."""
 
@@ -53,23 +41,6 @@ def statistic_of(values: np.ndarray, statistic: str) -> np.ndarray:
     return np.asarray(np.quantile(values, STATISTICS[statistic], axis=0))
 
 
-class AsMeasured(Scheduler):
-    """Every operator on the device, and there in the order, of a recorded run of one job."""
-
-    name: ClassVar[str] = "as measured"
-
-    def __init__(self, trace: Trace) -> None:
-        rows = trace.executions
-        order = np.argsort(rows["start"], kind="stable")
-        self._placements = [(int(rows["task"][i]), int(rows["device"][i])) for i in order]
-
-    def decide(self, context: SchedulingContext) -> None:
-        """See :class:`Scheduler`."""
-        if context.arrived:
-            for rank, (task, device) in enumerate(self._placements):
-                context.place(task, device, rank=rank)
-
-
 def durations(traces: Sequence[Trace], operators: int, devices: int) -> np.ndarray:
     """float64[traces, operators, devices] seconds of each execution; NaN where none was there.
 
@@ -82,20 +53,22 @@ def durations(traces: Sequence[Trace], operators: int, devices: int) -> np.ndarr
     return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
-    """One scheduler on one model.
+    """One scheduler on so many jobs of one model at once.
 
     Attributes:
         simulated, measured: traces; ``measured`` is the repeat whose makespan is nearest to the
             statistic.
         simulated_s: predicted makespan, seconds.
-        low_s, high_s: its 95% interval from draws of the predictor's errors; NaN without draws.
+        low_s, high_s: its 90% interval from draws of the predictor's errors; NaN without draws.
         unseen_s: predicted makespan if no operator of the model had been measured; NaN if not asked
             for.
         repeats_s: float64[repeats] measured makespans.
-        measured_s: their statistic.
-        steps: signed seconds of each of ``STEPS``; they sum to ``measured.makespan - simulated_s``.
+        measured_s: makespan of ``measured``.
+        steps: signed seconds of each of :data:`experiments.waterfall.STEPS`; they sum to
+            ``measured.makespan - simulated_s``.
+        dispatch_s: the runner's overhead per operator in the simulation, seconds.
     """
 
     model: str
@@ -109,6 +82,13 @@ class Case:
     repeats_s: np.ndarray
     measured_s: float
     steps: Mapping[str, float]
+    jobs: int = 1
+    dispatch_s: float = 0.0
+
+    @property
+    def setting(self) -> str:
+        """What schedulers are compared on: ``gpt2``, or ``gpt2 x4`` for four jobs at once."""
+        return self.model if self.jobs == 1 else f"{self.model} x{self.jobs}"
 
     @property
     def error(self) -> float:
@@ -126,57 +106,70 @@ class Case:
         return self.low_s <= self.measured_s <= self.high_s
 
 
+@dataclass(frozen=True, eq=False)
+class ModelValidation:
+    """What came of one model.
+
+    Attributes:
+        key: of the group of contestants.
+        cluster: without the runner's overhead.
+        cases: of ``contestants``, in their order.
+        predicted: float64[operators, devices] seconds.
+        alone: float64[operators, devices] measured seconds, all operators on that device.
+        statistic: taken of the repeats.
+        profiles: what the prediction rests on.
+        profile_digests: of each profile by name.
+        busy: cores that other processes kept busy before the runs; NaN where the system does not say.
+        differences: in what the profiles were measured with something else than there is here.
+        machine: what the runs were on.
+    """
+
+    model: str
+    key: str
+    graph: DataflowGraph
+    cluster: Cluster
+    contestants: tuple[Contestant, ...]
+    cases: tuple[Case, ...]
+    predicted: np.ndarray
+    alone: np.ndarray
+    statistic: str
+    profiles: str
+    profile_digests: Mapping[str, str]
+    busy: float
+    differences: tuple[str, ...]
+    machine: Mapping[str, Any]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices."""
+        return tuple(device.name for device in self.cluster.devices)
+
+    @property
+    def repeats(self) -> int:
+        """Measured runs of each case, the fewest."""
+        return min(len(case.repeats_s) for case in self.cases)
+
+    @property
+    def dispatch_s(self) -> dict[str, float]:
+        """The runner's overhead per operator under each scheduler, seconds."""
+        return {case.scheduler: case.dispatch_s for case in self.cases}
+
+
+@dataclass
+class Validation:
+    """All of it, model by model."""
+
+    models: list[ModelValidation] = field(default_factory=list)
+
+    @property
+    def cases(self) -> list[Case]:
+        """Cases of all models."""
+        return [case for model in self.models for case in model.cases]
+
+
 def nearest(traces: Sequence[Trace], value: float) -> Trace:
     """The trace whose makespan is nearest to a value."""
     return min(traces, key=lambda trace: abs(trace.makespan - value))
-
-
-def error_steps(
-    graph: DataflowGraph,
-    cluster: Cluster,
-    costs: CostTable,
-    simulated_s: float,
-    measured: Trace,
-    alone: np.ndarray,
-    movement: str = "push",
-    contention: str = "none",
-) -> dict[str, float]:
-    """Take the difference of a measured run and its simulation apart.
-
-    Args:
-        graph: the model.
-        cluster: with the launch overhead that the simulation had.
-        costs: predicted seconds.
-        simulated_s: predicted makespan.
-        measured: one run of one job.
-        alone: float64[operators, devices] measured seconds with the other workers idle; NaN where
-            there is none, which then counts as predicted.
-        movement: as in the simulation.
-        contention: as in the simulation.
-
-    Returns:
-        Signed seconds for each of ``STEPS``; their sum is the measured makespan minus ``simulated_s``.
-    """
-    predicted = costs[graph].seconds
-    own = durations([measured], *predicted.shape)[0]
-
-    def replay(seconds: np.ndarray) -> float:
-        filled = np.where(np.isnan(seconds), predicted, seconds)
-        return simulate(
-            graph,
-            cluster,
-            costs,
-            AsMeasured(measured),
-            actual=CostTable.of(graph, filled),
-            movement=movement,
-            contention=contention,
-        ).makespan
-
-    levels = [simulated_s, replay(predicted), replay(alone), replay(own), measured.makespan]
-    return {
-        step: after - before
-        for step, (before, after) in zip(STEPS, itertools.pairwise(levels), strict=True)
-    }
 
 
 @dataclass(frozen=True)
@@ -241,7 +234,7 @@ def kind_errors(
 
 @dataclass(frozen=True)
 class Pair:
-    """Two schedulers on one model: ratios of makespans, ``second`` over ``first``."""
+    """Two schedulers on one setting (:attr:`Case.setting`): ratios of makespans, ``second`` over ``first``."""
 
     model: str
     first: str
@@ -266,14 +259,14 @@ class Pair:
 
 
 def pairs(cases: Sequence[Case]) -> list[Pair]:
-    """All pairs of schedulers of each model."""
+    """All pairs of schedulers of each setting."""
     found = []
-    for model in dict.fromkeys(case.model for case in cases):
-        group = [case for case in cases if case.model == model]
+    for setting in dict.fromkeys(case.setting for case in cases):
+        group = [case for case in cases if case.setting == setting]
         for a, b in itertools.combinations(group, 2):
             found.append(
                 Pair(
-                    model,
+                    setting,
                     a.scheduler,
                     b.scheduler,
                     b.simulated_s / a.simulated_s,
@@ -297,15 +290,15 @@ def kendall_tau(pairs: Sequence[Pair]) -> float:
 
 
 def regret(cases: Sequence[Case]) -> dict[str, float]:
-    """For each model the measured makespan of the scheduler that simulation would choose, over the
+    """For each setting the measured makespan of the scheduler that simulation would choose, over the
     best measured one, minus one.
     """
     found = {}
-    for model in dict.fromkeys(case.model for case in cases):
-        group = [case for case in cases if case.model == model]
+    for setting in dict.fromkeys(case.setting for case in cases):
+        group = [case for case in cases if case.setting == setting]
         chosen = min(group, key=lambda case: case.simulated_s)
         best = min(case.measured_s for case in group)
-        found[model] = chosen.measured_s / best - 1.0
+        found[setting] = chosen.measured_s / best - 1.0
     return found
 
 

@@ -17,10 +17,12 @@ from experiments.plots.style import (
     save_figure,
     scheduler_styles,
 )
-from experiments.validation import STEPS, Case, Pair
+from experiments.plots.waterfall import STEP_COLOURS
+from experiments.validation import Case, Pair
+from experiments.waterfall import STEPS
 
-STEP_COLOURS = ("#5E3C99", "#B2ABD2", "#FDB863", "#CCCCCC")
-"""Unlike those of schedulers."""
+MOST_ROWS = 60
+"""Cases up to which each has a bar; of more, the mean over the schedulers of a setting."""
 
 
 def draw_cases(cases: Sequence[Case], stem: str | Path, caption: str) -> list[Path]:
@@ -39,6 +41,7 @@ def draw_cases(cases: Sequence[Case], stem: str | Path, caption: str) -> list[Pa
     rows = [
         {
             "model": case.model,
+            "setting": case.setting,
             "scheduler": case.scheduler,
             "simulated_s": case.simulated_s,
             "low_s": case.low_s,
@@ -51,9 +54,9 @@ def draw_cases(cases: Sequence[Case], stem: str | Path, caption: str) -> list[Pa
     ]
     table = pd.DataFrame(rows)
     styles = scheduler_styles(dict.fromkeys(table["scheduler"]))
-    models = list(dict.fromkeys(table["model"]))
+    bars = len(table) if len(table) <= MOST_ROWS else table["setting"].nunique()
     with figure_style():
-        figure = new_figure(TWO_COLUMNS, max(3.0, 0.9 + 0.15 * len(table)))
+        figure = new_figure(TWO_COLUMNS, max(3.0, 0.9 + 0.15 * bars))
         left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
         measured, simulated = table["measured_s"] * 1e3, table["simulated_s"] * 1e3
         ends = np.array(
@@ -81,19 +84,35 @@ def draw_cases(cases: Sequence[Case], stem: str | Path, caption: str) -> list[Pa
         left.set_ylabel("simulated makespan [ms]")
         left.set_title("Band: 10%", loc="left")
 
-        position = np.arange(len(table)) + np.array([models.index(m) for m in table["model"]]) * 0.7
+        shares = pd.DataFrame(
+            {
+                "model": table["model"],
+                "row": table["setting"] + "  " + table["scheduler"],
+                "error": table["error"],
+                # What simulation lacks is drawn to the left: simulated minus measured.
+                **{step: -table[f"{step}_s"] / table["measured_s"] for step in STEPS},
+            }
+        )
+        if len(table) > MOST_ROWS:
+            shares["row"] = table["setting"]
+            shares = shares.groupby(["model", "row"], sort=False).mean().reset_index()
+        models = list(dict.fromkeys(shares["model"]))
+        position = (
+            np.arange(len(shares)) + np.array([models.index(m) for m in shares["model"]]) * 0.7
+        )
         colours = dict(zip(STEPS, STEP_COLOURS, strict=True))
-        above, below = np.zeros(len(table)), np.zeros(len(table))
+        above, below = np.zeros(len(shares)), np.zeros(len(shares))
         for step in STEPS:
-            # What simulation lacks is drawn to the left: simulated minus measured.
-            share = -(table[f"{step}_s"] / table["measured_s"]).to_numpy() * 100
+            share = shares[step].to_numpy() * 100
             start = np.where(share > 0, above, below)
             right.barh(position, share, left=start, height=0.75, color=colours[step], linewidth=0)
             above += np.where(share > 0, share, 0)
             below += np.where(share < 0, share, 0)
-        right.plot(table["error"] * 100, position, "D", color="black", markersize=2.5)
+        if len(shares) < len(table):
+            right.set_title("Means over schedulers", loc="left")
+        right.plot(shares["error"] * 100, position, "D", color="black", markersize=2.5)
         right.axvline(0, color="black", linewidth=0.6)
-        right.set_yticks(position, [f"{r['model']}  {r['scheduler']}" for r in rows], fontsize=6)
+        right.set_yticks(position, list(shares["row"]), fontsize=6)
         right.invert_yaxis()
         right.set_xlabel("simulated minus measured, % of measured")
         handles: list[Any] = [

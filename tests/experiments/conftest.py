@@ -120,3 +120,23 @@ def folder(tmp_path: Path, monkeypatch, _graphs) -> Path:
         ).save(root / "profiles" / name)
     monkeypatch.chdir(tmp_path)
     return root
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch) -> Path:
+    """The folder of :mod:`tests.experiments.own_machine`."""
+    pytest.importorskip("torch")
+    from tests.experiments.own_machine import make_home
+
+    monkeypatch.setenv("HETSIM_PROFILES", str(tmp_path / "profiles"))
+    monkeypatch.setenv("HETSIM_CACHE", str(tmp_path / "cache"))
+    return make_home(tmp_path)
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Drawing takes most of a small validation's time and is tested elsewhere."""
+    from experiments import validation_report
+
+    for name in ("draw_cases", "draw_pairs", "draw_waterfall", "draw_stacked"):
+        monkeypatch.setattr(validation_report, name, lambda *_, **__: [])

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 
 import pytest
 
@@ -10,52 +9,12 @@ torch = pytest.importorskip("torch")
 
 from calibration.environment import device_name  # noqa: E402
 from calibration.workers import WorkerSpec, workers_for  # noqa: E402
-from cost_models.profile_files import SHIPPED  # noqa: E402
-from experiments import validate  # noqa: E402
+from experiments.validation_settings import read_settings  # noqa: E402
+from experiments.waterfall import STEPS  # noqa: E402
 from simulator.cluster import Cluster, Device, MemorySpace  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
 from simulator.trace import Trace  # noqa: E402
-
-MODEL = """
-import torch
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)
-    def forward(self, x):
-        return torch.cat([self.a(x).relu(), self.b(x).tanh()], 1)
-"""
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    """A user's folder: a model, a cluster of this machine, and profiles under this machine's name."""
-    base = device_name("cpu")
-    for name in (base, f"{base}-3x"):
-        folder = tmp_path / "profiles" / name
-        shutil.copytree(SHIPPED / "amd-epyc-1core", folder)
-        document = json.loads((folder / "profile.json").read_text())
-        (folder / "profile.json").write_text(json.dumps(document | {"name": name}))
-    monkeypatch.setenv("HETSIM_PROFILES", str(tmp_path / "profiles"))
-    monkeypatch.setenv("HETSIM_CACHE", str(tmp_path / "cache"))
-    for group in ("model", "cluster"):
-        (tmp_path / "conf" / group).mkdir(parents=True)
-    (tmp_path / "net.py").write_text(MODEL)
-    (tmp_path / "conf" / "model" / "tiny.yaml").write_text(
-        f"name: tiny\ntarget: {tmp_path / 'net.py'}:Net\n"
-        "inputs: [{shape: [batch, 64], dtype: float32}]\nbatch: 4\n"
-    )
-    (tmp_path / "conf" / "cluster" / "here.yaml").write_text(
-        f"name: here\nhost: ram\nspaces: {{ram: {{}}}}\n"
-        f"devices: {{one: {{profile: {base}, space: ram}}, three: {{profile: {base}-3x, space: ram}}}}\n"
-    )
-    return tmp_path
-
-
-def command(home, *words):
-    return validate.main(
-        ["--config-dir", str(home / "conf"), f"output_dir={home}", "cores=[0,0]", *words]
-    )
+from tests.experiments.own_machine import command  # noqa: E402
 
 
 def test_a_validation_from_end_to_end(home, capsys):
@@ -76,7 +35,7 @@ def test_a_validation_from_end_to_end(home, capsys):
         real = Trace.load(traces / "measured")
         assert real.meta["world"] == "measured"
         assert real.makespan == pytest.approx(measured)
-        steps = [float(row[f"{s}_share"]) for s in ("decisions", "operators", "co_run", "runner")]
+        steps = [float(row[f"{step.replace('-', '_')}_share"]) for step in STEPS]
         assert sum(steps) == pytest.approx((measured - simulated) / measured)
         assert float(row["dispatch_s"]) > 0
         assert (folder / f"gantt-tiny-{row['scheduler']}.png").stat().st_size > 1000
@@ -105,27 +64,39 @@ def test_a_validation_from_end_to_end(home, capsys):
         (["cluster=cpu2_gpu1", "cluster.allow_datasheet=true"], "not of this machine|No profile"),
         (["scheduler=nosuch"], "nosuch"),
         (["repeats=many"], "repeats"),
+        (["budget=20"], "20"),
+        (["budget=0s"], "budget=0s: give a time above 0"),
+        (["visits=0"], "visits=0, top=3: give both at least 1"),
+        (["name=a/b"], "name=a/b names a folder"),
+        (["sweep=none"], r"There is no sweep with cells in .*none; known: none"),
+        (["simulation.movement=push,pull"], "'heft' on 'tiny' stands twice"),
+        (["recheck=nowhere"], "nowhere/validation.json"),
+        (["seal=a", "check=b"], "seal= and check= are two commands"),
+        (["dispatch=25us"], "dispatch= has a meaning with seal=NAME alone"),
     ],
 )
 def test_what_cannot_be_validated_is_refused_in_one_sentence(home, capsys, words, message):
     import re
 
-    base = [] if any(w.startswith("cluster=") for w in words) else ["cluster=here"]
-    assert command(home, "model=tiny", *base, *words) == 2
+    named = {word.partition("=")[0] for word in words}
+    defaults = {"cluster": "here", "scheduler": "heft", "model": "tiny"}
+    base = [f"{key}={value}" for key, value in defaults.items() if key not in named]
+    base = [] if named & {"sweep", "recheck"} else base
+    assert command(home, *base, *words) == 2
     printed = capsys.readouterr().err.strip()
     assert re.search(message, printed), printed
     assert len(printed.splitlines()) == 1
 
 
 def test_settings_come_from_the_file_and_the_command_line():
-    settings, rest = validate.read_settings(["repeats=7", "model=gpt2", "cores=[1]"])
+    settings, rest = read_settings(["repeats=7", "model=gpt2", "cores=[1]"])
     assert (settings.repeats, settings.cores) == (7, [1])
     assert rest == [
         "model=gpt2",
         "scheduler=single_device,fcfs,donf,heft,sufferage",
         "cluster=cpu_1x_3x",
     ]
-    _, rest = validate.read_settings(["experiment=mine"])
+    _, rest = read_settings(["experiment=mine"])
     assert rest == ["experiment=mine"]
 
 

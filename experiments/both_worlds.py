@@ -1,0 +1,195 @@
+"""A contestant in both worlds: simulated with the runner's overhead, and run on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments import catalog
+from experiments.configs import Scenario
+from experiments.contestants import Contestant
+from experiments.pricing import Pricer, load_profiles
+from experiments.world import World
+from simulator.cluster import Cluster
+from simulator.costs import CostTable, NoiseModel
+from simulator.engine import simulate
+from simulator.errors import InvalidInput
+from simulator.scheduler import Scheduler
+from simulator.trace import Trace
+from simulator.workload import Job, Workload
+
+if TYPE_CHECKING:
+    from calibration.runner import Execution, Machine
+
+INTERVAL = 0.9
+"""Share of cases that the predicted intervals are to cover."""
+
+
+class Prediction:
+    """Simulates the contestants of one model, the runner's overhead included."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def cluster(self, overhead: float) -> Cluster:
+        """The cluster with what the runner needs for an operator added to every device."""
+        return with_overhead(self.world.cluster, overhead)
+
+    def run(
+        self,
+        contestant: Contestant,
+        overhead: float,
+        actual: CostTable | NoiseModel | None = None,
+        seed: int = 0,
+        earlier: Scheduler | None = None,
+    ) -> Trace:
+        """One simulated run; ``earlier`` has planned the same one before."""
+        return self._run(contestant, overhead, actual, seed, earlier)[0]
+
+    def _run(
+        self,
+        contestant: Contestant,
+        overhead: float,
+        actual: CostTable | NoiseModel | None,
+        seed: int,
+        earlier: Scheduler | None,
+    ) -> tuple[Trace, Scheduler]:
+        simulation = contestant.scenario.simulation
+        scheduler = contestant.make()
+        if earlier is not None:
+            scheduler.recall(earlier)
+        trace = simulate(
+            self.world.workload(contestant.scenario),
+            self.cluster(overhead),
+            self.world.costs,
+            scheduler,
+            actual=actual,
+            movement=simulation.movement,
+            contention=simulation.contention,
+            seed=seed,
+        )
+        return trace, scheduler
+
+    def interval(self, contestant: Contestant, overhead: float) -> tuple[float, float]:
+        """The interval of the makespan from draws of the predictor's errors; NaN without draws."""
+        seed = contestant.scenario.seed.noise
+        earlier: Scheduler | None = None
+        draws = []
+        for number, actual in enumerate(self.world.draws(contestant.scenario)):
+            trace, scheduler = self._run(contestant, overhead, actual, seed + number + 1, earlier)
+            earlier = earlier or scheduler
+            draws.append(trace.makespan)
+        if not draws:
+            return float("nan"), float("nan")
+        low, high = np.quantile(draws, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2]).tolist()
+        return low, high
+
+
+def with_overhead(cluster: Cluster, overhead: float) -> Cluster:
+    """The cluster with seconds added to every device's launch overhead."""
+    devices = [
+        replace(device, launch_overhead=device.launch_overhead + overhead)
+        for device in cluster.devices
+    ]
+    return replace(cluster, devices=devices)
+
+
+def unseen_costs(world: World, scenario: Scenario) -> CostTable:
+    """Times from profiles fitted without the model's own operators."""
+    profiles = {}
+    for name, profile in load_profiles(scenario.cluster, scenario.cost_model).items():
+        try:
+            model = profile.model_name(scenario.cost_model.name)
+            profiles[name] = profile.without(scenario.model.name, (model,))
+        except InvalidInput:
+            profiles[name] = profile  # it never saw this model
+    return Pricer(world.cluster, profiles, scenario.cost_model).price([world.graph])
+
+
+class Hardware:
+    """Runs the contestants of one model for real and checks every result against the module's.
+
+    Args:
+        machine: of the world's cluster.
+        world: of the model.
+        scenario: of the model.
+        limit: seconds after which a run is given up.
+        config_dirs: the user's configs.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        world: World,
+        scenario: Scenario,
+        limit: float,
+        config_dirs: Sequence[Path] = (),
+    ) -> None:
+        import torch
+        from torch.utils import _pytree as pytree
+
+        from calibration.sequential import named_inputs, weights_of
+        from scenarios.model_config import load_model
+
+        self.machine = machine
+        self.graph = world.graph
+        self.costs = world.costs
+        self.limit = limit
+        target = catalog.resolve_class_path(scenario.model.target, config_dirs)
+        module, inputs = load_model(replace(scenario.model, target=target))
+        with torch.inference_mode():
+            self.expected: list[Any] = pytree.tree_leaves(module(*inputs.args, **inputs.kwargs))
+        given = [*inputs.args, *inputs.kwargs.values()]
+        self.inputs = {self.graph: named_inputs(self.graph, given)}
+        machine.load(self.graph, weights_of(module, self.graph))
+
+    def run(
+        self,
+        workload: Workload,
+        scheduler: Scheduler,
+        believed: Cluster,
+        movement: str = "push",
+        contention: str = "none",
+    ) -> Trace:
+        """One run.
+
+        Raises:
+            ExecutionError: an operator failed, or the results are not the module's.
+        """
+        execution = self.machine.run(
+            workload,
+            self.costs,
+            scheduler,
+            self.inputs,
+            believed=believed,
+            movement=movement,
+            contention=contention,
+            limit=self.limit,
+        )
+        self._check(execution, scheduler)
+        return execution.trace
+
+    def one_job(self) -> Workload:
+        """A single job of the model."""
+        host = self.machine.cluster.host
+        return Workload([Job(self.graph, batch=self.graph.batch, origin=host, destination=host)])
+
+    def _check(self, execution: Execution, scheduler: Scheduler) -> None:
+        import torch
+
+        from calibration.sequential import results_of
+        from simulator.errors import ExecutionError
+
+        for outputs in execution.outputs:
+            on_host = {name: tensor.cpu() for name, tensor in outputs.items()}
+            try:
+                torch.testing.assert_close(results_of(self.graph, on_host), self.expected)
+            except AssertionError as error:
+                raise ExecutionError(
+                    f"'{self.graph.name}' under '{scheduler.name}' does not give the module's result: "
+                    f"{' '.join(str(error).split())}"
+                ) from None

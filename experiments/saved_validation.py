@@ -1,0 +1,354 @@
+"""Validations in files small enough to be committed, from which every figure can be worked out again.
+
+``validation.json``
+    the command, versions, machine, digests of profiles, for each model its cluster and for each case its
+    scenario, prediction and interval, and the figures of the report;
+``graphs.parquet``
+    a model a row: its graph as JSON;
+``times.parquet``
+    an operator on a device a row: seconds as predicted and as measured alone;
+``repeats.parquet``
+    a measured run a row: its makespan;
+``traces.parquet``, ``runs.parquet``
+    of every case the simulated run and the measured one (:mod:`experiments.compact_traces`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments import atomic
+from experiments.both_worlds import with_overhead
+from experiments.compact_traces import TICK, read_traces, write_traces
+from experiments.configs import Scenario
+from experiments.contestants import Contestant, contestant
+from experiments.provenance import code_digest, revision, versions
+from experiments.results import read_document
+from experiments.validation import Case, ModelValidation, Validation
+from experiments.waterfall import error_steps
+from scenarios.arrivals import build_workload
+from simulator.cluster import Cluster, Device, Link, MemorySpace
+from simulator.costs import CostTable
+from simulator.errors import HetsimError, InvalidInput
+from simulator.graph import DataflowGraph
+
+FORMAT = "hetsim.validation/2"
+
+
+def save_validation(
+    validation: Validation, folder: Path, command: str, figures: Mapping[str, Any]
+) -> None:
+    """Write the files, ``validation.json`` last.
+
+    Args:
+        validation: with at least one case.
+        folder: made if it is not there.
+        command: that repeats it.
+        figures: of its report, as :mod:`experiments.validation_report` has them.
+    """
+    models = validation.models
+    traces, repeats = {}, []
+    for model in models:
+        for one, case in zip(model.contestants, model.cases, strict=True):
+            traces[f"{one.key} simulated"] = case.simulated
+            traces[f"{one.key} measured"] = case.measured
+            repeats += [(one.key, makespan) for makespan in case.repeats_s.tolist()]
+    graphs = [
+        {"model": model.key, "graph": json.dumps(model.graph.to_json(), sort_keys=True)}
+        for model in models
+    ]
+    times = [
+        (
+            model.key,
+            operator,
+            device,
+            model.predicted[operator, device],
+            model.alone[operator, device],
+        )
+        for model in models
+        for operator in range(len(model.graph))
+        for device in range(len(model.devices))
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / "graphs.parquet", ("model", "graph"), [tuple(row.values()) for row in graphs])
+    _write(
+        folder / "times.parquet", ("model", "operator", "device", "predicted_s", "alone_s"), times
+    )
+    _write(folder / "repeats.parquet", ("case", "makespan_s"), repeats)
+    write_traces(folder, traces)
+    atomic.write_json(folder / "validation.json", _document(validation, command, figures))
+
+
+def _document(validation: Validation, command: str, figures: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "command": command,
+        "versions": versions(),
+        "revision": revision(),
+        "code": code_digest(),
+        "cores": len(os.sched_getaffinity(0)),
+        **figures,
+        "models": [
+            {
+                "model": model.model,
+                "key": model.key,
+                "graph": model.graph.digest,
+                "operators": len(model.graph),
+                "cluster": cluster_document(model.cluster),
+                "profiles": model.profiles,
+                "profile_digests": dict(model.profile_digests),
+                "profile_differences": list(model.differences),
+                "statistic": model.statistic,
+                "repeats": model.repeats,
+                "busy_cores_before": model.busy,
+                "machine": dict(model.machine),
+                "scenario": _common(model),
+                "contestants": [
+                    {
+                        "key": one.key,
+                        "scheduler": case.scheduler,
+                        "jobs": case.jobs,
+                        "scenario": {
+                            key: value
+                            for key, value in one.scenario.document().items()
+                            if key not in _common(model)
+                        },
+                        "simulated_s": case.simulated_s,
+                        "low_s": case.low_s,
+                        "high_s": case.high_s,
+                        "unseen_s": case.unseen_s,
+                        "dispatch_s": case.dispatch_s,
+                    }
+                    for one, case in zip(model.contestants, model.cases, strict=True)
+                ],
+            }
+            for model in validation.models
+        ],
+    }
+
+
+def _common(model: ModelValidation) -> dict[str, Any]:
+    """What the scenarios of all contestants of a model say alike."""
+    first, *others = (one.scenario.document() for one in model.contestants)
+    return {
+        key: value
+        for key, value in first.items()
+        if all(other.get(key) == value for other in others)
+    }
+
+
+def load_validation(
+    folder: Path, config_dirs: Sequence[Path] = ()
+) -> tuple[Validation, dict[str, Any]]:
+    """What :func:`save_validation` wrote, everything that can be worked out anew worked out anew.
+
+    Args:
+        folder: of the files.
+        config_dirs: the user's configs, where its schedulers or models are of them.
+
+    Returns:
+        The validation, and ``validation.json``.
+
+    Raises:
+        InvalidInput: a file is missing, damaged, or does not fit the others.
+    """
+    document = read_document(folder / "validation.json")
+    if document.get("format") != FORMAT:
+        raise InvalidInput(
+            f"{folder / 'validation.json'} is of format {document.get('format')!r}, not '{FORMAT}': it "
+            "has no traces to check; validate again"
+        )
+    try:
+        models = [_model(entry, folder, config_dirs) for entry in document["models"]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput(
+            f"{folder / 'validation.json'} is damaged: {type(error).__name__} {error}"
+        ) from None
+    return Validation(models), document
+
+
+def _model(entry: Mapping[str, Any], folder: Path, config_dirs: Sequence[Path]) -> ModelValidation:
+    key = entry["key"]
+    text = [row["graph"] for row in _read(folder / "graphs.parquet") if row["model"] == key]
+    if len(text) != 1:
+        raise InvalidInput(
+            f"{folder / 'graphs.parquet'} has {len(text)} graphs of '{key}', not one"
+        )
+    graph = DataflowGraph.from_json(json.loads(text[0]))
+    if graph.digest != entry["graph"]:
+        raise InvalidInput(f"The graph of '{entry['model']}' in {folder} is not the one that ran")
+    cluster = cluster_of(entry["cluster"])
+    shape = (len(graph), len(cluster.devices))
+    predicted, alone = np.full(shape, np.nan), np.full(shape, np.nan)
+    for row in _read(folder / "times.parquet"):
+        if row["model"] == key:
+            predicted[row["operator"], row["device"]] = row["predicted_s"]
+            alone[row["operator"], row["device"]] = row["alone_s"]
+    costs = CostTable.of(graph, predicted)
+    repeats: dict[str, list[float]] = {}
+    for row in _read(folder / "repeats.parquet"):
+        repeats.setdefault(row["case"], []).append(row["makespan_s"])
+    rows = entry["contestants"]
+    traces = read_traces(
+        folder,
+        {
+            f"{row['key']} {world}": [graph] * row["jobs"]
+            for row in rows
+            for world in ("simulated", "measured")
+        },
+    )
+    contestants, cases = [], []
+    for row in rows:
+        scenario = scenario_of({**entry["scenario"], **row["scenario"]})
+        repeats_s = np.array(repeats[row["key"]])
+        simulated, measured = (traces[f"{row['key']} {w}"] for w in ("simulated", "measured"))
+        if abs(simulated.makespan - row["simulated_s"]) > TICK:
+            raise InvalidInput(
+                f"The simulated trace of '{row['scheduler']}' on '{entry['model']}' in {folder} does not "
+                f"end at {row['simulated_s']} s but at {simulated.makespan} s"
+            )
+        contestants.append(_saved_contestant(row["key"], scenario, config_dirs))
+        cases.append(
+            Case(
+                entry["model"],
+                row["scheduler"],
+                simulated,
+                measured,
+                row["simulated_s"],
+                _number(row["low_s"]),
+                _number(row["high_s"]),
+                _number(row["unseen_s"]),
+                repeats_s,
+                measured.makespan,
+                error_steps(
+                    build_workload(scenario.workload, graph, cluster.host, scenario.seed.workload),
+                    with_overhead(cluster, row["dispatch_s"]),
+                    costs,
+                    row["simulated_s"],
+                    measured,
+                    {graph: alone},
+                    scenario.simulation.movement,
+                    scenario.simulation.contention,
+                ),
+                row["jobs"],
+                row["dispatch_s"],
+            )
+        )
+    return ModelValidation(
+        entry["model"],
+        key,
+        graph,
+        cluster,
+        tuple(contestants),
+        tuple(cases),
+        predicted,
+        alone,
+        entry["statistic"],
+        entry["profiles"],
+        entry["profile_digests"],
+        _number(entry["busy_cores_before"]),
+        tuple(entry["profile_differences"]),
+        entry["machine"],
+    )
+
+
+def _saved_contestant(key: str, scenario: Scenario, config_dirs: Sequence[Path]) -> Contestant:
+    """The contestant with the key that it had: profiles may have changed since."""
+    from experiments.cell import label_of, make_scheduler
+
+    return Contestant(
+        label_of(scenario.scheduler, config_dirs),
+        scenario,
+        lambda: make_scheduler(scenario.scheduler, scenario.seed.search, config_dirs),
+        key,
+    )
+
+
+def present_contestant(saved: Contestant, config_dirs: Sequence[Path]) -> Contestant | str:
+    """The same contestant as it would run today, or why it would not."""
+    try:
+        return contestant(saved.scenario, config_dirs)
+    except HetsimError as error:
+        return str(error)
+
+
+def scenario_of(document: Mapping[str, Any]) -> Scenario:
+    """A scenario from its document (:meth:`Scenario.document`).
+
+    Raises:
+        InvalidInput: it does not fit what a scenario holds today.
+    """
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(Scenario), dict(document))
+        scenario = OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        raise InvalidInput(
+            f"The scenario is not of the present form: {' '.join(str(error).split())}"
+        ) from None
+    assert isinstance(scenario, Scenario)
+    return scenario
+
+
+def cluster_document(cluster: Cluster) -> dict[str, Any]:
+    """A cluster as JSON; infinities become null."""
+    return {
+        "name": cluster.name,
+        "host": cluster.host,
+        "labels": dict(cluster.labels),
+        "spaces": [asdict(space) for space in cluster.spaces],
+        "devices": [asdict(device) for device in cluster.devices],
+        "links": [asdict(link) for link in cluster.links],
+    }
+
+
+def cluster_of(document: Mapping[str, Any]) -> Cluster:
+    """The cluster of :func:`cluster_document`'s form."""
+    spaces = [
+        MemorySpace(**{**row, "capacity": np.inf if row["capacity"] is None else row["capacity"]})
+        for row in document["spaces"]
+    ]
+    links = [
+        Link(
+            **{
+                **row,
+                "ends": tuple(row["ends"]),
+                "bandwidth": np.inf if row["bandwidth"] is None else row["bandwidth"],
+            }
+        )
+        for row in document["links"]
+    ]
+    devices = [Device(**row) for row in document["devices"]]
+    return Cluster(document["name"], spaces, devices, links, document["host"], document["labels"])
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _write(path: Path, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    with atomic.replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd", compression_level=19)
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InvalidInput(f"Cannot read {path}: {error}; was it truncated?") from None
+    return rows

@@ -1,0 +1,170 @@
+"""Cases of a validation: predictions held against what was measured of the same contestants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments import atomic
+from experiments.both_worlds import INTERVAL, Prediction, unseen_costs
+from experiments.contestants import Contestant, Group
+from experiments.measured_runs import (
+    LEAST_REPEATS,
+    Block,
+    MeasuredRuns,
+    profile_statistic,
+)
+from experiments.pricing import profile_digests
+from experiments.provenance import code_digest, digest
+from experiments.validation import Case, ModelValidation, nearest, statistic_of
+from experiments.waterfall import error_steps
+from experiments.world import World, prepare
+from simulator.costs import CostTable
+
+
+class Intervals:
+    """Predicted intervals by what decides them, kept in a file: drawing them takes longest."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._known: dict[str, list[float | None]] = {}
+        if path is not None and path.is_file():
+            try:
+                content = json.loads(path.read_text())
+            except (OSError, ValueError):
+                content = {}  # they are drawn anew
+            self._known = content if isinstance(content, dict) else {}
+
+    def get(
+        self, prediction: Prediction, contestant: Contestant, overhead: float
+    ) -> tuple[float, float]:
+        """The interval of a contestant, drawn unless it is known."""
+        simulation = contestant.scenario.simulation
+        key = digest([contestant.key, overhead, simulation.draws, INTERVAL, code_digest()])
+        if key not in self._known:
+            low, high = prediction.interval(contestant, overhead)
+            self._known[key] = [low, high]
+            if self._path is not None:
+                atomic.write_json(self._path, self._known)
+        low, high = (float("nan") if value is None else value for value in self._known[key])
+        return low, high
+
+
+def model_validation(
+    group: Group,
+    measured: MeasuredRuns,
+    intervals: Intervals,
+    held_out: bool,
+    config_dirs: Sequence[Path],
+) -> ModelValidation | None:
+    """What came of a group so far; None if no case of it was measured.
+
+    Args:
+        group: of contestants.
+        measured: the runs.
+        intervals: of its contestants, as far as they are known.
+        held_out: whether to predict from profiles that never saw the model as well.
+        config_dirs: the user's configs.
+
+    Raises:
+        HetsimError: a profile or a file of the runs cannot be used.
+    """
+    if not any(measured.count(group, one.key) for one in group.contestants):
+        return None
+    world = prepare(group.scenario, config_dirs)
+    statistic = profile_statistic(group)
+    blocks = measured.blocks(group, world.graph)
+    prediction = Prediction(world)
+    unseen = unseen_costs(world, group.scenario) if held_out else None
+    alone = statistic_of(np.concatenate([block.alone for block in blocks]), statistic)
+    contestants, cases = [], []
+    for contestant in group.contestants:
+        mine = [block for block in blocks if contestant.key in block.makespans_s]
+        if sum(len(block.makespans_s[contestant.key]) for block in mine) < LEAST_REPEATS:
+            continue
+        contestants.append(contestant)
+        cases.append(
+            _case(
+                group.model,
+                contestant,
+                mine,
+                world,
+                prediction,
+                intervals,
+                unseen,
+                alone,
+                statistic,
+            )
+        )
+    if not cases:
+        return None
+    return ModelValidation(
+        group.model,
+        group.key,
+        world.graph,
+        world.cluster,
+        tuple(contestants),
+        tuple(cases),
+        world.costs[world.graph].seconds,
+        alone,
+        statistic,
+        world.profile_text,
+        profile_digests(group.scenario.cluster),
+        float(np.max([block.busy for block in blocks])),
+        tuple(dict.fromkeys(text for block in blocks for text in block.differences)),
+        dict(blocks[-1].machine),
+    )
+
+
+def _case(
+    model: str,
+    contestant: Contestant,
+    blocks: Sequence[Block],
+    world: World,
+    prediction: Prediction,
+    intervals: Intervals,
+    unseen: CostTable | None,
+    alone: np.ndarray,
+    statistic: str,
+) -> Case:
+    key = contestant.key
+    simulation: Any = contestant.scenario.simulation
+    repeats_s = np.concatenate([block.makespans_s[key] for block in blocks])
+    # One run stands for all, so that the steps of the error add up: the nearest to the statistic.
+    measured = nearest(
+        [trace for block in blocks for trace in block.traces[key]],
+        float(statistic_of(repeats_s, statistic)),
+    )
+    overhead = float(np.median([block.dispatch_s[key] for block in blocks]))
+    simulated = prediction.run(contestant, overhead)
+    low, high = intervals.get(prediction, contestant, overhead)
+    steps = error_steps(
+        world.workload(contestant.scenario),
+        prediction.cluster(overhead),
+        world.costs,
+        simulated.makespan,
+        measured,
+        {world.graph: alone},
+        simulation.movement,
+        simulation.contention,
+    )
+    return Case(
+        model,
+        contestant.label,
+        simulated,
+        measured,
+        simulated.makespan,
+        low,
+        high,
+        # The same scheduler with the same beliefs; only what happens is predicted anew.
+        float("nan") if unseen is None else prediction.run(contestant, overhead, unseen).makespan,
+        repeats_s,
+        measured.makespan,
+        steps,
+        contestant.jobs,
+        overhead,
+    )

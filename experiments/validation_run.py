@@ -1,0 +1,192 @@
+"""Measuring what a validation asks for, as far as it is not there, and holding predictions against it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import TaskID
+
+from experiments.both_worlds import Prediction
+from experiments.contestants import Group, Plan
+from experiments.measured_runs import MeasuredRuns, Quota, measure_block
+from experiments.progress import progress_bar
+from experiments.provenance import code_digest
+from experiments.validation import Validation
+from experiments.validation_cases import Intervals, model_validation
+from experiments.validation_settings import ValidateSettings
+from experiments.world import prepare
+from simulator.errors import HetsimError, InvalidInput
+
+
+def validate_plan(
+    plan: Plan,
+    settings: ValidateSettings,
+    folder: Path,
+    config_dirs: Sequence[Path],
+    console: Console,
+) -> tuple[Validation, BaseException | None]:
+    """Measure what is not measured yet, and hold the predictions against it.
+
+    Args:
+        plan: what is to be run.
+        settings: repeats and so on.
+        folder: what was measured is kept there, and what lies there already counts.
+        config_dirs: the user's configs.
+        console: says how far it is.
+
+    Returns:
+        What is there, and what stopped it early: an interrupt, or a run that failed.
+
+    Raises:
+        HetsimError: something cannot be run at all, and nothing was measured.
+    """
+    measured = MeasuredRuns(folder)
+    _say_what_is_there(plan, measured, console)
+    stopped: BaseException | None = None
+    try:
+        with _progress(console) as step:
+            stopped = measure(plan, settings, measured, config_dirs, step)
+    except (HetsimError, KeyboardInterrupt) as error:
+        stopped = error  # what is finished is reported first
+    validation = Validation()
+    intervals = Intervals(folder / "intervals.json")
+    for group in plan.groups:
+        model = model_validation(group, measured, intervals, settings.held_out, config_dirs)
+        if model is not None:
+            validation.models.append(model)
+    if not validation.models and stopped is not None:
+        raise stopped
+    return validation, stopped
+
+
+def measure(
+    plan: Plan,
+    settings: ValidateSettings,
+    measured: MeasuredRuns,
+    config_dirs: Sequence[Path],
+    step: Callable[[str, int, int | None], None],
+) -> BaseException | None:
+    """Run the cases that have not been run as often as the settings ask for.
+
+    Without a budget each model is visited once. With one, the time is spread over ``visits`` visits of
+    all models in turn, so that what changes over the minutes meets every case; a model's share of it is
+    in proportion to what a round of its cases takes, so that all are repeated about equally often.
+
+    Args:
+        plan: what is to be run.
+        settings: repeats, budget and so on.
+        measured: what is there; grows.
+        config_dirs: the user's configs.
+        step: told the model, the rounds done and the rounds to do, if that is known.
+
+    Returns:
+        What stopped it early.
+
+    Raises:
+        HetsimError: something cannot be run at all.
+    """
+    visits = 1 if settings.budget_s is None else settings.visits
+    spent = sum(measured.spent_s(group) for group in plan.groups)
+    began = time.monotonic()
+    weights: list[float] = []
+    for visit in range(visits):
+        for position, group in enumerate(plan.groups):
+            open_cases = [
+                one
+                for one in group.contestants
+                if (
+                    measured.repeats(group, one.key) < settings.repeats
+                    if settings.budget_s is None
+                    else measured.count(group, one.key) <= visit
+                )
+            ]
+            if not open_cases:
+                continue
+            _check_machine(group, measured)
+            budget_s = None
+            if settings.budget_s is not None:
+                weights = weights or [_predicted_s(each, config_dirs) for each in plan.groups]
+                left = settings.budget_s - spent - (time.monotonic() - began)
+                if left <= 0 and visit:
+                    return None
+                budget_s = _share(weights, position, visits - visit) * max(left, 0.0)
+            block, stopped = measure_block(
+                group,
+                open_cases,
+                Quota(settings.repeats, settings.seconds, budget_s),
+                settings.warmup if budget_s is None else min(1, settings.warmup),
+                settings.cores,
+                settings.limit,
+                config_dirs,
+                lambda done, total, group=group: step(group.model, done, total),  # type: ignore[misc]
+            )
+            if block is not None:
+                measured.add(group, block)
+            if stopped is not None:
+                return stopped
+    return None
+
+
+def _share(weights: Sequence[float], position: int, visits_left: int) -> float:
+    """The share of the time left that a group's next block gets.
+
+    Args:
+        weights: of all groups.
+        position: of the group.
+        visits_left: this one among them.
+    """
+    to_come = sum(weights[position:]) + (visits_left - 1) * sum(weights)
+    return weights[position] / to_come
+
+
+def _predicted_s(group: Group, config_dirs: Sequence[Path]) -> float:
+    """Seconds of one round of a group's cases, as simulated."""
+    prediction = Prediction(prepare(group.scenario, config_dirs))
+    return sum(prediction.run(one, 0.0).makespan for one in group.contestants)
+
+
+def _check_machine(group: Group, measured: MeasuredRuns) -> None:
+    """Refuse to go on with what another machine began."""
+    from calibration.environment import cpu_model
+
+    for machine in measured.machines(group):
+        if any(spec["device"] == "cpu" for spec in machine["workers"].values()) and (
+            machine["processor"] != cpu_model()
+        ):
+            raise InvalidInput(
+                f"What is there of '{group.model}' was measured on {machine['processor']}, this machine "
+                f"has {cpu_model()}; take another name"
+            )
+
+
+def _say_what_is_there(plan: Plan, measured: MeasuredRuns, console: Console) -> None:
+    kept = sum(
+        measured.count(group, one.key) > 0 for group in plan.groups for one in group.contestants
+    )
+    if kept:
+        console.print(f"{kept} of {plan.cases} cases are there and are kept")
+    codes = {code for group in plan.groups for code in measured.codes(group)}
+    if codes - {code_digest()}:
+        console.print(
+            "[yellow]some were measured with other code than this; another name measures all "
+            "anew[/yellow]"
+        )
+
+
+@contextlib.contextmanager
+def _progress(console: Console) -> Iterator[Callable[[str, int, int | None], None]]:
+    """A bar for each model."""
+    # A thread that draws would disturb the workers.
+    with progress_bar(console, auto_refresh=False) as progress:
+        bars: dict[str, TaskID] = {}
+
+        def step(model: str, done: int, total: int | None) -> None:
+            if model not in bars:
+                bars[model] = progress.add_task(f"running {model}", total=total)
+            progress.update(bars[model], completed=done, total=total, refresh=True)
+
+        yield step

@@ -1,0 +1,90 @@
+"""What a validation says of the simulator, each figure beside what it is to reach."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.validation import SEPARATE, Case, pairs, regret
+
+MEAN_ERROR, WORST_ERROR = 0.06, 0.15
+AGREEMENT, REGRET = 0.92, 0.02
+COVERED = (0.85, 0.95)
+SEPARATE_PAIRS, SEPARATE_MODELS = 40, 6
+"""Pairs of schedulers, and models that they are of, which must differ on hardware for a count of right
+winners to say anything: with fewer the cases are too tame."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure of the verdict.
+
+    Attributes:
+        what: the figure's name.
+        reached: its value as text.
+        target: what it is to reach, as text.
+        holds: whether it does; None where there is nothing to count.
+    """
+
+    what: str
+    reached: str
+    target: str
+    holds: bool | None
+
+    @property
+    def word(self) -> str:
+        """``yes``, ``no`` or ``-``."""
+        return "-" if self.holds is None else "yes" if self.holds else "no"
+
+
+def verdict(cases: Sequence[Case]) -> list[Line]:
+    """The figures of a validation, each beside its target.
+
+    Args:
+        cases: at least one.
+    """
+    errors = np.abs([case.error for case in cases])
+    mean, worst = float(errors.mean()), float(errors.max())
+    separate = [pair for pair in pairs(cases) if pair.separate]
+    model_of = {case.setting: case.model for case in cases}
+    models = {model_of[pair.model] for pair in separate}
+    agreeing = sum(pair.agrees for pair in separate)
+    share = agreeing / len(separate) if separate else float("nan")
+    # A setting with one scheduler leaves nothing to choose.
+    several = [case for case in cases if sum(other.setting == case.setting for other in cases) > 1]
+    losses = list(regret(several).values())
+    loss = float(np.mean(losses)) if losses else float("nan")
+    intervals = [case for case in cases if np.isfinite(case.low_s)]
+    covered = sum(case.covered for case in intervals)
+    coverage = covered / len(intervals) if intervals else float("nan")
+    enough = len(separate) >= SEPARATE_PAIRS and len(models) >= SEPARATE_MODELS
+    return [
+        Line("mean error", f"{mean:.1%}", f"at most {MEAN_ERROR:.0%}", mean <= MEAN_ERROR),
+        Line("worst error", f"{worst:.1%}", f"at most {WORST_ERROR:.0%}", worst <= WORST_ERROR),
+        Line(
+            f"pairs that differ by more than {SEPARATE - 1:.0%}",
+            f"{len(separate)} of {len(models)} models",
+            f"at least {SEPARATE_PAIRS} of {SEPARATE_MODELS}",
+            enough,
+        ),
+        Line(
+            "right winner among them",
+            f"{agreeing} of {len(separate)}" + (f", {share:.1%}" if separate else ""),
+            f"at least {AGREEMENT:.0%}",
+            share >= AGREEMENT if separate else None,
+        ),
+        Line(
+            "mean regret",
+            f"{loss:.1%}" if losses else "nothing to choose",
+            f"at most {REGRET:.0%}",
+            loss <= REGRET if losses else None,
+        ),
+        Line(
+            "measured in the 90% interval",
+            f"{covered} of {len(intervals)}" + (f", {coverage:.1%}" if intervals else ""),
+            f"{COVERED[0]:.0%} to {COVERED[1]:.0%}",
+            COVERED[0] <= coverage <= COVERED[1] if intervals else None,
+        ),
+    ]

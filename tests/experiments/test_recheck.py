@@ -1,0 +1,173 @@
+"""Saved validations worked out again: nothing changed, something changed, something damaged."""
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from experiments.contestants import plan_grid  # noqa: E402
+from experiments.recheck import figure_differences, resimulate  # noqa: E402
+from experiments.saved_validation import (  # noqa: E402
+    cluster_document,
+    cluster_of,
+    load_validation,
+    scenario_of,
+)
+from simulator.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
+from simulator.errors import InvalidInput  # noqa: E402
+from tests.experiments.own_machine import command, newest  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = sorted(
+    path.parent
+    for parent in (ROOT / "docs" / "validation", Path(__file__).parent / "saved_validation")
+    for path in parent.rglob("validation.json")
+)
+
+
+@pytest.fixture
+def saved(home, no_figures):
+    """A small validation, saved."""
+    words = ["model=tiny", "scheduler=fcfs,heft", "cluster=here", "simulation.draws=5"]
+    words += ["workload=single,concurrent", "repeats=3", "warmup=1", "seconds=0"]
+    assert command(home, *words) == 0
+    return newest(home)
+
+
+@pytest.mark.parametrize("folder", COMMITTED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_figures_of_what_is_committed_follow_from_its_traces(folder):
+    validation, document = load_validation(folder)
+    assert list(figure_differences(validation, document)) == []
+
+
+@pytest.mark.parametrize("folder", COMMITTED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_present_code_simulates_what_is_committed_as_then(folder):
+    """Its operator times, not those of today's profiles: a change here is a change of semantics."""
+    validation, _ = load_validation(folder)
+    for model in validation.models:
+        for one in resimulate(model, ()):
+            assert not one.code_changed, f"{one.case.setting} under {one.case.scheduler}"
+
+
+def test_something_is_committed():
+    assert COMMITTED
+
+
+def test_nothing_changed(home, saved, capsys):
+    capsys.readouterr()
+    assert command(home, f"recheck={saved}") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "figures of the report follow from the saved traces" in printed
+    assert "the present code simulates the saved times as then, 4 cases" in printed
+    assert "the profiles are the same" in printed
+    assert "the present prediction is the saved one" in printed
+
+
+def test_it_needs_no_runs_and_no_measured_blocks(home, saved, monkeypatch):
+    from calibration.runner import Machine
+
+    def refuse(*_, **__):
+        raise AssertionError("a check touches no hardware")
+
+    monkeypatch.setattr(Machine, "__init__", refuse)
+    kept = {"validation.json", *(path.name for path in saved.glob("*.parquet"))}
+    assert len(kept) == 6
+    small = home / "small"
+    small.mkdir()
+    for name in kept:
+        shutil.copy(saved / name, small / name)
+    assert command(home, f"recheck={small}") == 0
+    assert sum(path.stat().st_size for path in small.iterdir()) < 100_000
+
+
+def test_a_figure_that_does_not_follow_is_named(home, saved, capsys):
+    path = saved / "validation.json"
+    document = json.loads(path.read_text())
+    document["summary"]["mean_absolute_error"] *= 0.9
+    path.write_text(json.dumps(document))
+    capsys.readouterr()
+    assert command(home, f"recheck={saved}") == 1
+    printed = capsys.readouterr().out
+    assert "1 of" in printed
+    assert "summary.mean_absolute_error" in printed
+
+
+def test_another_profile_changes_the_prediction_and_not_the_figures(home, saved, capsys):
+    from cost_models.profile_files import SHIPPED
+
+    document = json.loads((saved / "validation.json").read_text())
+    (model,) = document["models"]
+    for name in model["profile_digests"]:
+        folder = home / "profiles" / name
+        settings = json.loads((folder / "profile.json").read_text())
+        other = SHIPPED / "jetson-agx-orin-64gb"
+        shutil.rmtree(folder)
+        shutil.copytree(other, folder)
+        mine = json.loads((folder / "profile.json").read_text())
+        (folder / "profile.json").write_text(
+            json.dumps(mine | {"name": settings["name"], "label": "measured"})
+        )
+    from experiments import pricing, world
+
+    pricing._load.cache_clear()
+    pricing._digest.cache_clear()
+    world._worlds.clear()
+    capsys.readouterr()
+    assert command(home, f"recheck={saved}") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "figures of the report follow from the saved traces" in printed
+    assert "the present code simulates the saved times as then, 4 cases" in printed
+    for name in model["profile_digests"]:
+        assert f"profile '{name}' is another one" in printed
+    assert "the present prediction is another one in 4 of 4 cases" in printed
+    assert "against the saved measurements: mean error" in printed
+
+
+def test_what_is_damaged_is_named(home, saved, capsys):
+    capsys.readouterr()
+    for name, what in (
+        ("graphs.parquet", "Cannot read .*graphs.parquet"),
+        ("times.parquet", "Cannot read .*times.parquet"),
+        ("repeats.parquet", "Cannot read .*repeats.parquet"),
+        ("runs.parquet", "Cannot read the traces"),
+        ("traces.parquet", "Cannot read the traces"),
+    ):
+        whole = (saved / name).read_bytes()
+        (saved / name).write_bytes(whole[:-7])
+        with pytest.raises(InvalidInput, match=what):
+            load_validation(saved, (home / "conf",))
+        (saved / name).write_bytes(whole)
+    path = saved / "validation.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"format": "hetsim.validation/1"}))
+    with pytest.raises(InvalidInput, match="has no traces to check; validate again"):
+        load_validation(saved, (home / "conf",))
+    document["models"][0]["contestants"][0]["simulated_s"] *= 2
+    path.write_text(json.dumps(document))
+    with pytest.raises(InvalidInput, match="does not end at"):
+        load_validation(saved, (home / "conf",))
+
+
+def test_clusters_and_scenarios_come_back():
+    cluster = Cluster(
+        "c",
+        [MemorySpace("ram", corun_slowdown=0.1), MemorySpace("v", 8e9, 1e9)],
+        [Device("a", "ram", "p", 2, 1e-6), Device("b", "v", "q", completion_latency=1e-5)],
+        [Link("l", ("ram", "v"), 1e9, 1e-6, True)],
+        "ram",
+        {"p": "measured"},
+    )
+    again = cluster_of(
+        json.loads(json.dumps(cluster_document(cluster)).replace("Infinity", "null"))
+    )
+    assert asdict(again) == asdict(cluster)
+    plan = plan_grid(["experiment=validation", "model=gpt2", "workload=concurrent"], ())
+    for one in plan.groups[0].contestants:
+        document = json.loads(json.dumps(one.scenario.document()))
+        assert scenario_of(document).document() == one.scenario.document()
+    with pytest.raises(InvalidInput, match="not of the present form"):
+        scenario_of({**document, "colour": "red"})
