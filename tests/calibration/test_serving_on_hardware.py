@@ -305,6 +305,43 @@ def test_a_variant_serves_and_gives_its_own_results():
             torch.testing.assert_close(results_of(graphs["small"][1], outputs), [small(x)])
 
 
+@pytest.mark.parametrize("scheduler", ["fcfs", "sufferage", "task_groups", "fcfs_batching"])
+def test_live_check_delays_are_the_simulated_ones_where_operators_take_what_is_believed(scheduler):
+    """Operators that sleep: the machine may be busy, the clock and the queues are real."""
+
+    def seconds(batch):
+        return 0.012 + 0.004 * batch
+
+    def sleeping(kernel, least):
+        def run(*reads):
+            end = time.perf_counter() + least
+            written = kernel(*reads)
+            time.sleep(max(0.0, end - time.perf_counter()))
+            return written
+
+        return run
+
+    site = Site(SHARED, 1)
+    costs = {}
+    for batch, graph in site.graphs.items():
+        costs[graph] = GraphCosts(np.full((1, 2), seconds(batch)))
+        for kernels in site.machine.program(graph).kernels.values():
+            kernels[0] = sleeping(kernels[0], seconds(batch))
+    options = {"max_batch": MOST} if scheduler in BATCHING else {}
+    gaps = np.random.default_rng(0).exponential(seconds(1) / 2 / 0.9, 80)  # 0.9 of the capacity
+    workload = site.workload([0.0, *np.cumsum(gaps).tolist()])
+    with site.machine:
+        run = site.machine.run(
+            workload, CostTable(costs), create(scheduler, **options), site.inputs
+        )
+    site.check(workload, run)
+    simulated = simulate(workload, SHARED, CostTable(costs), create(scheduler, **options))
+    a, b = serving_metrics(simulated), serving_metrics(run.trace)
+    print(scheduler, {k: (a[k], b[k]) for k in ("mean_delay_s", "p99_delay_s", "served_per_s")})
+    assert a["mean_delay_s"] * 0.9 < b["mean_delay_s"] < 1.6 * a["mean_delay_s"] + 0.01
+    assert b["served_per_s"] == pytest.approx(a["served_per_s"], rel=0.25)
+
+
 # -- what cannot be served ------------------------------------------------------------------------
 
 
