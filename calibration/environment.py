@@ -104,6 +104,15 @@ def capacity(device: str) -> float:
     return float(torch.cuda.get_device_properties(device).total_memory)
 
 
+def cache(device: str) -> float:
+    """Bytes of a device's last cache before that memory."""
+    if device == "cpu":
+        return float(last_level_cache())
+    import torch
+
+    return float(torch.cuda.get_device_properties(device).L2_cache_size)
+
+
 def steady_allocator() -> bool:
     """Make glibc keep freed memory, so that outputs do not fault in fresh pages on every call.
 

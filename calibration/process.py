@@ -110,6 +110,7 @@ class Process:
             "niceness": niceness,
             "processor": environment.cpu_model(),
             "capacity_bytes": environment.capacity(self.plan.device),
+            "cache_bytes": environment.cache(self.plan.device),
         }
         if not on_cpu:
             self.record["gpu"] = torch.cuda.get_device_name(self.plan.device)

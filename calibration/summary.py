@@ -205,7 +205,7 @@ def corun(folder: str | Path) -> dict[str, Any]:
 def peaks(folder: str | Path) -> dict[str, Any]:
     """The best peaks that any process measured, and the fastest transfers and allocations.
 
-    ``capacity_bytes`` is the smallest memory that a process found, None if none looked.
+    ``capacity_bytes`` and ``cache_bytes`` are the smallest that a process found, None if none looked.
     """
     records = [record for record in process_records(folder) if "peaks" in record]
     if not records:
@@ -222,7 +222,10 @@ def peaks(folder: str | Path) -> dict[str, Any]:
         for row in record.get("allocation", []):
             key = (row["state"], row["bytes"])
             allocation[key] = min(allocation.get(key, np.inf), row["seconds"])
-    capacities = [r["capacity_bytes"] for r in records if "capacity_bytes" in r]
+    smallest = {
+        name: min((r[name] for r in records if name in r), default=None)
+        for name in ("capacity_bytes", "cache_bytes")
+    }
     return {
         "flops_per_s": rates,
         "bandwidth_bytes_per_s": max(r["peaks"]["bandwidth_bytes_per_s"] for r in records),
@@ -235,5 +238,5 @@ def peaks(folder: str | Path) -> dict[str, Any]:
             {"state": state, "bytes": size, "seconds": seconds}
             for (state, size), seconds in sorted(allocation.items())
         ],
-        "capacity_bytes": min(capacities, default=None),
+        **smallest,
     }

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from cost_models.cached_graphs import cache_state
 from cost_models.model import OWN
-from cost_models.profile import Priced, Profile, row_keys
+from cost_models.profile import Priced, Profile, RowKey, row_keys
 from simulator.costs import CostTable, GraphCosts
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
@@ -29,7 +30,8 @@ def price_graphs(
         devices: for each device of the cluster, in order, the name of its profile.
         profiles: by name.
         model: a name of :func:`cost_models.model.names`.
-        cache: cache state; None takes each profile's own.
+        cache: cache state; None takes each profile's own, or ``warm`` for a graph that stays in the
+            device's cache (:mod:`cost_models.cached_graphs`).
         lookup: take measured times of operators that were measured (:meth:`Profile.price`).
 
     Raises:
@@ -45,7 +47,9 @@ def price_graphs(
                 + ("names no profile" if name is None else f"names profile '{name}', not loaded")
             )
         if name not in priced:
-            priced[name] = profiles[name].price_rows(keys, model=model, cache=cache, lookup=lookup)
+            states = [cache or cache_state(graph, profiles[name]) for graph in graphs]
+            state = [s for s, graph in zip(states, graphs, strict=True) for _ in graph.operators]
+            priced[name] = _priced(profiles[name], keys, state, model, lookup)
     columns = [priced[str(name)] for name in devices]
     seconds = np.stack([column.seconds for column in columns], axis=1)
     inside = np.stack([column.in_range for column in columns], axis=1)
@@ -57,3 +61,20 @@ def price_graphs(
         start += len(graph)
         entries[graph] = GraphCosts(seconds[part], spread[part], inside[part])
     return CostTable(entries)
+
+
+def _priced(
+    profile: Profile,
+    keys: Sequence[RowKey],
+    states: Sequence[str | None],
+    model: str,
+    lookup: bool,
+) -> Priced:
+    """Times of rows, each in its own cache state."""
+    seconds, spread = np.empty(len(keys)), np.empty(len(keys))
+    inside = np.empty(len(keys), dtype=bool)
+    for state in dict.fromkeys(states):
+        at = [i for i, s in enumerate(states) if s == state]
+        part = profile.price_rows([keys[i] for i in at], model=model, cache=state, lookup=lookup)
+        seconds[at], spread[at], inside[at] = part.seconds, part.spread, part.in_range
+    return Priced(seconds, spread, inside)

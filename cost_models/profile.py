@@ -69,6 +69,7 @@ class Profile:
         allocation: measured allocations of outputs, rows of ``state``, ``bytes``, ``seconds``.
         corun: what co-running tasks cost each other, as :func:`calibration.corun.summary` gives it.
         capacity_bytes: of the memory that the device computes in; None where it was not read.
+        cache_bytes: of the last cache before that memory; None where it was not read.
         dtypes: element types it was measured with.
         versions: software it was measured with.
         provenance: sources, dates, minutes, samples: whatever explains the figures.
@@ -93,6 +94,7 @@ class Profile:
     allocation: Sequence[Mapping[str, Any]] = ()
     corun: Mapping[str, Any] = field(default_factory=dict)
     capacity_bytes: float | None = None
+    cache_bytes: float | None = None
     dtypes: tuple[str, ...] = ("float32",)
     versions: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -297,7 +299,7 @@ class Profile:
             seed: of the models.
             options: of models, by their names.
             show: called with a line of progress.
-            described: ``transfers``, ``allocation``, ``corun``, ``capacity_bytes``, ``versions``,
+            described: ``transfers``, ``allocation``, ``corun``, ``capacity_bytes``, ``cache_bytes``, ``versions``,
                 ``provenance``, ``launch_overhead_s``, ``deviations``.
 
         Raises:

@@ -91,6 +91,7 @@ def document_of(profile: Profile) -> dict[str, Any]:
         "allocation": [dict(row) for row in profile.allocation],
         "corun": dict(profile.corun),
         "capacity_bytes": profile.capacity_bytes,
+        "cache_bytes": profile.cache_bytes,
     }
     return document | {key: value for key, value in measured.items() if value}
 
@@ -151,6 +152,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
             allocation=document.get("allocation", []),
             corun=document.get("corun", {}),
             capacity_bytes=document.get("capacity_bytes"),
+            cache_bytes=document.get("cache_bytes"),
             dtypes=tuple(document.get("dtypes", ["float32"])),
             versions=document.get("versions", {}),
             provenance=document.get("provenance", {}),

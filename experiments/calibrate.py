@@ -388,6 +388,7 @@ def measured_in(config: CalibrateConfig, folder: Path) -> Measured:
         "allocation": peaks["allocation"],
         "corun": summary.corun(raw),
         "capacity_bytes": peaks["capacity_bytes"],
+        "cache_bytes": peaks["cache_bytes"],
         "launch_overhead_s": launches[0] if launches else 0.0,
         "deviations": summary.deviations(raw, cache, config.statistic),
         "versions": json.loads(table["versions"].iloc[0]),
@@ -412,7 +413,7 @@ def measured_for(base: str, name: str | None) -> Measured:
             "cannot be fitted again"
         )
     kept = ["label", "roofline", "transfers", "launch_overhead_s", "deviations", "allocation"]
-    kept += ["corun", "capacity_bytes", "versions", "provenance"]
+    kept += ["corun", "capacity_bytes", "cache_bytes", "versions", "provenance"]
     described = {key: getattr(profile, key) for key in kept}
     described |= {"name": name or profile.name, "cache": profile.cache or "graph"}
     return Measured(table, pd.DataFrame(), described)

@@ -1,8 +1,8 @@
 """The operators that this project's calibrations measure, as files in ``calibration/data``.
 
 ``python -m experiments.calibration_set [PATH]`` makes ``operators.json.gz`` again. It holds every operator of the
-shipped models at several batches (and sequence lengths), those of further architectures, whose shapes
-are what an unseen model of that family brings, and shapes drawn for every kind
+shipped models at several batches (and sequence lengths), those of further architectures and of language
+models' output layers, whose shapes are what an unseen model of that family brings, and shapes drawn for every kind
 (:mod:`calibration.sampling`). ``python -m experiments.calibration_set training [PATH]`` makes
 ``training_operators.json.gz``: what training steps of some architectures have besides, and shapes drawn
 for the kinds that only training has. Both need ``transformers``.
@@ -152,6 +152,28 @@ def further() -> list[Case]:
     ]
 
 
+def heads() -> list[Case]:
+    """Output layers of language models, at 128 tokens and one by one: their matrices are wider than any
+    other layer's, and one model says little of another's.
+    """
+    from torch import nn
+
+    def tokens(width: int) -> list[Mapping[str, Input]]:
+        shapes = ((1, 128), (4, 128), (1, 1), (8, 1))
+        return [{"": ((batch, length, width), "float32")} for batch, length in shapes]
+
+    sizes = {
+        "bert_base_head": (768, 30522),
+        "roberta_base_head": (768, 50265),
+        "tinyllama_head": (2048, 32000),
+        "qwen2_0_5b_head": (896, 151936),
+    }
+    return [
+        (name, partial(nn.Linear, width, words, bias=False), tokens(width))
+        for name, (width, words) in sizes.items()
+    ]
+
+
 def graphs(cases: list[Case]) -> Iterator[tuple[str, DataflowGraph]]:
     """(architecture, graph) of every case."""
     import torch
@@ -227,13 +249,14 @@ def training_operators(seed: int = 0) -> list[OperatorSample]:
 
 def calibration_operators(seed: int = 0) -> list[OperatorSample]:
     """All of them, models first; deterministic."""
-    models = model_operators(graphs(shipped() + further()))
+    models = model_operators(graphs(shipped() + further() + heads()))
     return distinct([*models, *sampled_operators(seed=seed)])
 
 
 def extended(operators: list[OperatorSample]) -> list[OperatorSample]:
     """A set with the shipped models' operators that it lacks behind its own, which know these models."""
-    models = {sample.identity: sample for sample in model_operators(graphs(shipped()))}
+    cases = shipped() + heads()
+    models = {sample.identity: sample for sample in model_operators(graphs(cases))}
     known = {sample.identity for sample in operators}
     kept = [
         replace(

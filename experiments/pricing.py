@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from experiments.configs import CostModelConfig
 from scenarios.cluster_config import ClusterConfig
 from simulator.cluster import Cluster
@@ -131,13 +133,18 @@ class Pricer:
         return draws(costs, residuals, count, seed, self._looked_up(costs))
 
     def _looked_up(self, costs: CostTable) -> dict[str, LookedUp]:
+        from cost_models.cached_graphs import cache_state
         from cost_models.profile import row_keys
         from cost_models.uncertainty import LookedUp
 
         if not self._lookup:
             return {}
-        keys = row_keys([operator for graph in costs for operator in graph.operators])
-        return {
-            name: LookedUp(profile.is_measured(keys), profile.repeat_error)
-            for name, profile in self._profiles.items()
-        }
+        keys = [row_keys(graph.operators) for graph in costs]
+        found = {}
+        for name, profile in self._profiles.items():
+            known = [
+                profile.is_measured(rows, cache_state(graph, profile))
+                for rows, graph in zip(keys, costs, strict=True)
+            ]
+            found[name] = LookedUp(np.concatenate(known), profile.repeat_error)
+        return found

@@ -5,8 +5,11 @@
 For each model (at batch 1 and 4): what the profile's cost models say once every operator of that
 architecture is taken out of the training data, summed over the graph, with the 90% interval of the
 profile's residuals; and the module itself, run by PyTorch on one pinned core in fresh processes, the
-same statistic (the profile's) on both sides. ``--again`` takes the times that were measured last. Prints a row a model and batch, then mean and worst errors
-of each cost model and the share of intervals that hold the measured time.
+same statistic (the profile's) on both sides. Each process also times the reference operator; where it
+takes longer than when the profile was measured, by more than the calibrator tolerates, the module's times
+are divided by the ratio (``now``: the median of these ratios). ``--again`` takes the times that were
+measured last. Prints a row a model and batch, then mean and worst errors of each cost model, with and
+without that correction, and the share of intervals that hold the measured time.
 """
 
 from __future__ import annotations
@@ -45,9 +48,10 @@ def model_config(name: str) -> Any:
     return task.scenario.model
 
 
-def measured_here(name: str, batch: int) -> list[float]:
-    """Seconds of every call of the module, in this process."""
+def measured_here(name: str, batch: int) -> dict[str, Any]:
+    """Seconds of every call of the module in this process, and of the reference operator."""
     from calibration import environment
+    from calibration.reference import reference_seconds
     from scenarios.model_config import load_model
 
     environment.steady_allocator()
@@ -56,6 +60,7 @@ def measured_here(name: str, batch: int) -> list[float]:
 
     torch.set_num_threads(1)
     module, inputs = load_model(model_config(name), batch)
+    before = reference_seconds()
     found: list[float] = []
     with torch.inference_mode():
         for _ in range(3):
@@ -65,11 +70,11 @@ def measured_here(name: str, batch: int) -> list[float]:
             start = time.perf_counter()
             module(*inputs.args, **inputs.kwargs)
             found.append(time.perf_counter() - start)
-    return found
+    return {"calls": found, "reference": min(before, reference_seconds())}
 
 
-def measured(name: str, batch: int, core: int) -> list[float]:
-    """Seconds of all calls in a fresh process bound to a core."""
+def measured(name: str, batch: int, core: int) -> dict[str, Any]:
+    """What a fresh process bound to a core measures."""
     command = ["taskset", "-c", str(core), sys.executable, "-m", "tests.benchmarks.end_to_end"]
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     answer = subprocess.run(
@@ -80,12 +85,13 @@ def measured(name: str, batch: int, core: int) -> list[float]:
         check=True,
         cwd=Path(__file__).resolve().parents[2],
     )
-    calls: list[float] = json.loads(answer.stdout.splitlines()[-1])
-    return calls
+    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return found
 
 
 def predicted(name: str) -> dict[int, dict[str, tuple[float, float, float, float]]]:
     """Total seconds, 90% interval and extrapolated share by batch and cost model, without the model."""
+    from cost_models.pricing import price_graphs
     from cost_models.profile import Profile, row_keys
     from cost_models.uncertainty import draw_factors
     from scenarios.model_config import graph_of
@@ -101,10 +107,11 @@ def predicted(name: str) -> dict[int, dict[str, tuple[float, float, float, float
         identity = np.array([order[key] for key in keys])
         labels = [operator.kind for operator in graph.operators]
         for model in COST_MODELS:
-            priced = unseen.price(graph.operators, model=model)
+            priced = price_graphs([graph], [unseen.name], {unseen.name: unseen}, model=model)[graph]
+            times = priced.seconds[:, 0]
             totals = [
                 float(
-                    priced.seconds
+                    times
                     @ draw_factors(
                         profile.residuals.get(model, {}),
                         labels,
@@ -114,28 +121,55 @@ def predicted(name: str) -> dict[int, dict[str, tuple[float, float, float, float
                 )
                 for number in range(DRAWS)
             ]
-            total = float(priced.seconds.sum())
+            total = float(times.sum())
             low, high = np.percentile(totals, [5, 95])
-            outside = float(priced.seconds[~priced.in_range].sum()) / total
+            outside = float(times[~priced.in_range[:, 0]].sum()) / total
             found.setdefault(batch, {})[model] = (total, float(low), float(high), outside)
     return found
 
 
-def measure_all(names: Sequence[str], core: int, quantile: float) -> dict[tuple[str, int], float]:
-    """Seconds by model and batch; all of them before anything is fitted, which keeps a machine busy.
+def measure_all(names: Sequence[str], core: int) -> list[dict[str, Any]]:
+    """What every process measured; all of them before anything is fitted, which keeps a machine busy.
 
-    They are kept, for predictions of other profiles (``--again``).
+    It is kept, for predictions of other profiles (``--again``).
     """
-    calls: dict[tuple[str, int], list[float]] = {}
+    found: list[dict[str, Any]] = []
     # Round by round: a host that is slow for a while is slow for all.
     for _ in range(PROCESSES):
-        for name in names:
-            for batch in BATCHES:
-                calls.setdefault((name, batch), []).extend(measured(name, batch, core))
-    took = {case: float(np.quantile(seconds, quantile)) for case, seconds in calls.items()}
+        found += [
+            {"model": name, "batch": batch, **measured(name, batch, core)}
+            for name in names
+            for batch in BATCHES
+        ]
     MEASURED.parent.mkdir(parents=True, exist_ok=True)
-    MEASURED.write_text(json.dumps([[*case, seconds] for case, seconds in took.items()]))
-    return took
+    MEASURED.write_text(json.dumps(found))
+    return found
+
+
+def summarised(
+    found: Sequence[dict[str, Any]], quantile: float, reference: float | None
+) -> dict[tuple[str, int], tuple[float, float, float]]:
+    """By model and batch: seconds as measured, corrected for how slow the machine was, and how slow."""
+    from calibration.summary import DRIFT
+
+    cases: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for entry in found:
+        cases.setdefault((entry["model"], entry["batch"]), []).append(entry)
+    summary = {}
+    for case, entries in cases.items():
+        slow = [entry["reference"] / reference if reference else 1.0 for entry in entries]
+        steady = [
+            seconds / (ratio if abs(ratio - 1) > DRIFT else 1.0)
+            for entry, ratio in zip(entries, slow, strict=True)
+            for seconds in entry["calls"]
+        ]
+        plain = [seconds for entry in entries for seconds in entry["calls"]]
+        summary[case] = (
+            float(np.quantile(plain, quantile)),
+            float(np.quantile(steady, quantile)),
+            float(np.median(slow)),
+        )
+    return summary
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -148,41 +182,44 @@ def main(arguments: Sequence[str]) -> int:
     from cost_models.profile import Profile
 
     (core,) = cores_for(1)
-    print(f"predicted / measured - 1; interval: {COST_MODELS[0]}, 90%; core {core}")
-    print(
-        f"| model | batch | measured ms | {' | '.join(COST_MODELS)} | interval ms | extrapolated |"
-    )
-    print(f"|{'---|' * (5 + len(COST_MODELS))}")
-    quantile = STATISTICS[Profile.load(PROFILE).statistic or "minimum"]
+    profile = Profile.load(PROFILE)
+    quantile = STATISTICS[profile.statistic or "minimum"]
     names = [name for name in arguments if name != "--again"] or list(MODELS)
     if "--again" in arguments:
-        rows = json.loads(MEASURED.read_text())
-        took = {(name, batch): seconds for name, batch, seconds in rows if name in names}
-        names = list(dict.fromkeys(name for name, _ in took))
+        found = [e for e in json.loads(MEASURED.read_text()) if e["model"] in names]
+        names = list(dict.fromkeys(e["model"] for e in found))
     else:
-        took = measure_all(names, core, quantile)
+        found = measure_all(names, core)
+    took = summarised(found, quantile, profile.provenance.get("reference_s"))
+    print(f"predicted / corrected - 1; interval: {COST_MODELS[0]}, 90%; core {core}")
+    heads = ["model", "batch", "measured ms", "now", "corrected ms", *COST_MODELS]
+    print(f"| {' | '.join(heads)} | interval ms | extrapolated |")
+    print(f"|{'---|' * (len(heads) + 2)}")
     errors: dict[str, list[float]] = {model: [] for model in COST_MODELS}
+    uncorrected: dict[str, list[float]] = {model: [] for model in COST_MODELS}
     inside: dict[str, list[bool]] = {model: [] for model in COST_MODELS}
     for name in names:
         by_batch = predicted(name)
         for batch, by_model in by_batch.items():
-            seconds = took[name, batch]
+            plain, seconds, slow = took[name, batch]
             cells = []
             for model, (total, low, high, _) in by_model.items():
                 errors[model].append(total / seconds - 1)
+                uncorrected[model].append(total / plain - 1)
                 inside[model].append(low <= seconds <= high)
                 cells.append(f"{total / seconds - 1:+.1%}")
             _, low, high, outside = by_model[COST_MODELS[0]]
             print(
-                f"| {name} | {batch} | {seconds * 1e3:.2f} | {' | '.join(cells)} | "
-                f"{low * 1e3:.2f}-{high * 1e3:.2f} | {outside:.0%} |",
+                f"| {name} | {batch} | {plain * 1e3:.2f} | {slow:.3f} | {seconds * 1e3:.2f} | "
+                f"{' | '.join(cells)} | {low * 1e3:.2f}-{high * 1e3:.2f} | {outside:.0%} |",
                 flush=True,
             )
     for model in COST_MODELS:
         off = np.abs(errors[model])
         print(
             f"{model}: mean {off.mean():.1%}, median {np.median(off):.1%}, worst {off.max():.1%}, bias "
-            f"{np.mean(errors[model]):+.1%}; 90% interval holds {np.mean(inside[model]):.0%} of {len(off)}"
+            f"{np.mean(errors[model]):+.1%}; 90% interval holds {np.mean(inside[model]):.0%} of "
+            f"{len(off)}; uncorrected mean {np.abs(uncorrected[model]).mean():.1%}"
         )
     return 0
 

@@ -73,11 +73,12 @@ def test_saved_profile_prices_as_before(tmp_path, profile):
 
 
 def test_device_figures_are_kept(tmp_path, profile):
-    assert not {"allocation", "corun", "capacity_bytes"} & set(document_of(profile))
+    assert not {"allocation", "corun", "capacity_bytes", "cache_bytes"} & set(document_of(profile))
     figures = {
         "allocation": [{"state": "reused", "bytes": 4096, "seconds": 1e-6}],
         "corun": {"fraction": 0.03},
         "capacity_bytes": 24 * 2.0**30,
+        "cache_bytes": 2.0**25,
     }
     replace(profile, table=None, **figures).save(tmp_path / "box")
     again = Profile.load(tmp_path / "box")

@@ -57,7 +57,7 @@ def folder(tmp_path):
                 noisy = seconds * factor * np.exp(0.01 * abs(rng.standard_normal(3)))
                 for value in noisy:
                     recorder.add(index, 0, cache, value, value)
-        recorder.add(REFERENCE, 0, "graph", 1e-3 * (1 + process), 1e-3)
+        recorder.add(REFERENCE, 0, "graph", 1e-3 * (1 + 0.02 * process), 1e-3)
         recorder.flush(force=True)
         record = {
             "started": time.time() - 60,
@@ -72,6 +72,7 @@ def folder(tmp_path):
             "transfers": [],
             "allocation": [{"state": "fresh", "bytes": 1 << 20, "seconds": 65e-5}],
             "capacity_bytes": 24 * 2.0**30,
+            "cache_bytes": 2.0**25,
             "process": process,
             "clocks": [{"timestamp": 0.0, "clocks_event_reasons.active": "0x4"}] if process else [],
         }
@@ -104,6 +105,7 @@ def test_fit_leaves_table_profile_and_report(folder):
     assert profile.price([sample.operator]).seconds[0] == pytest.approx(2.03e-4, rel=0.1)
     report = (folder / "report.html").read_text()
     assert profile.capacity_bytes == 24 * 2**30
+    assert profile.cache_bytes == 2**25
     assert profile.corun["fraction"] == 0.031
     for told in (
         "24.0",
