@@ -21,6 +21,8 @@ from experiments.plots.waterfall import STEP_COLOURS
 from experiments.validation import Case, Pair
 from experiments.waterfall import STEPS
 
+MOST_MARKS = 200
+"""Pairs up to which marks are large enough to tell neighbours apart."""
 MOST_ROWS = 60
 """Cases up to which each has a bar; of more, the mean over the schedulers of a setting."""
 
@@ -155,11 +157,18 @@ def draw_pairs(pairs: Sequence[Pair], stem: str | Path, caption: str) -> list[Pa
         axes = figure.subplots()
         axes.axhspan(1 / 1.05, 1.05, color="#EEEEEE", linewidth=0)
         axes.axhline(1.0, color="black", linewidth=0.6)
-        axes.plot(table.index, table["simulated_ratio"], color="black", linewidth=1.0)
+        # Many pairs: small marks, and the line over them.
+        size = 3.5 if len(table) <= MOST_MARKS else 1.4
+        axes.plot(table.index, table["simulated_ratio"], color="black", linewidth=1.0, zorder=3)
         right = table[~wrong]
-        axes.plot(right.index, right["measured_ratio"], "o", color=COLOURS[0], markersize=3.5)
+        axes.plot(right.index, right["measured_ratio"], "o", color=COLOURS[0], ms=size, mec="none")
         axes.plot(
-            table.index[wrong], table["measured_ratio"][wrong], "X", color=COLOURS[5], markersize=5
+            table.index[wrong],
+            table["measured_ratio"][wrong],
+            "X",
+            color=COLOURS[5],
+            ms=1.4 * size,
+            mec="none",
         )
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3)))

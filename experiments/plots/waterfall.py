@@ -69,7 +69,7 @@ def draw_waterfall(cases: Sequence[Case], stem: str | Path, caption: str) -> lis
                 top = max(level, level + height)
                 panel.annotate(
                     f"{height:+.1f}", (place, top), (0, 1.5), textcoords="offset points",
-                    ha="center", va="bottom", fontsize=5.5,
+                    ha="center", va="bottom", fontsize=5.5, bbox={"color": "white", "pad": 0.2},
                 )  # fmt: skip
                 level += height
             panel.plot([len(shown), len(shown) + 1], [level, level], color="black", linewidth=0.4)
