@@ -126,7 +126,7 @@ examples:
   model=gpt2,bert_base scheduler=heft,fcfs
   repeats=50 held_out=true           also from profiles fitted without the model's own operators
   workload=single,concurrent         one job, and four at once
-  experiment=validation budget=20min the preset of the README; goes on where it was stopped
+  experiment=validation budget=60min the preset of the README; goes on where it was stopped
   sweep=paper1 top=3                 the three best schedulers of every setting of a sweep
   name=mine                          the folder in outputs/validation; the same name goes on
   cores=[2,3]                        the cores of the workers
