@@ -13,7 +13,7 @@ FROZEN = (
     *("googlenet", "inception_v3", "squeezenet1_1", "densenet121", "resnet50", "mobilenet_v2"),
     *("bert_base", "gpt2", "t5_small", "lstm_cells", "gru_cells", "two_tower"),
 )
-"""Chosen before any was measured: a validation whose models change with its results proves nothing."""
+"""A validation whose models change with its results proves nothing."""
 
 
 def test_the_preset_is_frozen():
