@@ -7,8 +7,11 @@ from one hour to the next.
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
+from calibration.environment import pin
 from calibration.samples import OperatorSample
 from calibration.timing import timer
 from simulator.graph import Operator, TensorSpec
@@ -30,13 +33,27 @@ def reference_operator() -> OperatorSample:
     return OperatorSample(operator, weights=(1,))
 
 
-def reference_seconds(device: str = "cpu", visits: int = 20) -> float:
-    """What the reference operator takes on this core or GPU now: the 10th percentile, state ``graph``.
+def reference_seconds(device: str = "cpu", visits: int = 20, core: int | None = None) -> float:
+    """What the reference operator takes on one core or GPU now: the 10th percentile, state ``graph``.
 
     Args:
-        device: ``cpu`` (the current core, with the threads that torch has) or ``cuda:<index>``.
+        device: ``cpu`` or ``cuda:<index>``.
         visits: how often it is timed, 15 ms each on a core.
+        core: where, of a CPU; None: where this thread runs.
     """
+    import torch
+
+    threads, allowed = torch.get_num_threads(), os.sched_getaffinity(0)
+    torch.set_num_threads(1)
+    try:
+        pin(core)
+        return _timed(device, visits)
+    finally:
+        os.sched_setaffinity(0, allowed)
+        torch.set_num_threads(threads)
+
+
+def _timed(device: str, visits: int) -> float:
     import torch
 
     from calibration.kernels import build

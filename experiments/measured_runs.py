@@ -35,6 +35,8 @@ from simulator.trace import Trace
 
 if TYPE_CHECKING:
     from calibration.dispatch import DispatchProbe
+    from calibration.workers import WorkerSpec
+    from cost_models.profile import Profile
 
 FORMAT = "hetsim.measured/1"
 MOST_REPEATS = 200
@@ -305,10 +307,13 @@ def measure_block(
         for name, profile in profiles.items()
         for text in profile.differences(described(places[name]))
     )
-    machine_document = {
+    machine_document: dict[str, Any] = {
         **described(workers[devices[0]].device),
         "workers": {name: asdict(spec) for name, spec in workers.items()},
     }
+    slowness = _slowness(profiles, places, workers)
+    if slowness is not None:
+        machine_document["slowness"] = slowness
     stopped: BaseException | None = None
     rounds: list[list[Trace]] = []
     with Machine(world.cluster, workers) as machine:
@@ -376,6 +381,25 @@ def measure_block(
         code_digest(),
     )
     return block, stopped
+
+
+def _slowness(
+    profiles: Mapping[str, Profile],
+    places: Mapping[str, str],
+    workers: Mapping[str, WorkerSpec],
+) -> float | None:
+    """How much longer the reference operator takes now than when the profiles were measured, of the
+    first profile that says what it took (once a kernel); None if none does.
+    """
+    from calibration.reference import reference_seconds
+
+    for name, profile in profiles.items():
+        then = profile.provenance.get("reference_s")
+        if then and profile.provenance.get("repeat_kernel", 1) == 1:
+            device = places[name]
+            cores = [c for spec in workers.values() if spec.device == device for c in spec.cores]
+            return reference_seconds(device, core=cores[0] if cores else None) / float(then)
+    return None
 
 
 def runner_overheads(probe: DispatchProbe, contestants: Sequence[Contestant]) -> dict[str, float]:

@@ -140,6 +140,13 @@ class ModelValidation:
     machine: Mapping[str, Any]
 
     @property
+    def slowness(self) -> float:
+        """How much longer the reference operator took than when the profiles were measured; NaN where
+        it was not timed.
+        """
+        return float(self.machine.get("slowness", np.nan))
+
+    @property
     def devices(self) -> tuple[str, ...]:
         """Names of the devices."""
         return tuple(device.name for device in self.cluster.devices)

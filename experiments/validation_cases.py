@@ -116,8 +116,15 @@ def model_validation(
         profile_digests(group.scenario.cluster),
         float(np.max([block.busy for block in blocks])),
         tuple(dict.fromkeys(text for block in blocks for text in block.differences)),
-        dict(blocks[-1].machine),
+        _machine(blocks),
     )
+
+
+def _machine(blocks: Sequence[Block]) -> dict[str, Any]:
+    """What the blocks ran on, and how slow it was: the median of them."""
+    found = dict(blocks[-1].machine)
+    slow = [block.machine["slowness"] for block in blocks if "slowness" in block.machine]
+    return found | ({"slowness": float(np.median(slow))} if slow else {})
 
 
 def _case(

@@ -48,6 +48,8 @@ def summary(validation: Validation) -> dict[str, Any]:
     separate = [pair for pair in found if pair.separate]
     told_apart = [pair for pair in found if pair.told_apart]
     losses = list(regret(cases).values())
+    slow = np.array([model.slowness for model in validation.models for _ in model.cases])
+    steady = (1 + errors) * slow - 1
     return {
         "cases": len(cases),
         "mean_absolute_error": float(np.abs(errors).mean()),
@@ -55,6 +57,9 @@ def summary(validation: Validation) -> dict[str, Any]:
         "mean_signed_error": float(errors.mean()),
         "mean_absolute_error_unseen": float(np.abs(unseen).mean()),
         "worst_absolute_error_unseen": float(np.abs(unseen).max()),
+        "slowness": float(np.median(slow)),
+        "mean_absolute_error_steady": float(np.abs(steady).mean()),
+        "mean_signed_error_steady": float(steady.mean()),
         "intervals": len(intervals),
         "covered": sum(case.covered for case in intervals),
         "pairs": len(found),

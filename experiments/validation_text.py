@@ -45,6 +45,13 @@ def answers(validation: Validation) -> list[str]:
             f"{figures['mean_absolute_error_unseen']:.1%}, worst "
             f"{figures['worst_absolute_error_unseen']:.1%}"
         )
+    if np.isfinite(figures["slowness"]):
+        lines.append(
+            f"the machine took {figures['slowness'] - 1:+.1%} for the reference operator against when the "
+            "profiles were measured (median); with each model's share of that taken out, mean error "
+            f"{figures['mean_absolute_error_steady']:.1%}, bias "
+            f"{figures['mean_signed_error_steady']:+.1%}"
+        )
     if figures["separate_pairs"]:
         lines.append(
             f"the winner is named in {figures['separate_pairs_in_the_same_order']} of "
@@ -289,14 +296,15 @@ def _runner_lines(validation: Validation) -> list[str]:
         "Microseconds per operator between two kernels, measured on a chain of simple operators "
         "before each model and modelled as launch overhead:",
         "",
-        "| model | repeats | busy cores before | " + " | ".join(labels) + " |",
-        "|---|--:|--:|" + "--:|" * len(labels),
+        "| model | repeats | busy cores before | slower by | " + " | ".join(labels) + " |",
+        "|---|--:|--:|--:|" + "--:|" * len(labels),
     ]
     for model in validation.models:
         seconds = model.dispatch_s
         values = [f"{seconds[label] * 1e6:.1f}" if label in seconds else "" for label in labels]
         lines.append(
-            f"| {model.model} | {model.repeats} | {model.busy:.2f} | {' | '.join(values)} |"
+            f"| {model.model} | {model.repeats} | {model.busy:.2f} | "
+            f"{model.slowness - 1:+.1%} | {' | '.join(values)} |"
         )
     lines += ["", *_machine_lines(validation.models)]
     if differences := _differences(validation):
@@ -312,7 +320,9 @@ def _runner_lines(validation: Validation) -> list[str]:
 def _machine_lines(models: Sequence[ModelValidation]) -> list[str]:
     found: dict[str, None] = {}
     for model in models:
-        machine = {key: value for key, value in model.machine.items() if key != "workers"}
+        machine = {
+            key: value for key, value in model.machine.items() if key not in ("workers", "slowness")
+        }
         found[", ".join(f"{key} {value}" for key, value in machine.items())] = None
     return [f"Measured on: {text}." for text in found]
 

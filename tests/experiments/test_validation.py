@@ -1,11 +1,18 @@
 """Pairs, regret and operator errors on traces whose figures are known."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from calibration.workers import WorkerSpec
+from cost_models.profile import Profile
+from cost_models.roofline import Roofline
+from experiments.measured_runs import _slowness
 from experiments.validation import (
     Case,
     Pair,
+    Validation,
     durations,
     kendall_tau,
     kind_errors,
@@ -15,6 +22,7 @@ from experiments.validation import (
     repeatability,
     statistic_of,
 )
+from experiments.validation_figures import summary
 from simulator.cluster import Cluster, Device, MemorySpace
 from simulator.costs import CostTable
 from simulator.engine import simulate
@@ -120,3 +128,34 @@ def test_the_nearest_trace():
         for t in (1.0, 2.0, 4.0)
     ]
     assert nearest(traces, 2.6).makespan == 2.0
+
+
+def test_errors_on_a_machine_as_fast_as_it_was():
+    """One model met a machine that was 10% slower, another one that was as fast as then."""
+    slow = SimpleNamespace(cases=[case("a", "heft", 10.0, 11.0)], slowness=1.1)
+    same = SimpleNamespace(cases=[case("b", "heft", 9.0, 10.0)], slowness=1.0)
+    found = summary(Validation([slow, same]))
+    assert found["mean_signed_error"] == pytest.approx((10 / 11 + 0.9) / 2 - 1)
+    assert found["mean_signed_error_steady"] == pytest.approx((1.0 + 0.9) / 2 - 1)
+    assert found["mean_absolute_error_steady"] == pytest.approx(0.05)
+    assert found["slowness"] == pytest.approx(1.05)
+    unknown = SimpleNamespace(cases=slow.cases, slowness=float("nan"))
+    assert np.isnan(summary(Validation([unknown]))["mean_absolute_error_steady"])
+
+
+def test_the_reference_is_timed_against_the_profile(monkeypatch):
+    timed = []
+    monkeypatch.setattr(
+        "calibration.reference.reference_seconds",
+        lambda device, core=None: timed.append((device, core)) or 3e-3,
+    )
+    workers = {"one": WorkerSpec("cpu", (1,)), "three": WorkerSpec("cpu", (0,), repeat_kernel=3)}
+    sheet = Roofline({"float32": 1e9}, 1e9)
+    thrice = Profile(
+        "box-3x", "measured", sheet, provenance={"reference_s": 1.0, "repeat_kernel": 3}
+    )
+    once = Profile("box", "measured", sheet, provenance={"reference_s": 2e-3, "repeat_kernel": 1})
+    places = {"box": "cpu", "box-3x": "cpu"}
+    assert _slowness({"box-3x": thrice, "box": once}, places, workers) == pytest.approx(1.5)
+    assert timed == [("cpu", 1)]
+    assert _slowness({"box-3x": thrice}, places, workers) is None
