@@ -19,7 +19,6 @@ Files appear whole. A folder grows: operators are appended, parts and processes 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +31,7 @@ import pyarrow.parquet as pq
 from calibration.plan import MeasurePlan
 from calibration.samples import OperatorSample, distinct, read_samples, write_samples
 from simulator.errors import HetsimError, InvalidInput
+from simulator.whole_file import replacing
 
 REFERENCE = -1
 RAW_SCHEMA = pa.schema(
@@ -54,12 +54,10 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         HetsimError: it cannot be written, because the disk is full, say.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
+        with replacing(path) as temporary:
+            temporary.write_bytes(data)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise HetsimError(
             f"Cannot write into {path.parent}: {error.strerror}; what is there stays. Mend that and "
             "run the same command again"

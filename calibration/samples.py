@@ -16,7 +16,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +24,7 @@ from typing import Any
 
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator, TensorSpec
+from simulator.whole_file import replacing
 
 FORMAT = "hetsim.operators/1"
 DTYPES = ("float32", "tf32", "float16", "bfloat16")
@@ -213,10 +213,8 @@ def write_samples(path: str | Path, samples: Sequence[OperatorSample]) -> None:
         json.dumps(sample_to_json(sample), separators=(",", ":")) for sample in samples
     )
     data = f'{{"format": "{FORMAT}", "operators": [\n{rows}\n]}}\n'.encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        temporary.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 def read_samples(path: str | Path) -> list[OperatorSample]:

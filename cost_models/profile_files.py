@@ -30,6 +30,7 @@ from cost_models.roofline import Roofline
 from cost_models.table import write
 from cost_models.uncertainty import Residuals
 from simulator.errors import InvalidInput
+from simulator.whole_file import write_whole
 
 FORMAT = "hetsim.profile/2"
 SHIPPED = Path(__file__).resolve().parent.parent / "calibration" / "data"
@@ -105,13 +106,13 @@ def save(profile: Profile, folder: str | Path) -> Path:
     for name, model in profile.models.items():
         if name != "ensemble":
             text = json.dumps(model.to_json(), separators=(",", ":"))
-            _replace(folder / f"{name}.json.gz", gzip.compress(text.encode(), mtime=0))
+            write_whole(folder / f"{name}.json.gz", gzip.compress(text.encode(), mtime=0))
     # A line for each entry: residuals alone are tens of thousands of numbers.
     lines = (
         f"{json.dumps(key)}: {json.dumps(value, sort_keys=True)}"
         for key, value in sorted(document_of(profile).items())
     )
-    _replace(folder / "profile.json", ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    write_whole(folder / "profile.json", ("{\n" + ",\n".join(lines) + "\n}\n").encode())
     return folder
 
 
@@ -264,9 +265,3 @@ def _finite(values: Sequence[Any]) -> tuple[float, ...]:
     if not numbers or not np.isfinite(numbers).all():
         raise ValueError("deviations are lists of finite numbers")
     return numbers
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)

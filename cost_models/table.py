@@ -27,7 +27,6 @@ versions        string (JSON)        what it was measured with
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ import pyarrow.parquet as pq
 
 from simulator.errors import InvalidInput
 from simulator.graph import ITEM_BYTES, Operator, TensorSpec
+from simulator.whole_file import replacing
 
 _SHAPES = pa.list_(pa.list_(pa.int64()))
 FEATURES = {
@@ -160,15 +160,12 @@ def write(frame: pd.DataFrame, path: str | Path) -> None:
     Raises:
         InvalidInput: it is not a valid table (see :func:`load`).
     """
-    path = Path(path)
     frame = load(frame)
     types = {**REQUIRED, **OPTIONAL}
     schema = pa.schema([(column, types[column]) for column in types if column in frame.columns])
     table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    pq.write_table(table.replace_schema_metadata(None), temporary, compression="zstd")
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        pq.write_table(table.replace_schema_metadata(None), temporary, compression="zstd")
 
 
 # -- rows from operators ------------------------------------------------------------------------------

@@ -5,27 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-
-@contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that takes its place when the block ends without an error.
-
-    An error in the block leaves what was there before and no temporary file. The temporary name keeps
-    the suffix, which tells some writers their format.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+from simulator.whole_file import replacing
 
 
 def write_text(path: str | Path, text: str) -> Path:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from simulator.cluster import Cluster, fully_connected
 from simulator.costs import MOST_SECONDS, CostTable
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, from_edges
+from simulator.whole_file import write_whole
 
 
 def load_instance(
@@ -165,7 +165,6 @@ def save_instance(
     Raises:
         InvalidInput: see :func:`instance_to_json`; or the file cannot be written.
     """
-    path = Path(path).expanduser()
     # One task and one edge a line, for people and for diff.
     parts = []
     for key, value in instance_to_json(graph, cluster, costs).items():
@@ -173,15 +172,7 @@ def save_instance(
         if isinstance(value, list) and value:
             text = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "]"
         parts.append(f'"{key}": {text}')
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text("{" + ",\n ".join(parts) + "}\n")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InvalidInput(f"Cannot write {path}: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, ("{" + ",\n ".join(parts) + "}\n").encode())
 
 
 def _shown(value: Any) -> str:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import os
-import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any
 
 from simulator.errors import InvalidInput
 from simulator.graph import MOST_BYTES, DataflowGraph, TensorSpec
+from simulator.whole_file import replacing
 
 FORMAT = "hetsim.family/1"
 
@@ -129,16 +128,8 @@ def write_json(path: str | Path, document: Any) -> None:
     data = json.dumps(document, separators=(",", ":")).encode()
     if path.suffix == ".gz":
         data = gzip.compress(data, compresslevel=6, mtime=0)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def read_json(path: str | Path) -> Any:

@@ -32,7 +32,6 @@ Other wall-clock figures are not part of the trace: the same seed and configurat
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +45,7 @@ from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.graph_record import GraphRecord, check_record
 from simulator.trace_file import check_rows, read_description, read_table
+from simulator.whole_file import replacing
 from simulator.workload import Job
 
 FORMAT = "hetsim.trace/1"
@@ -157,20 +157,14 @@ class Trace:
         import pyarrow.parquet as pq
 
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         for name in COLUMNS:
             table = pa.table({key: pa.array(column) for key, column in getattr(self, name).items()})
-            path = folder / f"{name}.parquet"
-            temporary = path.with_suffix(".parquet.tmp")
-            pq.write_table(table, temporary)
-            os.replace(temporary, path)
-        path = folder / "trace.json"
-        temporary = folder / "trace.json.tmp"
+            with replacing(folder / f"{name}.parquet") as temporary:
+                pq.write_table(table, temporary)
         # Graph records are mappings, but no dictionaries.
-        temporary.write_text(
-            json.dumps({"format": FORMAT, **self.meta}, sort_keys=True, default=dict)
-        )
-        os.replace(temporary, path)
+        text = json.dumps({"format": FORMAT, **self.meta}, sort_keys=True, default=dict)
+        with replacing(folder / "trace.json") as temporary:
+            temporary.write_text(text)
 
     @classmethod
     def load(cls, folder: str | Path) -> Trace:

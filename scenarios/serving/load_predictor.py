@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from simulator.errors import InvalidInput
+from simulator.whole_file import write_whole
 
 HEADER = "hetsim.load_predictor"
 """The key of a file's metadata under which its description stands, as JSON."""
@@ -108,18 +108,7 @@ class LoadNetwork:
             "notes": dict(self.notes),
         }
         tensors = {"into": self.into, "over": self.over, "bias": self.bias, "out": self.out}
-        data = save(tensors, {HEADER: json.dumps(description, sort_keys=True)})
-        path = Path(path).expanduser()
-        temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(data)
-            os.replace(temporary, path)
-        except OSError as error:
-            raise InvalidInput(f"Cannot write {path}: {error.strerror}") from None
-        finally:
-            temporary.unlink(missing_ok=True)
-        return path
+        return write_whole(path, save(tensors, {HEADER: json.dumps(description, sort_keys=True)}))
 
 
 def load_network(path: str | Path) -> LoadNetwork:

@@ -9,7 +9,6 @@ import csv
 import io
 import itertools
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from simulator.errors import InvalidInput
+from simulator.whole_file import write_whole
 
 SAME = 1e-6
 """Steps of time that differ by less, relatively, are equal."""
@@ -49,17 +49,7 @@ def write_loads(path: str | Path, record: LoadRecord) -> Path:
     for run in record.runs:
         for number, row in enumerate(run.tolist(), 1):
             writer.writerow([f"{number * record.sample:.9g}", *(f"{load:.9g}" for load in row)])
-    path = Path(path).expanduser()
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text.getvalue(), encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InvalidInput(f"Cannot write {path}: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
+    return write_whole(path, text.getvalue().encode())
 
 
 def read_loads(path: str | Path) -> LoadRecord:
