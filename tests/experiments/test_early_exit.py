@@ -46,11 +46,9 @@ def test_what_it_finds_is_simulated_as_computed_and_written(run, tmp_path) -> No
         found = row["found"]
         for name, alone in row["simulated_alone"].items():
             assert alone["mean"] == pytest.approx(alone["expected"], rel=1e-9)
-            # Where requests leave is drawn, and few go on to the cloud, so that a mean of 200 says
-            # little of the expected one; half of them take at least the median. Without exits all
-            # take the same, and waiting only adds to it.
-            least = 0.4 * alone["p50"] if name == "chosen" else alone["mean"] * (1 - 1e-9)
-            assert row["simulated_at_load"][name]["mean"] >= least
+            # Waiting only adds to what the drawn requests take on an idle system.
+            loaded = row["simulated_at_load"][name]
+            assert loaded["mean"] >= loaded["expected"] * (1 - 1e-9)
             low, high = row["latency_95"][name]
             assert low <= high
         costs = [found[name]["cost"] for name in ("joint", "exhaustive", "greedy", "one_start")]
