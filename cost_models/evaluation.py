@@ -8,10 +8,15 @@ floor that no model can be told apart below.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import os
+import signal
+import threading
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 import numpy as np
@@ -75,11 +80,11 @@ def cross_validate(
     work = _Work(table, roofline, tuple(models), seed, options)
     parts: dict[tuple[str, str], list[pd.DataFrame]] = {}
     show(f"without {splits[0][0]} {splits[0][1].group}, 1 of {len(splits)}" if splits else "")
-    results = _results(work, [split for _, split in splits], workers)
-    for number, ((way, split), result) in enumerate(zip(splits, results, strict=True)):
-        show(f"without {way} {split.group}, {number + 1} of {len(splits)} done")
-        for name, part in result:
-            parts.setdefault((name, way), []).append(part)
+    with contextlib.closing(_results(work, [split for _, split in splits], workers)) as results:
+        for number, ((way, split), result) in enumerate(zip(splits, results, strict=True)):
+            show(f"without {way} {split.group}, {number + 1} of {len(splits)} done")
+            for name, part in result:
+                parts.setdefault((name, way), []).append(part)
     names = dict.fromkeys(["roofline", *(name for name, _ in parts)])
     found: dict[str, dict[str, pd.DataFrame]] = {}
     for name in [*(n for n in names if n != "roofline"), "roofline"]:
@@ -122,8 +127,21 @@ _kept: list[_Work] = []
 """In a process of the pool: its work, which crosses once and not with every split."""
 
 
-def _keep(work: _Work) -> None:
+def _begin(work: _Work, lifeline: Connection) -> None:
     _kept.append(work)
+    signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # Ctrl-C reaches the whole group: no traceback each
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+
+
+def _end_with(lifeline: Connection) -> None:
+    """End this process at once when the other end is closed, or its process is gone.
+
+    A fit may take minutes more, which nobody waits for then.
+    """
+    lifeline.poll(None)
+    os._exit(1)
 
 
 def _result_of_kept(split: Split) -> list[tuple[str, pd.DataFrame]]:
@@ -132,17 +150,25 @@ def _result_of_kept(split: Split) -> list[tuple[str, pd.DataFrame]]:
 
 def _results(
     work: _Work, splits: Sequence[Split], workers: int
-) -> Iterator[list[tuple[str, pd.DataFrame]]]:
-    """The result of every split, in order."""
+) -> Generator[list[tuple[str, pd.DataFrame]], None, None]:
+    """The result of every split, in order; its processes end with this one, however that ends."""
     if workers == 1 or len(splits) < 2:
         yield from map(work.result, splits)
         return
     # Threads of XGBoost and PyTorch do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        min(workers, len(splits)), context, initializer=_keep, initargs=(work,)
-    ) as pool:
-        yield from pool.map(_result_of_kept, splits)
+    reader, writer = context.Pipe(duplex=False)
+    with reader, writer:
+        pool = ProcessPoolExecutor(
+            min(workers, len(splits)), context, initializer=_begin, initargs=(work, reader)
+        )
+        try:
+            yield from pool.map(_result_of_kept, splits)
+        except BaseException:  # interrupted, or asked for no more
+            writer.close()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,11 @@
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -138,3 +146,59 @@ def test_errors_say_what_was_out_of_range():
     by_group = held.groupby("group")["in_range"].agg(list)
     assert by_group["small"] == [True] * 4
     assert by_group["wide"] == [False, False]  # more rows than measured, a kind never measured
+
+
+ENDLESS = """
+import os, sys, time
+from pathlib import Path
+from cost_models.evaluation import _results
+
+class Endless:
+    def result(self, split):
+        Path(sys.argv[1], f"{os.getpid()}.begun").touch()
+        while True:  # as a fit does, most of it outside Python
+            time.sleep(60)
+
+if __name__ == "__main__":
+    list(_results(Endless(), [1, 2, 3], 2))
+"""
+
+
+def running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.parametrize("with_signal", ["SIGTERM", "SIGINT", "SIGKILL"])
+def test_a_killed_fit_leaves_no_process_behind(tmp_path, pytestconfig, with_signal):
+    script = tmp_path / "endless.py"
+    script.write_text(ENDLESS)
+    parent = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(pytestconfig.rootpath)},
+        stderr=subprocess.DEVNULL,
+    )
+    workers = []
+    try:
+        assert until(lambda: len(list(tmp_path.glob("*.begun"))) == 2, 120)
+        workers = [int(path.stem) for path in tmp_path.glob("*.begun")]
+        assert all(map(running, workers))
+        parent.send_signal(getattr(signal, with_signal))
+        # Left alone they would run for ever.
+        assert until(lambda: not any(map(running, workers)), 20)
+        assert until(lambda: parent.poll() is not None, 20)
+    finally:
+        for pid in (parent.pid, *filter(running, workers)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        parent.wait()
