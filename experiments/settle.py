@@ -21,7 +21,7 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from experiments import catalog
-from experiments.calibrate import VISIT_SECONDS
+from experiments.calibrate import CLEARING_SECONDS
 from experiments.cell import Runs, label_of
 from experiments.command import plain, user_folders
 from experiments.compare import choices_of, read_sweep
@@ -534,7 +534,7 @@ def seconds_of(profile: Profile, seconds: float, visits: int) -> float:
 
     # Each timed call comes after one that warms up.
     calls = 2 * (TIMINGS if seconds < SHORT else 1)
-    return visits * (VISIT_SECONDS["cuda" if on_gpu(profile) else "cpu"] + calls * seconds)
+    return visits * (CLEARING_SECONDS["cuda" if on_gpu(profile) else "cpu"] + calls * seconds)
 
 
 # -- words --------------------------------------------------------------------------------------------

@@ -16,7 +16,9 @@ from cost_models.profile import Profile
 from cost_models.roofline import Roofline
 from cost_models.table import load
 from experiments.calibrate import (
+    VISITS,
     CalibrateConfig,
+    affordable,
     chosen_operators,
     main,
     measure_step,
@@ -241,6 +243,15 @@ def test_budget_decides_how_many_operators(tmp_path):
     )
     assert short < 700
     assert long == len(read_samples(command_operators()))
+
+
+@pytest.mark.parametrize(
+    ("repeat_kernel", "visits", "seconds"), [(1, 123_766, 2_120.5), (3, 27_140, 990.9)]
+)
+def test_a_visit_takes_what_it_took(repeat_kernel, visits, seconds):
+    """Visits of processes of 4 minutes on a quiet core, and how long these lived in all."""
+    config = CalibrateConfig(budget=f"{seconds}s", repeat_kernel=repeat_kernel)
+    assert affordable(config) * VISITS == pytest.approx(visits, rel=0.02)
 
 
 def command_operators():
