@@ -544,6 +544,8 @@ def calibrate(config: CalibrateConfig, invocation: Invocation) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write_text(folder / "command.txt", invocation.command + "\n")
 
+    for text in same_device(config):
+        console.print(f"[yellow]{text}[/yellow]", soft_wrap=True)
     finished = True
     with console.status("", spinner="dots") as status:
 
@@ -570,6 +572,19 @@ def calibrate(config: CalibrateConfig, invocation: Invocation) -> None:
         f"to simulate with it: HETSIM_PROFILES={folder} and profile: {profile.name} in a cluster",
         soft_wrap=True,
     )
+
+
+def same_device(config: CalibrateConfig) -> list[str]:
+    """In what ``base`` and ``start``, where they are of this device, were measured with something else."""
+    from cost_models.profile import Profile
+    from experiments.this_machine import same_device_differences
+
+    names = [name for name in (config.base, config.start) if name is not None]
+    return [
+        text
+        for name in names
+        for text in same_device_differences(Profile.load(name), config.device)
+    ]
 
 
 def print_summary(profile: Profile, out: Console) -> None:

@@ -25,6 +25,7 @@ from experiments.compact_traces import read_traces, write_traces
 from experiments.contestants import Contestant, Group
 from experiments.pricing import load_profiles
 from experiments.provenance import code_digest
+from experiments.this_machine import differences_here
 from experiments.validation import durations
 from experiments.world import prepare
 from simulator.errors import HetsimError, InvalidInput
@@ -302,11 +303,7 @@ def measure_block(
     devices = [device.name for device in world.cluster.devices]
     places = {d.profile: workers[d.name].device for d in world.cluster.devices if d.profile}
     profiles = load_profiles(scenario.cluster, scenario.cost_model)
-    differences = tuple(
-        f"profile '{name}' was measured with {text}"
-        for name, profile in profiles.items()
-        for text in profile.differences(described(places[name]))
-    )
+    differences = differences_here(profiles, places)
     machine_document: dict[str, Any] = {
         **described(workers[devices[0]].device),
         "workers": {name: asdict(spec) for name, spec in workers.items()},

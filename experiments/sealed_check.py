@@ -25,7 +25,7 @@ from experiments.sealing import RUN_SETTINGS, changes_since, check_paths, read_s
 from experiments.validation import Case, Validation, pairs, regret
 from experiments.validation_run import validate_plan
 from experiments.validation_settings import ValidateSettings
-from experiments.validation_text import verdict_table
+from experiments.validation_text import differences, verdict_table
 from experiments.world import prepare
 
 FORMAT = "hetsim.sealed_check/1"
@@ -77,6 +77,8 @@ def check_sealed(
     numbers = [int(path.name.split("-")[-1].split(".")[0]) for path in check_paths(folder, name)]
     path = folder / f"{name}.check-{max(numbers, default=0) + 1}.json"
     atomic.write_json(path, _document(sealed, scored, validation, changes))
+    for text in differences(validation):
+        console.print(f"[yellow]{text}[/yellow]", soft_wrap=True)
     _report(validation, runs, console)
     console.print(f"[bold]{name}, sealed {sealed['sealed']}[/bold]")
     console.print(verdict_table(scored))
@@ -116,6 +118,7 @@ def _document(
         "sha256": sealed["sha256"],
         "checked": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "changes": list(changes),
+        "differences": differences(validation),
         "machine": dict(validation.models[0].machine),
         "busy_cores_before": max(model.busy for model in validation.models),
         "versions": versions(),

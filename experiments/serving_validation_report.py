@@ -24,7 +24,12 @@ HEADINGS = ("load", "scheduler", "", *FIGURES.values(), "batch")
 
 
 def write_report(
-    cases: Sequence[ServingCase], figures: Figures, profiles: str, folder: Path, command: str
+    cases: Sequence[ServingCase],
+    figures: Figures,
+    profiles: str,
+    differences: Sequence[str],
+    folder: Path,
+    command: str,
 ) -> None:
     """``cases.csv``, the figure, ``report.md``, and last ``validation.json``."""
     from experiments.plots.serving_validation import draw_serving_validation
@@ -38,7 +43,9 @@ def write_report(
         f"{len(cases)} cases, {requests} requests in each world. Capacity one at a time: "
         f"{figures.capacity_per_s:.4g}/s measured. Shaded: 12%. {profiles}".strip(),
     )
-    atomic.write_text(folder / "report.md", markdown(cases, figures, profiles, command))
+    atomic.write_text(
+        folder / "report.md", markdown(cases, figures, profiles, differences, command)
+    )
     atomic.write_json(
         folder / "validation.json",
         {
@@ -48,6 +55,7 @@ def write_report(
             "revision": revision(),
             "cores": len(os.sched_getaffinity(0)),
             "profiles": profiles,
+            "differences": list(differences),
             "machine": asdict(figures),
             "summary": summary(cases),
             "cases": [asdict(case) for case in cases],
@@ -89,7 +97,13 @@ def foundations(figures: Figures) -> list[str]:
     ]
 
 
-def markdown(cases: Sequence[ServingCase], figures: Figures, profiles: str, command: str) -> str:
+def markdown(
+    cases: Sequence[ServingCase],
+    figures: Figures,
+    profiles: str,
+    differences: Sequence[str],
+    command: str,
+) -> str:
     """The report."""
     lines = [
         "# Serving, simulated and measured",
@@ -99,6 +113,7 @@ def markdown(cases: Sequence[ServingCase], figures: Figures, profiles: str, comm
         *(f"- {line}" for line in (*answers(cases), *foundations(figures))),
         f"- times of the simulation: {profiles or 'unknown'}; load average of the machine before: "
         f"{figures.load_average:.2f}",
+        *(f"- {text}" for text in differences),
         "- every answer equals the module's own on the request's input (torch.testing.assert_close)",
         "",
         "![Delays and throughput against the load](fig_serving.png)",

@@ -27,6 +27,7 @@ from experiments.command import Invocation, sweeping_main
 from experiments.configs import Scenario
 from experiments.grid import compose_grid
 from experiments.own_settings import key_of, read_own
+from experiments.pricing import load_profiles
 from experiments.progress import progress_bar
 from experiments.provenance import ROOT, code_digest, digest, digest_files
 from experiments.results import read_document
@@ -37,6 +38,7 @@ from experiments.serving_validation import (
     with_joining,
 )
 from experiments.simulate import make_console
+from experiments.this_machine import differences_here
 from experiments.world import World, models_of, prepare, source_digests
 from scenarios.requests import RequestGraphs
 from simulator.cluster import Cluster
@@ -532,6 +534,22 @@ def validate_serving(
             finished.append(case)
 
 
+def foreign_profiles(
+    scenario: Scenario, settings: ServingSettings, config_dirs: Sequence[Path]
+) -> tuple[str, ...]:
+    """In what the profiles were measured with something else than there is here, in sentences.
+
+    Raises:
+        InvalidInput: this machine lacks a device of the cluster.
+    """
+    from calibration.workers import workers_for
+
+    cluster = prepare(scenario, config_dirs).cluster
+    workers = workers_for(cluster, settings.cores)
+    places = {d.profile: workers[d.name].device for d in cluster.devices if d.profile}
+    return differences_here(load_profiles(scenario.cluster, scenario.cost_model), places)
+
+
 def _measure(
     site: Site,
     contestant: Contestant,
@@ -580,6 +598,9 @@ def command(invocation: Invocation) -> int:
     contestants = plan(overrides, invocation.config_dirs)
     folder = Path(contestants[0].scenario.output_dir) / "validation_serving" / settings.name
     folder.mkdir(parents=True, exist_ok=True)
+    differences = foreign_profiles(contestants[0].scenario, settings, invocation.config_dirs)
+    for text in differences:
+        console.print(f"[yellow]{text}: measure it again[/yellow]")
     cases: list[ServingCase] = []
     stopped: BaseException | None = None
     # A thread that draws would disturb the workers.
@@ -596,7 +617,7 @@ def command(invocation: Invocation) -> int:
     if cases:
         figures = Figures(**read_document(folder / "machine.json"))
         profiles = prepare(contestants[0].scenario, invocation.config_dirs).profile_text
-        write_report(cases, figures, profiles, folder, invocation.command)
+        write_report(cases, figures, profiles, differences, folder, invocation.command)
         print_report(cases, figures, folder, console)
     if stopped is not None:
         raise stopped

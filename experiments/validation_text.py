@@ -99,7 +99,7 @@ def print_report(validation: Validation, folder: Path, console: Console) -> None
         f"the runner's overhead per operator, modelled as launch overhead, us: {overheads}"
     )
     console.print("every run gave the module's own result (torch.testing.assert_close)")
-    for text in _differences(validation):
+    for text in differences(validation):
         console.print(f"[yellow]{text}: measure it again[/yellow]", soft_wrap=True)
     busiest = max(model.busy for model in validation.models)
     if busiest > QUIET:
@@ -307,8 +307,8 @@ def _runner_lines(validation: Validation) -> list[str]:
             f"{model.slowness - 1:+.1%} | {' | '.join(values)} |"
         )
     lines += ["", *_machine_lines(validation.models)]
-    if differences := _differences(validation):
-        lines += ["", *(f"- {text}." for text in differences)]
+    if found := differences(validation):
+        lines += ["", *(f"- {text}." for text in found)]
     return [
         *lines,
         "",
@@ -327,5 +327,6 @@ def _machine_lines(models: Sequence[ModelValidation]) -> list[str]:
     return [f"Measured on: {text}." for text in found]
 
 
-def _differences(validation: Validation) -> list[str]:
+def differences(validation: Validation) -> list[str]:
+    """In what its profiles were measured with something else than there is here, in sentences."""
     return list(dict.fromkeys(text for model in validation.models for text in model.differences))

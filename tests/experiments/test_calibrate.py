@@ -140,6 +140,23 @@ def test_a_profile_is_fitted_anew_with_other_models(folder):
     assert (folder / "again" / "report.html").exists()
 
 
+def test_a_profile_of_this_device_says_what_has_changed_since(folder, capsys, monkeypatch):
+    assert main(["step=fit", f"out={folder}", "models=[boosted]"]) == 0
+    base = f"base={folder / 'profile'}"
+    words = ["step=fit", base, "models=[polynomial]", f"out={folder / 'again'}"]
+    for here, told in (
+        ({"torch": "2.14.0", "processor": "box"}, True),
+        ({"torch": "2.13.0", "processor": "box"}, False),
+        ({"torch": "2.14.0", "processor": "crate"}, False),  # another device: nothing to compare
+    ):
+        monkeypatch.setattr("calibration.environment.described", lambda device, here=here: here)
+        capsys.readouterr()
+        assert main(words) == 0
+        error = " ".join(capsys.readouterr().err.split())
+        sentence = "profile 'box-1core' was measured with torch 2.13.0, here 2.14.0"
+        assert (sentence in error) is told
+
+
 def test_another_devices_profile_is_a_start(folder):
     words = ["step=fit", f"out={folder}", "models=[boosted]", "start=nvidia-h200-sxm"]
     assert main(words) == 0

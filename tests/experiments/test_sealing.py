@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from calibration import environment  # noqa: E402
 from experiments.both_worlds import Hardware  # noqa: E402
 from experiments.provenance import digest  # noqa: E402
 from experiments.sealed_table import sealed_table  # noqa: E402
@@ -48,17 +49,25 @@ def test_a_seal_says_all_and_its_hash_is_of_that(sealed):
     assert digest(document) == given
 
 
-def test_a_check_scores_the_sealed_numbers(home, sealed, capsys):
+def test_a_check_scores_the_sealed_numbers(home, sealed, capsys, monkeypatch):
+    known = environment.described("cpu")
+    monkeypatch.setattr(environment, "described", lambda device: known | {"torch": "99.0"})
     capsys.readouterr()
     where = f"sealed_dir={sealed}"
     assert "| march | " in sealed_table(sealed)
     assert "| not yet |" in sealed_table(sealed)
     assert command(home, where, "check=march") == 0
-    assert "right winner among them" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "right winner among them" in printed
     prediction = json.loads((sealed / "march.json").read_text())
     score = json.loads((sealed / "march.check-1.json").read_text())
     assert score["sha256"] == prediction["sha256"]
     assert score["changes"] == []
+    assert len(score["differences"]) == 2  # a sentence for each profile
+    for text in score["differences"]:
+        assert "was measured with torch " in text
+        assert "here 99.0" in text
+        assert text in " ".join(printed.split())
     errors = []
     for then, now in zip(prediction["cases"], score["cases"], strict=True):
         assert now["simulated_s"] == then["simulated_s"]

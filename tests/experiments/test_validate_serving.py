@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from calibration import environment  # noqa: E402
 from calibration.environment import device_name  # noqa: E402
 from cost_models.profile_files import SHIPPED  # noqa: E402
 from experiments import validate_serving as subject  # noqa: E402
@@ -63,11 +64,20 @@ def command(home, *words):
 
 
 def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
+    known = environment.described("cpu")
+    monkeypatch.setattr(environment, "described", lambda device: known | {"torch": "99.0"})
     words = ["scheduler=fcfs,task_groups", "loads=[0.5,1.2]", "name=one"]
     assert command(home, *words) == 0
     printed = capsys.readouterr().out
     assert max(len(line) for line in printed.splitlines() if not line.startswith("wrote")) <= 100
     assert "mean delay: simulated within 12%" in printed
+    (told,) = json.loads((home / "validation_serving" / "one" / "validation.json").read_text())[
+        "differences"
+    ]
+    assert "was measured with torch" in told
+    assert "here 99.0" in told
+    assert told in " ".join(printed.split())
+    assert f"- {told}\n" in (home / "validation_serving" / "one" / "report.md").read_text()
     folder = home / "validation_serving" / "one"
     machine = json.loads((folder / "machine.json").read_text())
     assert machine["capacity_per_s"] > 0
