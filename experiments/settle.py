@@ -125,6 +125,8 @@ class Settlement:
             often as the draws are.
         choices: what to measure, in the order of what it does for its seconds.
         visits: of each.
+        states: by profile, the cache state in which the graph is priced and measured; None where the
+            profile knows of none.
     """
 
     question: Question
@@ -141,6 +143,7 @@ class Settlement:
     expected: float
     choices: tuple[Candidate, ...]
     visits: Mapping[str, int]
+    states: Mapping[str, str | None]
 
     @property
     def seconds(self) -> float:
@@ -405,7 +408,8 @@ def settle(
         )
     show("following critical paths")
     pair = asked if asked.scenario.cost_model.lookup else Pair(question, lookup=True)
-    candidates, unknowns, visits = _candidates(pair)
+    states = states_of(pair)
+    candidates, unknowns, visits = _candidates(pair, states)
     looked_up = None
     if pair is not asked and unknowns.measured.any():
         first, second = pair.draws()
@@ -442,6 +446,7 @@ def settle(
             for before, choice in zip(left, chosen, strict=False)
         ),
         visits=visits,
+        states=states,
     )
 
 
@@ -451,7 +456,21 @@ def _mean_of(probability: float, variance: float, draws: int) -> float:
     return math.sqrt(variance) * NormalDist().inv_cdf(bounded)
 
 
-def _candidates(pair: Pair) -> tuple[list[Candidate], Unknowns, dict[str, int]]:
+def states_of(pair: Pair) -> dict[str, str | None]:
+    """By profile, the cache state in which a pair's graph is priced on it."""
+    from cost_models.cached_graphs import cache_state
+
+    profiles = load_profiles(pair.scenario.cluster, pair.scenario.cost_model)
+    graph = pair.world.graph
+    return {
+        name: cache_state(graph, profile) or profile.cache
+        for name, profile in sorted(profiles.items())
+    }
+
+
+def _candidates(
+    pair: Pair, states: Mapping[str, str | None]
+) -> tuple[list[Candidate], Unknowns, dict[str, int]]:
     """Every distinct operator on every profile, what is unknown of it, and visits by profile."""
     from cost_models.profile import row_keys
     from cost_models.uncertainty import POOLED
@@ -482,9 +501,11 @@ def _candidates(pair: Pair) -> tuple[list[Candidate], Unknowns, dict[str, int]]:
                 f"would narrow. Calibrate it first: python -m experiments.calibrate name={name} "
                 "device=cpu|cuda:0 budget=15min, on that device"
             )
-        measured = profile.is_measured(distinct)
-        priced = profile.price_rows(distinct, model=model.name, lookup=True).seconds
-        visits[name] = visits_of(profile)
+        measured = profile.is_measured(distinct, states[name])
+        priced = profile.price_rows(
+            distinct, model=model.name, cache=states[name], lookup=True
+        ).seconds
+        visits[name] = visits_of(profile, states[name])
         for number, key in enumerate(distinct):
             kind = operators[number].kind
             source = residuals.get(kind) or residuals.get(POOLED)
@@ -513,9 +534,9 @@ def on_gpu(profile: Profile) -> bool:
     return any(word in profile.name for word in ("nvidia", "tesla", "geforce", "rtx"))
 
 
-def visits_of(profile: Profile) -> int:
-    """Visits to an operator: as many as the profile's others had, since a minimum falls with their
-    number, within :data:`VISITS`.
+def visits_of(profile: Profile, state: str | None) -> int:
+    """Visits to an operator: as many as the profile's others had in a cache state, since a minimum
+    falls with their number, within :data:`VISITS`.
     """
     from calibration.timing import TIMINGS
 
@@ -523,8 +544,8 @@ def visits_of(profile: Profile) -> int:
     table = profile.measurements
     if table is None or "repeats" not in table or not len(table):
         return fewest
-    if profile.cache is not None:
-        table = table[table["cache"] == profile.cache]
+    if state is not None:
+        table = table[table["cache"] == state]
     return int(min(max(math.ceil(table["repeats"].median() / TIMINGS), fewest), most))
 
 

@@ -46,6 +46,7 @@ from experiments.settle import (
 )
 from experiments.simulate import file_name, make_console
 from experiments.statistics import SEPARABLE, probability_shorter
+from experiments.this_machine import differences_here
 from experiments.world import prepare
 from simulator.errors import HetsimError, InvalidInput
 from simulator.units import parse_seconds
@@ -111,8 +112,10 @@ def settle_command(config: CalibrateConfig, invocation: Invocation) -> None:
                 check_protocol(profiles[name])
             _write_operators(place, samples)
             if not is_here(profiles[name], config):
-                elsewhere.append((name, command_for(profiles[name], place, found.visits[name])))
+                elsewhere.append((name, command_for(profiles[name], place, found)))
             elif config.step in ("measure", "all"):
+                for text in differences_here(profiles, {name: config.device}):
+                    console.print(f"[yellow]{text}: calibrate it anew[/yellow]", soft_wrap=True)
                 measure_here(profiles[name], place, samples, found, config, show)
     for name, command in elsewhere:
         if not list((folder / "measured" / name / "raw").glob("part-*.parquet")):
@@ -199,15 +202,19 @@ def samples_for(found: Settlement, profile: str) -> list[OperatorSample]:
     return [by_row[choice.row] for choice in found.choices if choice.profile == profile]
 
 
-def anchors_of(profile: Profile, samples: Sequence[OperatorSample]) -> list[OperatorSample]:
-    """Operators of the project's set that the profile has measured, of the kinds to be measured."""
+def anchors_of(
+    profile: Profile, samples: Sequence[OperatorSample], state: str | None
+) -> list[OperatorSample]:
+    """Operators of the project's set that the profile has measured in a cache state, of the kinds to be
+    measured.
+    """
     from calibration.measure import SHIPPED_OPERATORS
     from calibration.samples import read_samples
     from cost_models.profile import row_keys
 
     kinds = {sample.operator.kind for sample in samples}
     pool = [sample for sample in read_samples(SHIPPED_OPERATORS) if sample.operator.kind in kinds]
-    known = profile.is_measured(row_keys([sample.operator for sample in pool]))
+    known = profile.is_measured(row_keys([sample.operator for sample in pool]), state)
     pool = [sample for sample, there in zip(pool, known, strict=True) if there]
     count = min(ANCHORS, len(pool))
     return [pool[number * len(pool) // count] for number in range(count)]
@@ -237,7 +244,8 @@ def measure_here(
     from calibration.samples import distinct
     from calibration.timing import default_states
 
-    states = (profile.cache,) if profile.cache else default_states(config.device)
+    state = found.states[profile.name]
+    states = (state,) if state else default_states(config.device)
     plan = MeasurePlan(
         config.device,
         profile.name,
@@ -246,7 +254,7 @@ def measure_here(
         _repeat_kernel(profile),
         config.seed,
     )
-    operators = distinct([*samples, *anchors_of(profile, samples)])
+    operators = distinct([*samples, *anchors_of(profile, samples, state)])
     wanted = config.rounds or found.visits[profile.name]
     raw = place / "raw"
     expected = sum(c.seconds for c in found.choices if c.profile == profile.name)
@@ -268,14 +276,15 @@ def measure_here(
             raise KeyboardInterrupt
 
 
-def command_for(profile: Profile, place: Path, visits: int) -> str:
+def command_for(profile: Profile, place: Path, found: Settlement) -> str:
     """The command that measures a profile's operators where its device is."""
     words = ["python", "-m", "calibration.measure"]
     words += ["--device", "cuda:0" if on_gpu(profile) else "cpu", "--name", profile.name]
     words += ["--operators", str(place / "operators.json.gz"), "--out", str(place / "raw")]
-    words += ["--budget", f"{CALL_SECONDS:.0f}s", "--rounds", str(math.ceil(visits / PROCESSES))]
-    if profile.cache:
-        words += ["--states", profile.cache]
+    rounds = math.ceil(found.visits[profile.name] / PROCESSES)
+    words += ["--budget", f"{CALL_SECONDS:.0f}s", "--rounds", str(rounds)]
+    if state := found.states[profile.name]:
+        words += ["--states", state]
     if _threads(profile) != 1:
         words += ["--threads", str(_threads(profile))]
     if _repeat_kernel(profile) != 1:
@@ -303,7 +312,7 @@ def refit(profile: Profile, folder: Path, found: Settlement) -> Again:
     new = tables.load(summary.measurement_table(raw, profile.statistic or "minimum"))
     asked = {choice.row for choice in found.choices if choice.profile == profile.name}
     chosen = np.array([_row(entry) in asked for entry in new.to_dict("records")], dtype=bool)
-    again = _compared(profile, new[~chosen])
+    again = _compared(profile, new[~chosen], found.states[profile.name])
     if again.anchors and abs(again.ratio - 1) > CHANGED:
         raise HetsimError(
             f"{again.anchors} operators that '{profile.name}' has measured take {again.ratio:.2f} times as "
@@ -336,13 +345,13 @@ def _row(entry: Mapping[Any, Any]) -> tuple[Any, ...]:
     return tuple(entry[column] for column in FEATURES)
 
 
-def _compared(profile: Profile, anchors: pd.DataFrame) -> Again:
+def _compared(profile: Profile, anchors: pd.DataFrame, state: str | None) -> Again:
     from cost_models.table import FEATURES
 
     if not len(anchors):
         return Again(0, float("nan"))
     keys = list(zip(*(anchors[column] for column in FEATURES), strict=True))
-    before = profile.price_rows(keys, model="roofline", lookup=True).seconds
+    before = profile.price_rows(keys, model="roofline", cache=state, lookup=True).seconds
     return Again(len(keys), float(np.median(anchors["seconds"].to_numpy() / before)))
 
 
@@ -519,6 +528,7 @@ def document_of(found: Settlement) -> dict[str, Any]:
         "operators": found.operators,
         "seconds": found.seconds,
         "visits": dict(found.visits),
+        "states": dict(found.states),
         "choices": [_document_of(choice) for choice in found.choices],
     }
 

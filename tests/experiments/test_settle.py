@@ -5,6 +5,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ from experiments.calibrate import main
 from experiments.compare import settling
 from experiments.results import load_results
 from experiments.settle import path_seconds, question_of, settle
-from experiments.settled import command_for, merged, refit, samples_for
+from experiments.settled import anchors_of, command_for, merged, refit, samples_for
 from experiments.standings import standings
 from experiments.world import prepare
 from simulator.cluster import Cluster, Device, MemorySpace
@@ -331,13 +332,74 @@ def test_a_profile_of_another_protocol_is_not_added_to(here, capsys):
     assert not list((here.parent / "never").rglob("raw"))
 
 
-def _measured(raw, samples, name, seconds):
-    prepare_folder(raw, MeasurePlan("cpu", name, ("graph",)), samples)
+def test_a_graph_that_stays_in_the_cache_is_measured_as_it_is_priced(here):
+    """It is priced warm: times of its operators in state `graph` are not its times."""
+    name = environment.device_name("cpu")
+    profile = Profile.load(name)
+    question = question_of(sweep(here, *OPEN), ["mine", "mine(device=1)"])
+    graph = prepare(question.scenarios[0], question.config_dirs).graph
+    base = {"device": name, "source": "test", "spread": 0.02, "repeats": 48, "architectures": []}
+    rows = [row_of(o) | base | {"cache": "graph", "seconds": 0.5} for o in graph.operators]
+    anchor = next(s for s in read_samples(SHIPPED_OPERATORS) if s.operator.kind == "linear")
+    rows += [row_of(anchor.operator) | base | {"cache": c, "seconds": s} for c, s in WARM]
+    table = load(pd.concat([profile.measurements, pd.DataFrame(rows)], ignore_index=True))
+    cached = replace(
+        profile,
+        table=table,
+        cache_bytes=2.0**30,
+        provenance={**profile.provenance, "states": ["graph", "warm"]},
+    )
+    cached.save(here / "profiles" / name)
+    found = settle(question)
+    assert found.states == {name: "warm", "toy-core": None}
+    assert found.known == 0  # all are measured, in the other state
+    assert found.now < 0.95  # and none is looked up
+    assert name in {choice.profile for choice in found.choices}
+    samples = samples_for(found, name)
+    assert anchors_of(cached, samples, "warm") == [anchor]
+    raw = here / "out" / "measured" / name / "raw"
+    _measured(raw, [*samples, anchor], name, 0.25, "warm")
+    again = refit(cached, here / "out", found)
+    assert (again.anchors, again.ratio) == (1, pytest.approx(1.0, rel=0.05))
+    kept = Profile.load(here / "out" / "profiles" / name)
+    keys = row_keys([sample.operator for sample in samples])
+    assert kept.is_measured(keys, "warm").all()
+    for state, seconds in (("graph", 0.5), ("warm", 0.25)):
+        priced = kept.price_rows(keys, model="roofline", cache=state, lookup=True).seconds
+        assert priced == pytest.approx(seconds, rel=0.05)
+
+
+WARM = (("graph", 1.0), ("warm", 0.25))
+"""Of an operator measured in both states, seconds."""
+
+
+def test_a_machine_of_other_software_is_told_before_it_is_measured(here, capsys, monkeypatch):
+    run, name = sweep(here, *OPEN), environment.device_name("cpu")
+    torch_here = environment.described("cpu")["torch"]
+    asked = []
+    monkeypatch.setattr(
+        "experiments.settled.measure_here", lambda *given: asked.append(given[0].name)
+    )
+    for torch, told in (("1.0.0", True), (torch_here, False)):
+        profile = replace(Profile.load(name), versions={"torch": torch})
+        profile.save(here / "profiles" / name)
+        capsys.readouterr()
+        words = [f"settle={run}", "pair=mine,mine(device=1)", "step=measure", "out=away"]
+        assert main(words) == 0
+        sentence = f"profile '{name}' was measured with torch 1.0.0, here "
+        assert (sentence in " ".join(capsys.readouterr().err.split())) is told
+        assert main([*words[:2], "step=plan"]) == 0  # which touches no hardware
+        assert sentence not in " ".join(capsys.readouterr().err.split())
+    assert asked == [name, name]
+
+
+def _measured(raw, samples, name, seconds, state="graph"):
+    prepare_folder(raw, MeasurePlan("cpu", name, (state,)), samples)
     for process in (0, 1):
         recorder = Recorder(raw, process)
         for index in range(len(samples)):
             for number in range(3):
-                recorder.add(index, 0, "graph", seconds * (1 + 0.01 * number), seconds)
+                recorder.add(index, 0, state, seconds * (1 + 0.01 * number), seconds)
         recorder.flush(force=True)
         record = {"started": time.time(), "versions": {"torch": "2"}, "processor": "box"}
         (raw / f"process-{process:04d}.json").write_text(json.dumps(record))
@@ -350,7 +412,8 @@ def test_the_command_for_another_device_says_how_it_was_measured(here, tmp_path)
         cache="graph",
         provenance={"threads": 2, "repeat_kernel": 3},
     )
-    command = command_for(profile, tmp_path / "measured" / "nvidia-toy", 7)
+    found = SimpleNamespace(visits={"nvidia-toy": 7}, states={"nvidia-toy": "warm"})
+    command = command_for(profile, tmp_path / "measured" / "nvidia-toy", found)
     assert command.startswith("python -m calibration.measure --device cuda:0 --name nvidia-toy")
     assert "--rounds 4" in command
-    assert command.endswith("--states graph --threads 2 --repeat-kernel 3")
+    assert command.endswith("--states warm --threads 2 --repeat-kernel 3")
