@@ -235,7 +235,10 @@ class Dispatcher(Scheduler):
         the work evenly.
         """
         now = context.now
-        work = sum(max(0.0, end - now) for d in node.devices for end in self._busy_until.get(d, ()))
+        work = 0.0  # added one by one: sum() rounds in another way from Python 3.12 on
+        for device in node.devices:
+            for end in self._busy_until.get(device, ()):
+                work += max(0.0, end - now)
         for group in node.groups.values():
             if group.queue:
                 items = group.items(context, len(group.queue))

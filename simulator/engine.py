@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from typing import TypeVar
 
 from simulator.charged import ChargedFaultySimulation, ChargedSimulation
 from simulator.cluster import Cluster
@@ -20,10 +21,14 @@ from simulator.planned import PlannedSimulation
 from simulator.rates import shares_rates
 from simulator.scheduler import Scheduler
 from simulator.simulation import Setting, Simulation
+from simulator.stream import Stream
 from simulator.streamed_figures import StreamedFigures
 from simulator.streaming import StreamedSimulation
 from simulator.trace import Trace
+from simulator.whole_requests import covers
 from simulator.workload import Job, Workload
+
+S = TypeVar("S", bound=Simulation)
 
 
 def simulate(
@@ -114,6 +119,7 @@ def simulate_stream(
     seed: int = 0,
     horizon: float | None = None,
     warm_up: float = 0.0,
+    way: str | None = None,
     explain: Callable[[str], None] | None = None,
 ) -> StreamedFigures:
     """Simulate a workload of any length: as :func:`simulate`, but requests that have left are counted and
@@ -131,7 +137,9 @@ def simulate_stream(
         seed: of the noise.
         horizon: see :func:`simulate`.
         warm_up: seconds from the start that figures leave out where they say so.
-        explain: see :func:`simulate`.
+        way: ``general`` or ``compiled``: how to simulate where both give the same figures
+            (:mod:`simulator.whole_requests` says where); None takes the faster.
+        explain: see :func:`simulate`; nobody explains in the compiled way.
 
     Returns:
         The figures, those of the trace that :func:`simulate` would give: counts the same, means to
@@ -146,7 +154,7 @@ def simulate_stream(
     setting = Setting(
         workload, cluster, costs, scheduler, actual, movement, contention, seed, horizon=end
     )
-    simulation = StreamedSimulation(setting, warm_up)
+    simulation = _stream_way(setting, way, explain is not None)(setting, warm_up)
     simulation.explain = explain
     return simulation.run()
 
@@ -168,6 +176,22 @@ def _way(setting: Setting, asked: str | None) -> type[Simulation]:
             possible = {"planned": PlannedSimulation} | possible
             if asked == "compiled_plan" or pays:
                 possible = _compiled_plan() | possible
+    return _chosen(possible, asked)
+
+
+def _stream_way(setting: Setting, asked: str | None, explained: bool) -> type[StreamedSimulation]:
+    """The same of a run that keeps figures alone."""
+    possible: dict[str, type[StreamedSimulation]] = {"general": StreamedSimulation}
+    covered = asked != "general" and not explained and covers(setting)
+    if covered and (asked == "compiled" or _pays_to_stream_compiled(setting.workload)):
+        from simulator.compiled_stream import CompiledStream
+
+        possible = {"compiled": CompiledStream} | possible
+    return _chosen(possible, asked)
+
+
+def _chosen(possible: dict[str, type[S]], asked: str | None) -> type[S]:
+    """The way that was asked for, the first one if nobody did."""
     if asked is None:
         return next(iter(possible.values()))
     if asked not in possible:
@@ -185,8 +209,9 @@ MOST_SHARED_COPIES, MOST_SPACES = 2**25, 100
 """The same where links are shared, and memory spaces beyond which such tables do not pay."""
 PAYS_TO_COMPILE = 200_000
 """Tasks whose simulation takes some times longer than loading numba and what was compiled."""
-FAIR_TAKES, PLAN_TAKES = 5, 0.2
-"""Times longer of a task whose transfers share links, and of one of a fixed plan without contention."""
+FAIR_TAKES, PLAN_TAKES, REQUEST_TAKES = 5, 0.2, 5
+"""Times longer of a task whose transfers share links, of one of a fixed plan without contention, and of a
+request of a stream."""
 
 
 def _pays_to_compile(setting: Setting, planned: bool) -> bool:
@@ -210,6 +235,16 @@ def _pays_to_compile(setting: Setting, planned: bool) -> bool:
         kernels = "simulator.plan_kernels"
     _simulated_directly += tasks
     return _simulated_directly >= PAYS_TO_COMPILE or kernels in sys.modules
+
+
+def _pays_to_stream_compiled(workload: Workload) -> bool:
+    """The same of a stream; where nobody knows how long it is, it is taken for short."""
+    global _simulated_directly
+    requests = workload.length if isinstance(workload, Stream) else len(workload)
+    if requests is None:
+        return False
+    _simulated_directly += requests * REQUEST_TAKES
+    return _simulated_directly >= PAYS_TO_COMPILE or "simulator.stream_kernels" in sys.modules
 
 
 def _compiled(setting: Setting) -> dict[str, type[Simulation]]:
