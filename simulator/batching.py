@@ -91,6 +91,12 @@ class BatchingContext(SchedulingContext):
                 found = {home} if found is None else found & {home}
         return found
 
+    def awaits_room(self, job: int) -> bool:
+        """Whether a waiting job's inputs have found no room yet in the memory space where it arose; it
+        is among :attr:`delivered` when they have.
+        """
+        return False
+
     def inputs_under_way(self, job: int) -> list[int]:
         """The tensors of a job that were sent ahead and are not there yet."""
         if job not in self._coming:
@@ -197,6 +203,7 @@ class BatchingContext(SchedulingContext):
         """
         self._check_serving(job)
         self._rejected[job] = (self.now, reason)
+        self._coming.pop(job, None)  # what is under way arrives, but nobody is told
         self._left[job] = 0
         self._done_at[job] = self.now
         self.ready = [task for task in self.ready if self._job[task] != job]
@@ -229,10 +236,10 @@ class BatchingContext(SchedulingContext):
             here = self.inputs_in(job)
             if here is not None and here != common:
                 common = here if common is None else common & here
-            if job in self._coming or common == set():
+            if job in self._coming or common == set() or self.awaits_room(job):
                 raise SchedulingError(
                     f"Job {job} cannot be batched: its inputs are not where those of job {members[0]} "
-                    "are; send them there first"
+                    "are; send them there first, or wait until they are"
                 )
         if common is None:
             return None

@@ -41,6 +41,28 @@ class Group:
     queue: deque[int] = field(default_factory=deque)
     each: int = 0
     _counts: dict[int, list[int]] = field(default_factory=dict)
+    _largest: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def largest(self, most: int, devices: Sequence[int]) -> int:
+        """The largest prepared batch of at most ``most`` items that one of some devices can run, which
+        limited memory may prevent; the smallest prepared one if there is none.
+        """
+        key = (most, devices[0] if len(devices) == 1 else -1)
+        found = self._largest.get(key)
+        if found is None:
+            possible = (
+                size
+                for size in reversed(self.sizes)
+                if size <= most and min(self.seconds[size][d] for d in devices) < math.inf
+            )
+            found = self._largest[key] = next(possible, self.sizes[0])
+        return found
+
+    def runs_on(self, context: BatchingContext, device: int) -> bool:
+        """Whether a device can serve the oldest request alone."""
+        items = self.each or context.jobs[self.queue[0]].batch or 1
+        seconds = self.seconds.get(items) or self.seconds[self.sizes[0]]
+        return seconds[device] < math.inf
 
     def items(self, context: BatchingContext, count: int) -> int:
         """Of the oldest ``count`` requests."""
@@ -179,9 +201,11 @@ class Dispatcher(Scheduler):
 
     # -- what they use ----------------------------------------------------------------------------
 
-    def fitting(self, context: BatchingContext, group: Group, most: int | None = None) -> int:
-        """How many of a group's oldest requests fit into one execution of at most ``most`` items."""
-        most = self.max_batch if most is None else most
+    def fitting(self, context: BatchingContext, group: Group, devices: Sequence[int]) -> int:
+        """How many of a group's oldest requests fit into one execution on one of some devices of a
+        node: all of them, or one.
+        """
+        most = group.largest(self.max_batch, devices)
         jobs = context.jobs
         total = best = 0
         if group.each:
@@ -208,20 +232,20 @@ class Dispatcher(Scheduler):
         context: BatchingContext,
         node: Node,
         device: int,
-        due: Callable[[float, int], bool] | None = None,
+        due: Callable[[Group, float, int], bool] | None = None,
     ) -> Group | None:
         """The group with the oldest request, among those that the device can run and that are ``due``
-        by the arrival of their first request and their number of items.
+        by themselves, the arrival of their first request and their number of items.
         """
         jobs, best = context.jobs, None
         for group in node.groups.values():
-            if not group.queue or group.seconds[group.sizes[0]][device] == math.inf:
+            if not group.queue or not group.runs_on(context, device):
                 continue
             head = group.queue[0]
             key = (jobs[head].arrival, head)
             if best is not None and best[0] <= key:
                 continue
-            if due and not due(key[0], group.items(context, len(group.queue))):
+            if due and not due(group, key[0], group.items(context, len(group.queue))):
                 continue
             best = (key, group)
         return None if best is None else best[1]
@@ -242,9 +266,7 @@ class Dispatcher(Scheduler):
         for group in node.groups.values():
             if group.queue:
                 items = group.items(context, len(group.queue))
-                largest = max(
-                    (s for s in group.sizes if s <= self.max_batch), default=group.sizes[0]
-                )
+                largest = group.largest(self.max_batch, node.devices)
                 seconds = min(group.seconds[largest][d] for d in node.devices)
                 work += math.ceil(items / largest) * seconds
         return work / node.slots
@@ -267,12 +289,15 @@ class Dispatcher(Scheduler):
     def send(self, context: BatchingContext, job: int, node: Node) -> None:
         """Let a request that is in no queue wait at a node, once its inputs are there."""
         here = context.inputs_in(job)
-        if not here or node.space in here:
+        there = not here or node.space in here
+        if there and not context.awaits_room(job):
             self._enqueue(context, job, node.space)
         else:
             work = self._work(context, job, node)
             self._node_of[job] = node.space, work
             self._coming_work[node.space] = self._coming_work.get(node.space, 0.0) + work
+            if there or here is None:
+                return  # they have no room there yet
             if self.outbox is None:
                 context.send(job, node.space)
             else:

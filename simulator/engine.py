@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
+from simulator.batching import SERVING
 from simulator.charged import ChargedFaultySimulation, ChargedSimulation
 from simulator.cluster import Cluster
 from simulator.costs import CostTable, NoiseModel
@@ -17,6 +18,7 @@ from simulator.faults import Faults
 from simulator.faulty import FaultySimulation
 from simulator.graph import DataflowGraph
 from simulator.memory import counts_memory, within_capacity
+from simulator.node_room import within_nodes, without_batches
 from simulator.planned import PlannedSimulation
 from simulator.rates import shares_rates
 from simulator.scheduler import Scheduler
@@ -86,6 +88,10 @@ def simulate(
         workload = Workload([Job(workload, batch=workload.batch, origin=host, destination=host)])
     end = _check_horizon(horizon, workload)
     if memory == "limited":
+        if not SERVING & scheduler.needs:
+            workload = without_batches(workload)
+        elif weights == "resident":
+            workload, costs = within_nodes(workload, cluster, costs)
         costs = within_capacity(costs, workload, cluster, weights)
     setting = Setting(
         workload,

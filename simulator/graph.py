@@ -194,6 +194,8 @@ class DataflowGraph:
         results: how the model's outputs are made of tensors (JSON form above); the tensors named
             here are the graph's outputs.
         batch: the batch size it was made for, where it has one.
+        inner_bytes: for each operator what it keeps for itself while it runs, beside what it reads and
+            writes; nothing unless given.
 
     Raises:
         InvalidInput: a duplicate name, an index out of range, a tensor written twice or never, an
@@ -209,8 +211,10 @@ class DataflowGraph:
         writes: Sequence[Sequence[int]],
         results: Sequence[Mapping[str, Any]] = (),
         batch: int | None = None,
+        inner_bytes: Sequence[float] = (),
     ) -> None:
         self.name = name
+        self.inner_bytes: tuple[float, ...] = tuple(inner_bytes)
         self.operators: Sequence[Operator] = tuple(operators)
         self.tensors: Sequence[Tensor] = tuple(tensors)
         self.results = tuple(results)
@@ -238,6 +242,7 @@ class DataflowGraph:
         graph = cls.__new__(cls)
         number = np.arange(len(size), dtype=np.int32)
         graph.name = name
+        graph.inner_bytes = ()
         graph.operators = operators
         graph.tensors = BareTensors(operators, source, target, size)
         graph.results = ()

@@ -16,6 +16,8 @@ A record is a mapping, JSON-ready, with the keys
     the tensors that a job must deliver.
 ``weights``
     names of the tensors of role ``w``, in order: graphs of one model share weights by name.
+``inner``
+    bytes that each operator keeps for itself while it runs; empty, or not there, where none does.
 """
 
 from __future__ import annotations
@@ -73,6 +75,7 @@ class GraphRecord(Mapping[str, Any]):
             writes.row_of,
             writes.values,
             self["weights"],
+            np.array(graph.inner_bytes, dtype=np.float64),
         )
 
 
@@ -87,7 +90,9 @@ _KEYS: Mapping[str, Callable[[DataflowGraph], Any]] = {
     "writes": lambda graph: _rows(graph.writes_csr),
     "results": lambda graph: list(graph.outputs),
     "weights": lambda graph: [graph.tensors[i].name for i in graph.weights],
+    "inner": lambda graph: list(graph.inner_bytes),
 }
+_OPTIONAL = frozenset({"inner"})
 
 
 def _roles(graph: DataflowGraph) -> str:
@@ -112,6 +117,7 @@ class GraphArrays:
         read_operator, read_tensor: int[reads], by operator.
         write_operator, write_tensor: int[writes], by operator.
         weight_names: of the weights, in order of tensor.
+        inner: float64[operators], bytes; or none.
     """
 
     bytes: np.ndarray
@@ -123,6 +129,7 @@ class GraphArrays:
     write_operator: np.ndarray
     write_tensor: np.ndarray
     weight_names: Sequence[str]
+    inner: np.ndarray
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> GraphArrays:
@@ -134,7 +141,8 @@ class GraphArrays:
         producer = np.full(len(size), -1, dtype=np.int64)
         producer[writes[1]] = writes[0]
         weight = np.frombuffer(record["roles"].encode("ascii"), dtype=np.uint8) == ord("w")
-        return cls(size, weight, result, producer, *reads, *writes, record["weights"])
+        inner = np.array(record.get("inner", ()), dtype=np.float64)
+        return cls(size, weight, result, producer, *reads, *writes, record["weights"], inner)
 
 
 def _entries(rows: Mapping[str, Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -158,14 +166,19 @@ def check_record(record: Any, where: str) -> None:
     Raises:
         InvalidInput: names what is wrong.
     """
-    if not isinstance(record, dict) or not _KEYS.keys() <= record.keys():
-        missing = [key for key in _KEYS if not isinstance(record, dict) or key not in record]
+    needed = [key for key in _KEYS if key not in _OPTIONAL]
+    missing = [key for key in needed if not isinstance(record, dict) or key not in record]
+    if missing:
         raise InvalidInput(f"{where} lacks {', '.join(missing)}; simulate the run again")
     operators, tensors = record["operators"], record["bytes"]
     for key in ("operators", "kinds", "weights"):
         _check(isinstance(record[key], list) and _all(record[key], str), where, key)
     _check(isinstance(tensors, list) and _all(tensors, int, float), where, "bytes")
     _check(all(0 <= size <= MOST_BYTES for size in tensors), where, "bytes")
+    inner = record.get("inner", [])
+    _check(isinstance(inner, list) and _all(inner, int, float), where, "inner")
+    right = len(inner) in (0, len(operators)) and all(0 <= size <= MOST_BYTES for size in inner)
+    _check(right, where, "inner")
     roles = record["roles"]
     _check(isinstance(roles, str) and {*roles} <= {*"iwa"}, where, "roles")
     _check(

@@ -5,6 +5,7 @@
 - An output occupies its space from its execution's start (on a device with a completion latency: from
   its submission, and to when the host knows); a job's input its origin from the job's arrival. Either stays until every reader has finished there, or has its copy elsewhere, and no
   transfer of it is under way. A reader that is not placed yet may still want it where it is.
+- What an operator keeps for itself (``inner_bytes`` of a graph) occupies its space while it executes.
 - A copy occupies its destination from the request of its transfer until every reader has finished or
   is placed elsewhere.
 - A result stays until its job is done: at the job's destination, or where it was written.
@@ -23,11 +24,17 @@ not the line. While there is room for everything, order does not matter.
 
 Data that nobody wants any more gives its room back, yet it can be used again without another transfer
 until its room is taken; what was unwanted first is dropped first.
+
+Requests that are served together (:mod:`simulator.batching`) share what their batch's operators write; the
+inputs and results of each are its own, with its own bytes. Inputs that were sent ahead leave the space where
+they lay. In the memory spaces of nodes inputs take no more than :mod:`simulator.node_room` allows; those that
+find no room wait in a line of their own, in the order of asking.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -40,6 +47,7 @@ from simulator.context import EVERYWHERE
 from simulator.costs import CostTable, GraphCosts
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.graph import DataflowGraph
+from simulator.node_room import node_rooms
 from simulator.units import format_bytes
 from simulator.workload import Workload
 
@@ -76,6 +84,16 @@ class Memory(Protocol):
 
     def arrived(self, job: int) -> None:
         """A job has arrived, with its inputs."""
+
+    def is_outside(self, job: int) -> bool:
+        """Whether a job's inputs have found no room yet where they come from."""
+        ...
+
+    def batched(self, leader: int) -> None:
+        """Jobs are to be served by the graph that their leader runs from now on."""
+
+    def rejected(self, job: int) -> None:
+        """A job will not be served."""
 
     def placed(self, task: int, device: int) -> None:
         """A task has entered a device's queue."""
@@ -161,6 +179,12 @@ class UnlimitedMemory:
     def arrived(self, job: int) -> None:
         """See :class:`Memory`."""
 
+    batched = rejected = arrived
+
+    def is_outside(self, job: int) -> bool:
+        """See :class:`Memory`."""
+        return False
+
     def placed(self, task: int, device: int) -> None:
         """See :class:`Memory`."""
 
@@ -216,6 +240,7 @@ class _Held:
         "flying",
         "home",
         "idle",
+        "input",
         "result",
         "target",
         "unplaced",
@@ -223,9 +248,18 @@ class _Held:
         "written",
     )
 
-    def __init__(self, size: int, home: int, result: bool, target: int, written: bool) -> None:
+    def __init__(
+        self,
+        size: int,
+        home: int,
+        result: bool,
+        target: int,
+        written: bool,
+        brought: bool = False,
+    ) -> None:
         self.bytes = size
         self.home = home
+        self.input = brought  # by its job
         self.result = result  # and its job is not done
         self.target = target  # space where the job wants it
         self.written = written
@@ -248,6 +282,8 @@ class _Waiting:
     describe: Callable[[], str]
     take_apart: Callable[[], None] | None = None
     """Of a message of several tensors: let each of them wait alone."""
+    inputs: int = 0
+    """Of its bytes those of inputs of requests that wait, where their room is limited."""
 
 
 _FIRST = (-math.inf, 0)
@@ -264,8 +300,13 @@ class _Sizes:
         weight = set(graph.weights)
         self.weights = [tuple(t for t in row if t in weight) for row in graph.reads]
         """For each operator the weights it reads."""
-        self.outputs = [sum(self.bytes[t] for t in row) for row in graph.writes]
-        """For each operator the bytes of all that it writes."""
+        self.inner = [math.ceil(size) for size in graph.inner_bytes] or [0] * len(graph)
+        """For each operator the bytes that it keeps for itself."""
+        self.outputs = [
+            sum(self.bytes[t] for t in row) + inner
+            for row, inner in zip(graph.writes, self.inner, strict=True)
+        ]
+        """For each operator the bytes of all that it writes and keeps for itself."""
 
 
 def whole_bytes(graph: DataflowGraph) -> list[int]:
@@ -282,6 +323,7 @@ class LimitedMemory:
         capacities: bytes of each space; ``inf`` for no limit.
         store: for each graph the space where its weights lie, for those on demand; None: they are
             resident.
+        inputs: bytes that inputs may take in each space; ``inf`` for no limit of their own.
     """
 
     def __init__(
@@ -290,6 +332,7 @@ class LimitedMemory:
         links: Links,
         capacities: Sequence[float],
         store: dict[DataflowGraph, int] | None,
+        inputs: Sequence[float],
     ) -> None:
         spaces = range(len(capacities))
         self.peak = [0 for _ in spaces]
@@ -302,6 +345,12 @@ class LimitedMemory:
         self._idle: list[dict[int, int]] = [{} for _ in spaces]  # tensor -> bytes, oldest first
         self._idle_bytes = [0 for _ in spaces]
         self._held: dict[int, _Held] = {}
+        self._most_inputs = list(inputs)
+        self._inputs = [0 for _ in spaces]  # of the used bytes those of inputs
+        # In line where inputs have a limit of their own, the first to ask first.
+        self._inputs_waiting: list[deque[_Waiting]] = [deque() for _ in spaces]
+        self._outside: set[int] = set()  # jobs whose inputs have found no room yet
+        self._waited: list[tuple[int, float]] = []  # jobs whose inputs waited for room, until when
         self._sizes: dict[DataflowGraph, _Sizes] = {}
         # In line: order, number, what waits.
         self._lines: list[list[tuple[tuple[float, int], int, _Waiting]]] = [[] for _ in spaces]
@@ -347,6 +396,14 @@ class LimitedMemory:
         space_of = self._run.cluster.space_of
         self._run._touched |= {d for d in self._blocked if space_of[d] == space}
 
+    def _hold_room(self, held: _Held, space: int) -> None:
+        self._inputs[space] += held.input * held.bytes
+        self._take(space, held.bytes)
+
+    def _give_back_room(self, held: _Held, space: int) -> None:
+        self._inputs[space] -= held.input * held.bytes
+        self._give_back(space, held.bytes)
+
     def _drop(self, tensor: int, space: int) -> None:
         """Let unwanted data go for good."""
         self._idle_bytes[space] -= self._idle[space].pop(tensor)
@@ -372,13 +429,22 @@ class LimitedMemory:
 
     def _line_up(self, asking: list[tuple[int, _Waiting]]) -> None:
         """Let those go on that ask at this instant, or stand in line."""
-        wanted = self._to_write.copy()
+        wanted, inputs = self._to_write.copy(), self._inputs.copy()
         for space, waiting in asking:
             wanted[space] += waiting.bytes
-        calm = [not line and self._fits(s, wanted[s]) for s, line in enumerate(self._lines)]
+            inputs[space] += waiting.inputs
+        calm = [
+            not line
+            and not self._inputs_waiting[s]
+            and self._fits(s, wanted[s])
+            and inputs[s] <= self._most_inputs[s]
+            for s, line in enumerate(self._lines)
+        ]
         for space, waiting in asking:
             if calm[space]:
                 waiting.take()
+            elif waiting.inputs:
+                self._inputs_waiting[space].append(waiting)
             else:
                 self._asked += 1
                 heappush(self._lines[space], (waiting.order, self._asked, waiting))
@@ -405,6 +471,25 @@ class LimitedMemory:
                     else:
                         break
                     moved = True
+            for space, first_in_line in enumerate(self._inputs_waiting):
+                while first_in_line:
+                    waiting = first_in_line[0]
+                    wanted = waiting.wanted()
+                    if wanted and not self._may_come(space, waiting):
+                        break
+                    first_in_line.popleft()
+                    if wanted:
+                        waiting.take()
+                    else:
+                        waiting.cancel()
+                    moved = True
+
+    def _may_come(self, space: int, waiting: _Waiting) -> bool:
+        """Whether there is room for inputs beside all that is to be written."""
+        inputs = self._inputs[space] + waiting.inputs
+        return inputs <= self._most_inputs[space] and self._fits(
+            space, waiting.bytes + self._to_write[space]
+        )
 
     def _may_go(self, space: int, waiting: _Waiting) -> bool:
         """Whether there is room for it beside the outputs that are to be written before."""
@@ -428,6 +513,13 @@ class LimitedMemory:
 
     def _take_apart(self) -> bool:
         """Let the tensors of the first message that waits in a line go on one by one."""
+        for first_in_line in self._inputs_waiting:
+            for waiting in first_in_line:
+                if waiting.take_apart is not None and waiting.wanted():
+                    first_in_line.remove(waiting)
+                    waiting.take_apart()
+                    self._ask_scheduler()
+                    return True
         for line in self._lines:
             for entry in sorted(line, key=lambda entry: entry[:2]):
                 waiting = entry[2]
@@ -441,7 +533,8 @@ class LimitedMemory:
 
     def waiting_bytes(self, space: int) -> float:
         """See :class:`Memory`."""
-        line = sum(waiting.bytes for _, _, waiting in self._lines[space] if waiting.wanted())
+        waits = [*(entry[2] for entry in self._lines[space]), *self._inputs_waiting[space]]
+        line = sum(waiting.bytes for waiting in waits if waiting.wanted())
         if line:
             return line + self._to_write[space]
         space_of = self._run.cluster.space_of
@@ -468,7 +561,7 @@ class LimitedMemory:
                 if space in held.idle:
                     self._idle_bytes[space] -= self._idle[space].pop(tensor)
                 else:
-                    self._give_back(space, held.bytes)
+                    self._give_back_room(held, space)
             del self._held[tensor]
             return
         for space in (held.home, *held.copies):
@@ -476,12 +569,12 @@ class LimitedMemory:
             if wanted and space in held.idle:
                 held.idle.discard(space)
                 self._idle_bytes[space] -= self._idle[space].pop(tensor)
-                self._take(space, held.bytes)
+                self._hold_room(held, space)
             elif not wanted and space not in held.idle:
                 held.idle.add(space)
                 self._idle[space][tensor] = held.bytes
                 self._idle_bytes[space] += held.bytes
-                self._give_back(space, held.bytes)
+                self._give_back_room(held, space)
 
     def _is_wanted(self, held: _Held, space: int) -> bool:
         if held.unplaced or not held.written or space in held.users:
@@ -527,6 +620,7 @@ class LimitedMemory:
         read = [t for t in graph.inputs if graph.consumers[t]]
         if origin is not None and read:
             space = run.cluster.space_index[origin]
+            self._outside.add(job)
             self._asking.append((space, self._bringing(job, space, read, sizes, False)))
 
     def _bringing(
@@ -543,8 +637,14 @@ class LimitedMemory:
                 if weights:
                     self._weights[space][first + t] = sizes.bytes[t]
                     continue
-                held = _Held(sizes.bytes[t], space, False, EVERYWHERE, True)
+                held = _Held(sizes.bytes[t], space, False, EVERYWHERE, True, True)
+                self._inputs[space] += held.bytes
                 self._hold(first + t, held, self._readers(first + t))
+            if not weights:
+                self._outside.discard(job)
+                if run.now > run.jobs[job].arrival:
+                    self._waited.append((job, run.now))
+                run._found_room(job)
             self._touch_space(space)
             for t in tensors:
                 for flow in self._sourceless.pop(first + t, ()):
@@ -552,14 +652,51 @@ class LimitedMemory:
 
         what = "weights" if weights else "inputs"
         name = run.jobs[job].graph.name
+        limited = not weights and self._most_inputs[space] < math.inf
         return _Waiting(
             _FIRST,
             total,
-            lambda: True,
+            lambda: weights or job not in run._rejected,
             take,
-            lambda: None,
+            lambda: self._outside.discard(job),
             lambda: f"the {what} of job {job} ('{name}') need",
+            inputs=total if limited else 0,
         )
+
+    def is_outside(self, job: int) -> bool:
+        """See :class:`Memory`."""
+        return job in self._outside
+
+    def rejected(self, job: int) -> None:
+        """See :class:`Memory`."""
+        first = self._first_tensor(job)
+        for t in self._run._job_index[job].inputs:
+            held = self._held.get(first + t)
+            if held is not None:
+                held.unplaced = 0
+                self._review(first + t, held)
+
+    def batched(self, leader: int) -> None:
+        """See :class:`Memory`."""
+        run = self._run
+        index = run._job_index[leader]
+        graph = index.graph
+        sizes = self._sizes.get(graph)
+        if sizes is None:
+            sizes = self._sizes[graph] = _Sizes(graph)
+        numbers = {}
+        for t in graph.weights:
+            identity = (graph.name, graph.tensors[t].name, sizes.bytes[t])
+            # Below 0: no tensor of a job has such a number.
+            numbers[t] = self._number.setdefault(identity, -1 - len(self._number))
+        self._weights_of[leader] = numbers
+        for job in run._members[leader]:
+            first = self._first_tensor(job)
+            for t in index.inputs:
+                held = self._held.get(first + t)
+                if held is not None:
+                    held.unplaced = len(index.consumers[t])
+                    self._review(first + t, held)
 
     def _settle_job(self, job: int, change: int) -> None:
         self._open[job] += change
@@ -577,7 +714,8 @@ class LimitedMemory:
         """See :class:`Memory`."""
         run = self._run
         space = run.cluster.space_of[device]
-        outputs = self._sizes[run.jobs[run.job_of(task)].graph].outputs[run.operator_of(task)]
+        self._check_together(task, space)
+        outputs = self._output_bytes(task)
         self._queued[space][task] = (self._order(task), outputs)
         self._to_write[space] += outputs
         for tensor, held in self._reads(task):
@@ -590,6 +728,22 @@ class LimitedMemory:
                 if number not in self._weights[space] and key not in self._pinning:
                     self._pinning.add(key)
                     self._asking.append((space, self._pin(number, space, size, task)))
+
+    def _check_together(self, task: int, space: int) -> None:
+        """Refuse that a batch leaves the memory space of its inputs."""
+        run = self._run
+        job = run.job_of(task)
+        if len(run._members.get(job, ())) < 2:
+            return
+        first = self._first_tensor(job)
+        for t in run._job_index[job].inputs:
+            home = self._home_of(first + t)
+            if home not in (space, EVERYWHERE):
+                names = [run.cluster.spaces[s].name for s in (space, home)]
+                raise SchedulingError(
+                    f"Task '{run.label(task)}' of a batch was placed in memory space '{names[0]}', but the "
+                    f"batch's inputs lie in '{names[1]}'; with limited memory a batch stays where they are"
+                )
 
     def withdrawn(self, task: int, device: int) -> None:
         """See :class:`Memory`."""
@@ -639,7 +793,7 @@ class LimitedMemory:
         """Number and bytes of the weights that a task reads."""
         run = self._run
         job = run.job_of(task)
-        sizes, numbers = self._sizes[run.jobs[job].graph], self._weights_of[job]
+        sizes, numbers = self._sizes[run._job_index[job].graph], self._weights_of[job]
         return [(numbers[t], sizes.bytes[t]) for t in sizes.weights[run.operator_of(task)]]
 
     def _pin(self, number: int, space: int, size: int, task: int) -> _Waiting:
@@ -673,15 +827,11 @@ class LimitedMemory:
         self._blocked.pop(device, None)
         space = run.cluster.space_of[device]
         for tensor in self._tensors_read(task):
-            if tensor not in self._held and self._home_of(tensor) != EVERYWHERE:
+            if tensor not in self._held and self._is_brought(tensor):
                 return False  # a job's input that waits for room
         for number, _ in self._weights_read(task):
             if number not in self._weights[space] or (number, space) in self._loading:
                 return False
-        job = run.job_of(task)
-        graph, first = run.jobs[job].graph, self._first_tensor(job)
-        sizes = self._sizes[graph].bytes
-        writes = graph.writes[run.operator_of(task)]
         size = self._queued[space][task][1]
         if not self._fits(space, size):
             self._blocked[device] = (task, size)
@@ -691,10 +841,12 @@ class LimitedMemory:
             return False
         self._take(space, size)
         self._unqueue(task, space)
-        target, outputs = self._destination_of(job), run._job_index[job].outputs
-        for t in writes:
-            held = _Held(sizes[t], space, t in outputs, target, False)
-            self._hold(first + t, held, self._readers(first + t))
+        for tensor in self._tensors_written(task):
+            job = self._job_of_tensor(tensor)
+            result = tensor - self._first_tensor(job) in run._job_index[job].outputs
+            target = self._destination_of(job)
+            held = _Held(self._bytes_of(tensor), space, result, target, False)
+            self._hold(tensor, held, self._readers(tensor))
         return True
 
     def finished(self, task: int, device: int) -> None:
@@ -702,23 +854,28 @@ class LimitedMemory:
         run = self._run
         space = run.cluster.space_of[device]
         job = run.job_of(task)
-        first, target = self._first_tensor(job), self._destination_of(job)
         self._leave(task, device, asked=True, back=False)
-        under_way = 0
-        for t in run.jobs[job].graph.writes[run.operator_of(task)]:
-            held = self._held[first + t]
+        if inner := self._inner_of(task):
+            self._give_back(space, inner)
+        under_way = dict.fromkeys(run._members.get(job, (job,)), 0)
+        for tensor in self._tensors_written(task):
+            held = self._held[tensor]
             held.written = True
-            under_way += held.result and target not in (EVERYWHERE, space)
-            self._review(first + t, held)
-        self._settle_job(job, under_way - 1)
+            under_way[self._job_of_tensor(tensor)] += held.result and held.target not in (
+                EVERYWHERE,
+                space,
+            )
+            self._review(tensor, held)
+        for member, count in under_way.items():
+            self._settle_job(member, count - 1)
 
     def lost(self, task: int, device: int) -> None:
         """See :class:`Memory`."""
-        run = self._run
-        job = run.job_of(task)
         self._leave(task, device, asked=True, back=True)
-        for t in run.jobs[job].graph.writes[run.operator_of(task)]:
-            held = self._held.pop(self._first_tensor(job) + t)
+        if inner := self._inner_of(task):
+            self._give_back(self._run.cluster.space_of[device], inner)
+        for tensor in self._tensors_written(task):
+            held = self._held.pop(tensor)
             self._give_back(held.home, held.bytes)
 
     # -- transfers ------------------------------------------------------------------------------
@@ -741,9 +898,18 @@ class LimitedMemory:
                 lambda: self._cancel(flow),
                 lambda: self._describe(flow),
                 (lambda: self._send_singly(flow)) if len(flow.tensors) > 1 else None,
+                self._inputs_ahead(flow),
             ),
         )
         self._asking.append(waiting)
+
+    def _inputs_ahead(self, flow: Flow) -> int:
+        """Of a flow the bytes of inputs that are sent ahead to where their room is limited."""
+        space = flow.destination
+        if self._most_inputs[space] == math.inf:
+            return 0
+        ahead = [t for t in flow.tensors if self._run._is_sent_ahead(t, space)]
+        return sum(map(self._bytes_of, ahead))
 
     def _send_singly(self, flow: Flow) -> None:
         """A message has no room as a whole: ask for each of its tensors alone."""
@@ -774,8 +940,25 @@ class LimitedMemory:
         return min([order for order in orders if order != _FIRST], default=none)
 
     def _bytes_of(self, tensor: int) -> int:
-        job = self._job_of_tensor(tensor)
-        return self._sizes[self._run.jobs[job].graph].bytes[tensor - self._first_tensor(job)]
+        run, job = self._run, self._job_of_tensor(tensor)
+        own, index = run.jobs[job].graph, run._job_index[job]
+        t = tensor - self._first_tensor(job)
+        shared = index.graph is not own and t not in index.outputs and t not in index.inputs
+        return self._sizes[index.graph if shared else own].bytes[t]
+
+    def _inner_of(self, task: int) -> int:
+        """Bytes that a task keeps for itself."""
+        run = self._run
+        index = run._job_index[run.job_of(task)]
+        return self._sizes[index.graph].inner[run.operator_of(task)]
+
+    def _output_bytes(self, task: int) -> int:
+        """Bytes of all that a task writes and keeps for itself."""
+        run = self._run
+        job = run.job_of(task)
+        if job in run._members:
+            return sum(map(self._bytes_of, self._tensors_written(task))) + self._inner_of(task)
+        return self._sizes[run.jobs[job].graph].outputs[run.operator_of(task)]
 
     def _is_copy_wanted(self, tensor: int, space: int) -> bool:
         held = self._held.get(tensor)
@@ -790,6 +973,9 @@ class LimitedMemory:
         self._delayed.discard(flow)
         if len(flow.tensors) == 1:
             held = self._held.get(flow.tensors[0])
+            if held is None and not self.wants(flow.tensors[0], flow.destination):
+                self._cancel(flow)  # its job was refused
+                return
             self._depart(flow, flow.tensors, flow.source if held is None else held.home, size)
             return
         # Of a message that waited, what nobody may want there any more stays; and where the rest lies
@@ -825,6 +1011,7 @@ class LimitedMemory:
             else:
                 held.copies[space] = False
                 held.flying += 1
+                self._inputs[space] += held.input * held.bytes
         self._links.request(flow)
 
     def _cancel(self, flow: Flow) -> None:
@@ -847,11 +1034,24 @@ class LimitedMemory:
             return
         held.copies[space] = True
         held.flying -= 1
+        if self._home_of(tensor) == space:
+            self._move(tensor, held, space)
         job = self._job_of_tensor(tensor)
         last = held.result and space == held.target
         self._review(tensor, held)
         if last:
             self._settle_job(job, -1)
+
+    def _move(self, tensor: int, held: _Held, space: int) -> None:
+        """What was sent ahead lies in ``space`` from now on, and no longer where it lay."""
+        before = held.home
+        del held.copies[space]
+        held.home = space
+        if before in held.idle:
+            held.idle.discard(before)
+            self._idle_bytes[before] -= self._idle[before].pop(tensor)
+        else:
+            self._give_back_room(held, before)
 
     # -- weights --------------------------------------------------------------------------------
 
@@ -930,15 +1130,43 @@ class LimitedMemory:
         """All that a task reads but weights."""
         run = self._run
         job = run.job_of(task)
-        first = run._first_tensor[job]
-        return [first + t for t in run._job_index[job].reads[run.operator_of(task)]]
+        return self._of_members(job, run._job_index[job].reads[run.operator_of(task)])
+
+    def _tensors_written(self, task: int) -> list[int]:
+        run = self._run
+        job = run.job_of(task)
+        return self._of_members(job, run._job_index[job].writes[run.operator_of(task)])
+
+    def _of_members(self, job: int, tensors: Sequence[int]) -> list[int]:
+        """Tensors of a job's graph; of inputs and results of a batch those of all its jobs."""
+        run = self._run
+        first = run._first_tensor
+        members = run._members.get(job, ())
+        if len(members) < 2:
+            return [first[job] + t for t in tensors]
+        index = run._job_index[job]
+        return [
+            first[member] + t
+            for t in tensors
+            for member in (members if t in index.outputs or t in index.inputs else (job,))
+        ]
 
     def _readers(self, tensor: int) -> list[int]:
         run = self._run
         job = run._job_of_tensor(tensor)
-        first = run._first_task[job]
-        consumers = run._job_index[job].consumers[tensor - run._first_tensor[job]]
+        leader = run._leader.get(job, job)
+        first = run._first_task[leader]
+        consumers = run._job_index[leader].consumers[tensor - run._first_tensor[job]]
         return [first + operator for operator in consumers]
+
+    def _is_brought(self, tensor: int) -> bool:
+        """Whether a tensor lies somewhere, and not everywhere."""
+        run = self._run
+        job = run._job_of_tensor(tensor)
+        brought = tensor - run._first_tensor[job] in run._job_index[job].inputs
+        if brought and run.jobs[job].origin is None:
+            return False
+        return self._home_of(tensor) != EVERYWHERE
 
     def _request_tensor(self, tensor: int, space: int) -> None:
         run = self._run
@@ -973,7 +1201,8 @@ class LimitedMemory:
             what = f"task '{run.label(task)}' on device '{run.cluster.devices[device].name}' needs"
             raise self._stuck(run.cluster.space_of[device], what, size)
         for space, line in enumerate(self._lines):
-            for _, _, waiting in sorted(line, key=lambda entry: entry[:2]):
+            in_line = [entry[2] for entry in sorted(line, key=lambda entry: entry[:2])]
+            for waiting in (*in_line, *self._inputs_waiting[space]):
                 if waiting.wanted():
                     raise self._stuck(space, waiting.describe(), waiting.bytes)
 
@@ -1009,6 +1238,9 @@ class LimitedMemory:
         found: dict[str, Any] = {"peak_bytes": [float(peak) for peak in self.peak]}
         if self._evictions:
             found["evictions"] = [list(row) for row in self._evictions]
+        waited = [*self._waited, *((job, None) for job in sorted(self._outside))]
+        if waited:
+            found["inputs_waited"] = [list(row) for row in waited]
         return found
 
 
@@ -1022,7 +1254,11 @@ def make_memory(
         space.capacity if memory == "limited" else math.inf for space in run.cluster.spaces
     ]
     store = _weight_store(workload, run.cluster) if weights == "on_demand" else None
-    return LimitedMemory(run, links, capacities, store)
+    inputs = [math.inf] * len(capacities)
+    if memory == "limited" and run._serving:
+        rooms = node_rooms(workload, run.cluster, run._believed)
+        inputs = [room.inputs for room in rooms]
+    return LimitedMemory(run, links, capacities, store, inputs)
 
 
 def abilities(weights: str) -> frozenset[str]:
@@ -1110,6 +1346,8 @@ def _operator_bytes(graph: DataflowGraph, inputs: bool) -> np.ndarray:
     total = np.zeros(len(graph))
     for rows in (graph.reads_csr, graph.writes_csr):
         total += np.bincount(rows.row_of, weights=size[rows.values], minlength=len(graph))
+    if graph.inner_bytes:
+        total += np.ceil(graph.inner_bytes)
     return total
 
 

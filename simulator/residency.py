@@ -6,23 +6,26 @@
   end, the finish of its last consumer there.
 - A result stays until its job has left: at the job's destination, or where it was written if the job
   has none.
-- A job's input lies at its origin from the job's arrival on, by the same rules. Inputs of jobs without
-  an origin are everywhere and nobody's burden.
+- A job's input lies at its origin from the job's arrival on, or from when it found room there
+  (``meta["inputs_waited"]``: ``[job, time]``, the time null if it never did), by the same rules. Inputs of
+  jobs without an origin are everywhere and nobody's burden.
+- Of jobs that were served together each has its own inputs and results, a share of the batch's by its items.
 - A weight occupies a space from its first use there (or the start of its transfer to there) on, once for all graphs that share it (the same graph name, weight name and size). One that was
   evicted (``meta["evictions"]``: ``[time, space, job, tensor]``) is gone until it is loaded again.
+- What a segment keeps for itself (``inner`` of a graph's record) lies there while it executes.
 
 Intervals are half-open: what ends at an instant makes room for what starts then.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simulator.dependencies import Dependencies, latest
 from simulator.graph_record import arrays_of
-from simulator.trace import Trace
+from simulator.trace import Table, Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +53,8 @@ def occupancy(trace: Trace, dependencies: Dependencies | None = None) -> list[Oc
         trace: of a simulated or a measured run.
         dependencies: of this trace, where somebody has them already.
     """
-    known = dependencies or Dependencies.of(trace)
-    parts = [_activations(known), _weights(known)]
+    known = _apart(dependencies or Dependencies.of(trace))
+    parts = [_activations(known), _weights(known), _inner(known)]
     space, size, start, end = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     result = []
     for number in range(known.spaces):
@@ -80,7 +83,10 @@ def _activations(known: Dependencies) -> _Intervals:
     # What begins to occupy a space: tensor, space, when, and until when at least.
     tensor = np.concatenate([known.writes["tensor"], moves["tensor"][moved], given])
     space = np.concatenate([known.space[wrote], moves["destination"][moved], jobs["origin"][owner]])
-    arrival = jobs["arrival"][owner]
+    came = jobs["arrival"].astype(np.float64)
+    for job, moment in trace.meta.get("inputs_waited", ()):
+        came[job] = np.inf if moment is None else moment
+    arrival = came[owner]
     start = np.concatenate([runs["start"][wrote], moves["start"][moved], arrival])
     end = np.concatenate([runs["finish"][wrote], moves["finish"][moved], arrival])
     # Who uses it: from when, until when. A result is used by its job's departure.
@@ -100,6 +106,58 @@ def _activations(known: Dependencies) -> _Intervals:
     found = latest(tensor * spaces + space, start, used_key, used_from)
     np.maximum.at(end, found[found >= 0], used_until[found >= 0])
     return space.astype(np.int64), known.size[tensor], start, np.maximum(end, start)
+
+
+def _inner(known: Dependencies) -> _Intervals:
+    """What executions keep for themselves."""
+    runs = known.trace.executions
+    size = np.zeros(len(runs["execution"]))
+    graph = known.trace.jobs["graph"][runs["job"]]
+    for number, record in enumerate(known.trace.meta["graphs"]):
+        inner = arrays_of(record).inner
+        if len(inner):
+            mine = graph == number
+            size[mine] = inner[runs["operator"][mine]]
+    keeps = size > 0
+    start, end = runs["start"][keeps], np.minimum(runs["finish"][keeps], known.trace.end)
+    return known.space[keeps], size[keeps], start, np.maximum(start, end)
+
+
+def _apart(known: Dependencies) -> Dependencies:
+    """The same where each job of a batch reads its own inputs and gets its own results."""
+    trace = known.trace
+    jobs, runs, members = trace.jobs, trace.executions, trace.members
+    if np.bincount(members["execution"], minlength=1).max() < 2:
+        return known
+    count = len(jobs["job"])
+    leader = np.arange(count)
+    leader[members["job"]] = runs["job"][members["execution"]]
+    together = np.bincount(leader, minlength=count)
+    graphs = [arrays_of(record) for record in trace.meta["graphs"]]
+    own = [graph.result | ((graph.producer < 0) & ~graph.weight) for graph in graphs]
+    of_jobs = [own[g] for g in jobs["graph"].tolist()]
+    is_own, owner = np.concatenate(of_jobs), np.repeat(np.arange(count), list(map(len, of_jobs)))
+    items = jobs["batch"].astype(np.float64)
+    share = items / np.bincount(leader, items, count)[leader]
+    order = np.argsort(leader, kind="stable")
+    begin = np.searchsorted(leader[order], np.arange(count))
+
+    def of_members(table: Table) -> Table:
+        job, tensor = runs["job"][table["execution"]], table["tensor"]
+        several = np.where(is_own[tensor], together[job], 1)
+        row = np.repeat(np.arange(len(job)), several)
+        number = np.arange(len(row)) - np.repeat(np.cumsum(several) - several, several)
+        member = np.where(is_own[tensor[row]], order[begin[job[row]] + number], job[row])
+        local = (tensor - known.first_tensor[job])[row]
+        apart = {name: column[row] for name, column in table.items()}
+        return apart | {"tensor": known.first_tensor[member] + local}
+
+    return replace(
+        known,
+        reads=of_members(known.reads),
+        writes=of_members(known.writes),
+        size=np.where(is_own, known.size * share[owner], known.size),
+    )
 
 
 def _weights(known: Dependencies) -> _Intervals:

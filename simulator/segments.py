@@ -1,8 +1,8 @@
 """Coarse graphs: consecutive operators, up to the whole model, as single ones.
 
 Serving runs on them: a request then is one task for each segment, whose time is that of the operators in
-it, one after another. What a segment writes for later ones keeps its name and its bytes; what only its
-own operators read is gone.
+it, one after another. What a segment writes for later ones keeps its name and its bytes; of what only its
+own operators read the most that lies there at once is left, as the segment's ``inner_bytes``.
 """
 
 from __future__ import annotations
@@ -136,8 +136,28 @@ def coarsen(graph: DataflowGraph, segments: int | Sequence[int] = 1) -> Segments
         [[position[t] for t in row] for row in writes],
         graph.results,
         graph.batch,
+        _inner_bytes(graph, owner, writes),
     )
     return Segments(graph, coarse, tuple(starts))
+
+
+def _inner_bytes(
+    graph: DataflowGraph, owner: np.ndarray, exported: Sequence[Sequence[int]]
+) -> list[float]:
+    """For each segment the most bytes of what only its own operators read, one operator after another."""
+    outside = {tensor for row in exported for tensor in row}
+    most = [0.0] * len(exported)
+    used = 0.0
+    ends: dict[int, list[int]] = {}  # by the last reader
+    for operator in range(len(graph)):
+        segment = int(owner[operator])
+        for tensor in graph.writes[operator]:
+            if tensor not in outside:
+                used += float(graph.tensor_bytes[tensor])
+                ends.setdefault(max(graph.consumers[tensor], default=operator), []).append(tensor)
+        most[segment] = max(most[segment], used)
+        used -= float(sum(graph.tensor_bytes[t] for t in ends.pop(operator, ())))
+    return most
 
 
 def _producer(graph: DataflowGraph, tensor: int, owner: np.ndarray) -> int:

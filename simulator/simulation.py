@@ -82,7 +82,7 @@ class Simulation(BatchingContext):
     """Whether it offers batches, inputs sent ahead and refusals."""
     _ways_out: ClassVar[Mapping[str, str]] = {
         "evict": "load weights on demand (weights=on_demand)",
-        "batch": "leave memory unlimited, and devices that fail out",
+        "batch": "keep weights resident (weights=resident), and leave devices that fail out",
     }
 
     def __init__(self, setting: Setting) -> None:
@@ -90,8 +90,8 @@ class Simulation(BatchingContext):
         self._setting = setting
         super().__init__(cluster, costs, setting.movement, setting.contention)
         self.offers = abilities(setting.weights) | ({"pack"} if self._packs else set())
-        usual = setting.memory == "unlimited" and setting.weights == "resident"
-        if self._serves and usual and not setting.faults.fails_devices:
+        resident = setting.weights == "resident"
+        if self._serves and resident and not setting.faults.fails_devices:
             self.offers |= SERVING
         self._check_run(setting.workload, setting.scheduler)
         if isinstance(setting.actual, CostTable):
@@ -129,6 +129,9 @@ class Simulation(BatchingContext):
         self._under_way: dict[tuple[int, int], Flow] = {}  # by tensor and destination
         self._attempts: dict[int, int] = {}  # executions that are over, of tasks to run again
         self._failed_jobs: dict[int, tuple[float, str]] = {}  # when and why
+        self._awaiting: set[int] = (
+            set()
+        )  # jobs of which it will be told that their inputs have room
         # Devices whose queue is projected in another way.
         self._projections: dict[int, Callable[[], float]] = {}
         self._serving = bool(SERVING & self.offers & setting.scheduler.needs)
@@ -233,6 +236,9 @@ class Simulation(BatchingContext):
         while self._admit_now:
             self._admit_now -= 1
             self._arrive()
+        if self._serving:  # inputs that find room at once are there as well
+            self._memory.settle()
+            news |= bool(self.delivered)
         return news
 
     def _change(self) -> bool:
@@ -292,6 +298,10 @@ class Simulation(BatchingContext):
     def reject(self, job: int, reason: str) -> None:
         """See :class:`BatchingContext`."""
         super().reject(job, reason)
+        self._awaiting.discard(job)
+        self._memory.rejected(job)
+        if self._requests:
+            self._take_back_requests(-1)
         if self._workload.reacts:
             self._send_next(job)
 
@@ -306,6 +316,20 @@ class Simulation(BatchingContext):
 
     def _note_batch(self, leader: int, graph: DataflowGraph) -> None:
         self._actual[leader] = self._actual_of(graph, self.now)
+        self._memory.batched(leader)
+
+    def awaits_room(self, job: int) -> bool:
+        """See :class:`BatchingContext`."""
+        if not self._memory.is_outside(job):
+            return False
+        self._awaiting.add(job)
+        return True
+
+    def _found_room(self, job: int) -> None:
+        """A job's inputs lie where they come from."""
+        if job in self._awaiting:
+            self._awaiting.discard(job)
+            self.delivered.append(job)
 
     def _add_tasks(self, count: int) -> None:
         super()._add_tasks(count)

@@ -132,7 +132,8 @@ class DeadlineAccuracy(Dispatcher):
         enough = [row for row in found if row[1] >= entry.least_accuracy] or found[:1]
         options: list[tuple[float, float, DataflowGraph]] = []
         for row in sorted(enough, key=lambda row: (row[0], -row[1])):
-            if not options or row[1] > options[-1][1]:  # slower must be more accurate
+            # Slower must be more accurate, and possible.
+            if not options or (row[1] > options[-1][1] and row[0] < math.inf):
                 options.append(row)
         deadline = math.inf if entry.deadline is None else entry.deadline
         return _Waiting(job, group, deadline, entry.accuracy_sensitivity, options)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from simulator.batching import BatchingContext
-from simulator.dispatching import Choice, Dispatcher, Node
+from simulator.dispatching import Choice, Dispatcher, Group, Node
 from simulator.units import parse_seconds
 
 
@@ -37,13 +37,14 @@ class DynamicBatching(Dispatcher):
     def choose(self, context: BatchingContext, node: Node, device: int) -> Choice | None:
         """See :class:`Dispatcher`."""
 
-        def due(arrival: float, items: int) -> bool:
-            return items >= self.max_batch or arrival + self.delay <= context.now
+        def due(group: Group, arrival: float, items: int) -> bool:
+            full = items >= group.largest(self.max_batch, [device])
+            return full or arrival + self.delay <= context.now
 
         jobs = context.jobs
         group = self.oldest(context, node, device, due)
         if group is not None:
-            return Choice(group, self.fitting(context, group))
+            return Choice(group, self.fitting(context, group, [device]))
         waiting = [jobs[g.queue[0]].arrival for g in node.groups.values() if g.queue]
         if waiting:
             context.wake_at(max(context.now, min(waiting) + self.delay))

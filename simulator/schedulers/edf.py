@@ -44,12 +44,12 @@ class EDF(Dispatcher):
         best: tuple[tuple[float, float, int], Group] | None = None
         for group in node.groups.values():
             self._drop_late(context, group, device)
-            if not group.queue or group.seconds[group.sizes[0]][device] == math.inf:
+            if not group.queue or not group.runs_on(context, device):
                 continue
             key = _urgency(context, group.queue[0])
             if best is None or key < best[0]:
                 best = (key, group)
-        return None if best is None else Choice(best[1], self.fitting(context, best[1]))
+        return None if best is None else Choice(best[1], self.fitting(context, best[1], [device]))
 
     def insert(self, context: BatchingContext, group: Group, job: int) -> None:
         """See :class:`Dispatcher`."""

@@ -33,4 +33,4 @@ class FCFSBatching(Dispatcher):
     def choose(self, context: BatchingContext, node: Node, device: int) -> Choice | None:
         """See :class:`Dispatcher`."""
         group = self.oldest(context, node, device)
-        return None if group is None else Choice(group, self.fitting(context, group))
+        return None if group is None else Choice(group, self.fitting(context, group, [device]))

@@ -75,12 +75,12 @@ class TaskGroups(Dispatcher):
         """See :class:`Dispatcher`."""
         starving = self._starving(context, node, device)
         if starving is not None:
-            return Choice(starving, self.fitting(context, starving))
+            return Choice(starving, self.fitting(context, starving, [device]))
         best: tuple[float, float, int, Group, int] | None = None
         for number, group in enumerate(node.groups.values()):
             if not group.queue:
                 continue
-            count = self.fitting(context, group)
+            count = self.fitting(context, group, [device])
             items = group.items(context, count)
             seconds = group.seconds[items][device]
             if seconds == math.inf:
@@ -121,7 +121,7 @@ class TaskGroups(Dispatcher):
             return None
         found, oldest = None, context.now - self.starve_after
         for group in node.groups.values():
-            if group.queue and group.seconds[group.sizes[0]][device] < math.inf:
+            if group.queue and group.runs_on(context, device):
                 arrival = context.jobs[group.queue[0]].arrival
                 if arrival < oldest:
                     found, oldest = group, arrival
@@ -154,7 +154,7 @@ class TaskGroups(Dispatcher):
         lowest: tuple[float, Group] | None = None
         for group in node.groups.values():
             if group.queue:
-                count = self.fitting(context, group)
+                count = self.fitting(context, group, node.devices)
                 seconds = min(self.seconds_of(context, group, count, d) for d in node.devices)
                 age = context.now - context.jobs[group.queue[0]].arrival
                 priority = self._priority(group.items(context, count), seconds, age)

@@ -12,6 +12,8 @@ from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator, Tensor
+from simulator.node_room import activation_bytes
+from simulator.residency import occupancy
 from simulator.schedulers import create
 from simulator.segments import coarsen
 
@@ -50,6 +52,44 @@ def test_what_crosses_between_segments_stays() -> None:
     assert [t.name for t in graph.tensors] == ["x", "a", "b", "d", "w"]
     assert graph.predecessors == ((), (0,))
     assert float(graph.tensor_bytes[list(graph.writes[0])].sum()) == 3.0
+
+
+def test_of_what_stays_inside_the_most_at_once_is_kept() -> None:
+    # a 1, b 2, c 3 before c has read a; d is the result.
+    assert coarsen(diamond()).graph.inner_bytes == (6.0,)
+    assert coarsen(diamond(), [0, 2]).graph.inner_bytes == (0.0, 3.0)
+    assert coarsen(diamond(), 4).graph.inner_bytes == (0.0,) * 4
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 8), st.integers(0, 100))
+def test_a_whole_model_needs_the_memory_of_its_operators(count: int, seed: int) -> None:
+    """The operators of a chain, one after another, and the model as one operator: what is inside at its
+    most, and the result, which the model has room for from the start.
+    """
+    sizes = np.random.default_rng(seed).integers(1, 100, count)
+    names = [f"h{i}" for i in range(count)]
+    graph = DataflowGraph(
+        "chain",
+        [Operator(f"o{i}", "task") for i in range(count)],
+        [Tensor(name, "activation", float(n)) for name, n in zip(names, sizes, strict=True)],
+        [[i - 1] if i else [] for i in range(count)],
+        [[i] for i in range(count)],
+        [{"tensor": names[-1]}],
+    )
+    cluster = Cluster("one", [MemorySpace("m", 1e9)], [Device("d", "m")], host="m")
+
+    def peak(what: DataflowGraph) -> float:
+        costs = CostTable.of(what, np.ones((len(what), 1)))
+        trace = simulate(what, cluster, costs, create("fcfs"), memory="limited")
+        reserved: float = trace.meta["peak_bytes"][0]
+        assert occupancy(trace)[0].peak == reserved
+        return reserved
+
+    inside = max(int(sizes[i]) + int(sizes[i - 1]) * (i > 0) for i in range(count - 1))
+    assert peak(coarsen(graph).graph) == inside + int(sizes[-1])
+    assert peak(graph) == activation_bytes(graph, serial=True)
+    assert peak(graph) <= peak(coarsen(graph).graph)
 
 
 def test_times_add_up_and_bring_launches_along() -> None:

@@ -68,6 +68,7 @@ def test_meta_explains_the_numbers(trace: Trace) -> None:
             "writes": {"count": [1, 1, 0], "tensor": [0, 1]},
             "results": [],
             "weights": [],
+            "inner": [],
         }
     ]
     assert trace.meta["capacities_bytes"] == [None, None]

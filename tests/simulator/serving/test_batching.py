@@ -105,10 +105,11 @@ def test_serving_is_an_ability_that_must_be_declared() -> None:
         )
 
 
-def test_limited_memory_is_refused_before_the_run() -> None:
+@pytest.mark.parametrize("memory", ["limited", "unlimited"])
+def test_weights_on_demand_are_refused_before_the_run(memory: str) -> None:
     fleet = Fleet([(1.0, 1.0)])
-    with pytest.raises(SchedulingError, match=r"needs batch.*leave memory unlimited"):
-        fleet.run([fleet.job(0.0)], "task_groups", _memory="limited")
+    with pytest.raises(SchedulingError, match=r"needs batch.*keep weights resident"):
+        fleet.run([fleet.job(0.0)], "task_groups", _memory=memory, _weights="on_demand")
 
 
 def test_devices_that_fail_are_refused_before_the_run_and_slow_ones_are_not() -> None:
@@ -139,6 +140,31 @@ def test_a_refused_request_is_in_the_trace_with_its_reason() -> None:
     assert trace.jobs["status"].tolist() == ["rejected", "finished"]
     assert trace.jobs["reason"].tolist() == ["full", ""]
     assert len(trace.executions["task"]) == 1
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.5])
+def test_of_a_request_refused_while_its_inputs_come_nothing_is_delivered(delay: float) -> None:
+    fleet = Fleet([(1.0, 1.0)], sources=1, latency=1.0)
+    told: list[list[int]] = []
+
+    def act(context: BatchingContext, asked: int) -> None:
+        told.append(list(context.delivered))
+        if asked == 1:
+            context.send(0, 0)
+            context.send(1, 0)
+            if delay:
+                context.wake_at(delay)
+        if context.now == delay and 0 not in context._rejected:
+            context.reject(0, "full")
+        if 1 in context.delivered:
+            context.place(context.tasks_of(1)[0], 0)
+
+    jobs = [fleet.job(0.0, at="user0"), fleet.job(0.0, at="user0")]
+    trace = simulate(Workload(jobs, fleet.batches), fleet.cluster, fleet.costs, Scripted(act))
+    assert trace.jobs["status"].tolist() == ["rejected", "finished"]
+    assert [row for row in told if row] == [[1]]
+    # What was under way goes on; what was asked for at the same instant never begins.
+    assert (trace.transfers["job"] == 0).sum() == (1 if delay else 0)
 
 
 def test_batches_are_saved_and_read_again(tmp_path) -> None:  # type: ignore[no-untyped-def]
