@@ -17,6 +17,8 @@ from cost_models.profile import Profile
 from experiments.atomic import write_text
 from experiments.plots import calibration as plots
 
+WAYS = {"architecture": "whole architectures", "fold": "a fifth of the shapes"}
+"""What is held out, in words."""
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{{ profile.name }}</title><style>
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -38,12 +40,13 @@ img { max-width: 100%; } figure { margin: 1.5rem 0; } figcaption { color: #555; 
 <table><tr><th>model</th><th>held out</th><th>median</th><th>mean</th><th>p90</th><th>bias</th></tr>
 {% for row in models %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>
 <h2>Held-out error by kind</h2>
-<table><tr><th>kind</th><th>operators</th><th>median</th><th>mean</th><th>p90</th><th>bias</th>
+<p>An operator of two architectures is predicted twice. Bias: the median of predicted / measured - 1.</p>
+<table><tr><th>kind</th><th>predictions</th><th>median</th><th>mean</th><th>p90</th><th>bias</th>
 <th>A/A median</th><th>A/A mean</th></tr>
 {% for row in kinds %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>
 <h2>Out of range</h2>
 <p>{{ outside_text }}</p>
-<table><tr><th>architecture held out</th><th>operators</th><th>out of range</th><th>of its time</th>
+<table><tr><th>held out</th><th>operators</th><th>out of range</th><th>of its time</th>
 <th>median error inside</th><th>outside</th></tr>
 {% for row in outside %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>
 <h2>Worst predictions</h2>
@@ -80,7 +83,7 @@ def write_report(
     way = "architecture" if len(errors[model]["architecture"]) else "fold"
     held = errors[model][way]
     summaries = {key: evaluation.summary(table, rows) for key, rows in errors[model].items()}
-    figures = _figures(folder / "report", profile, table, held, summaries, drift)
+    figures = _figures(folder / "report", profile, table, held, way, summaries, drift)
     if learning is not None:
         figures.append(_learning(folder / "report", profile, learning))
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
@@ -106,7 +109,7 @@ def main_model(errors: Mapping[str, Any]) -> str:
 def _models(table: pd.DataFrame, errors: evaluation.Errors) -> list[list[str]]:
     """Every model's errors over all kinds, one row for each way of holding out."""
     rows = []
-    for way, told in (("architecture", "whole architectures"), ("fold", "a fifth of the shapes")):
+    for way, told in WAYS.items():
         for name, ways in errors.items():
             summary = evaluation.summary(table, ways[way])
             if len(summary):
@@ -120,9 +123,8 @@ def _headline(summary: pd.DataFrame, way: str, model: str) -> str:
     if not len(summary):
         return "Too few measurements to hold any out."
     row = summary.loc["all"]
-    held = "whole architectures" if way == "architecture" else "a fifth of the shapes"
     return (
-        f"With {held} held out, a time predicted by {model} is off by {row['median']:.1%} in the median and "
+        f"With {WAYS[way]} held out, a time predicted by {model} is off by {row['median']:.1%} in the median and "
         f"{row['mean']:.1%} in the mean; measured twice, the same operators differ by "
         f"{row['aa_median']:.1%} and {row['aa_mean']:.1%}."
     )
@@ -140,8 +142,20 @@ def _facts(profile: Profile, table: pd.DataFrame) -> list[tuple[str, str]]:
         ("overhead of a call", f"{profile.roofline.overhead * 1e6:.2f} us"),
     ]
     facts += _device_facts(profile)
-    facts += [(key.replace("_", " "), str(value)) for key, value in profile.provenance.items()]
+    facts += [_fact(key, value) for key, value in profile.provenance.items()]
     return facts + [(key, str(value)) for key, value in profile.versions.items()]
+
+
+def _fact(key: str, value: Any) -> tuple[str, str]:
+    """A line of a profile's provenance, seconds as milliseconds."""
+    words = key.replace("_", " ")
+    if key.endswith("_s") and isinstance(value, float):
+        return words.removesuffix(" s") + " operator", f"{value * 1e3:.3f} ms"
+    if isinstance(value, list):
+        return words, ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return words, "yes" if value else "no"
+    return words, str(value)
 
 
 def _device_facts(profile: Profile) -> list[tuple[str, str]]:
@@ -174,18 +188,22 @@ def _figures(
     profile: Profile,
     table: pd.DataFrame,
     held: pd.DataFrame,
+    way: str,
     summaries: dict[str, pd.DataFrame],
     drift: pd.DataFrame,
 ) -> list[dict[str, Any]]:
     folder.mkdir(parents=True, exist_ok=True)
     priced = table if profile.cache is None else table[table["cache"] == profile.cache]
     priced = priced.reset_index(drop=True)
-    repeat = pd.DataFrame({"kind": priced["kind"], "error": evaluation.repeat_errors(priced)})
+    rows = held["row"].unique()
+    errors = evaluation.repeat_errors(table)[rows]
+    repeat = pd.DataFrame({"kind": table["kind"].to_numpy()[rows], "error": errors})
+    kinds = plots.frequent_kinds((held if len(held) else priced)["kind"])
     drawn = [
         (
             "What was measured",
             "Each point is an operator.",
-            plots.draw_coverage(priced, profile.roofline, folder / "fig_coverage"),
+            plots.draw_coverage(priced, profile.roofline, folder / "fig_coverage", kinds),
         )
     ]
     if len(held):
@@ -198,12 +216,12 @@ def _figures(
             (
                 "Error and A/A error",
                 "Where the curves meet, the rest is noise of the measurement.",
-                plots.draw_distribution(held, repeat, folder / "fig_distribution"),
+                plots.draw_distribution(held, repeat, folder / "fig_distribution", WAYS[way]),
             ),
             (
                 "Predicted against measured",
                 "Grey: within 10%.",
-                plots.draw_parity(held, folder / "fig_parity"),
+                plots.draw_parity(held, folder / "fig_parity", kinds),
             ),
         ]
     if len(summaries.get("architecture", ())):

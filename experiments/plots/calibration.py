@@ -27,11 +27,17 @@ if TYPE_CHECKING:
 
 _SHOWN = 7
 """Kinds with a colour of their own; the others are grey."""
+_PRODUCTS = ("conv2d", "linear", "addmm", "matmul", "bmm", "scaled_dot_product_attention")
+PAUSE = 120.0
+"""Seconds without a call of the reference operator that are a pause between two commands."""
 
 
-def _frequent(kinds: pd.Series) -> list[str]:
+def frequent_kinds(kinds: pd.Series) -> list[str]:
+    """The most frequent kinds, which have colours of their own, the same in all figures of a report."""
     counts = kinds.value_counts()
-    return sorted(counts.index[:_SHOWN], key=lambda kind: (-counts[kind], kind))
+    chosen = sorted(counts.index[:_SHOWN], key=lambda kind: (-counts[kind], kind))
+    # Those that reach high rates lie upon one another: they get the first colours, which differ most.
+    return sorted(chosen, key=lambda kind: kind not in _PRODUCTS)
 
 
 def _handles(kinds: Sequence[str], other: bool) -> list[Any]:
@@ -55,8 +61,17 @@ def _scatter(axes: Axes, frame: pd.DataFrame, x: str, y: str, kinds: Sequence[st
         axes.scatter(part[x], part[y], color=COLOURS[i], marker=MARKERS[i], **style)
 
 
-def draw_coverage(table: pd.DataFrame, roofline: Roofline, stem: Path) -> list[Path]:
-    """What was measured: time against bytes, and the rate reached against arithmetic intensity."""
+def draw_coverage(
+    table: pd.DataFrame, roofline: Roofline, stem: Path, kinds: Sequence[str]
+) -> list[Path]:
+    """What was measured: time against bytes, and the rate reached against arithmetic intensity.
+
+    Args:
+        table: of measurements.
+        roofline: measured peaks.
+        stem: path of the files without suffix.
+        kinds: those with colours of their own.
+    """
     import json
 
     columns = ("kind", "dtype", "inputs", "outputs", "attributes")
@@ -73,7 +88,6 @@ def draw_coverage(table: pd.DataFrame, roofline: Roofline, stem: Path) -> list[P
     data["kB"] = data["bytes"] / 1e3
     data["intensity"] = data["flops"] / data["bytes"]
     data["gflops_per_s"] = data["flops"] / data["seconds"] / 1e9
-    kinds = _frequent(data["kind"])
     with figure_style():
         figure = new_figure(TWO_COLUMNS, 3.2)
         left, right = figure.subplots(1, 2)
@@ -100,17 +114,20 @@ def draw_coverage(table: pd.DataFrame, roofline: Roofline, stem: Path) -> list[P
             right.plot(x, roof, color="black", lw=0.8, ls=(0, (5, 2)))
             right.annotate(
                 f"{peak / 1e9:.0f} GFLOP/s",
-                (x[-1], roof[-1]),
-                ha="right",
+                (np.clip(peak / roofline.bandwidth, x[0], x[-1]), roof[-1]),
+                ha="left" if peak / roofline.bandwidth < x[-1] else "right",
                 va="bottom",
-                xytext=(0, 2),
+                xytext=(0, 3),
                 textcoords="offset points",
             )
         right.set(
             xscale="log", yscale="log", xlabel="FLOP per byte", ylabel="rate reached (GFLOP/s)"
         )
         legend_below(figure, _handles(kinds, data["kind"].nunique() > len(kinds)), 4)
-        caption = f"{len(data)} operators; dashed: the measured peaks."
+        caption = (
+            f"{len(data)} operators; dashed: rates measured with a large matrix product and a large copy, "
+            "which what lies in a cache and some convolutions exceed."
+        )
         return save_figure(figure, stem, data.drop(columns=["us", "kB"]), caption)
 
 
@@ -194,25 +211,30 @@ def draw_architectures(errors: pd.DataFrame, stem: Path, kinds: int = 10) -> lis
         axes.set_title(
             "median error (%) on an architecture that the model has not seen", loc="left"
         )
-        return save_figure(figure, stem, data, "Blank: no operator of that kind.")
+        return save_figure(
+            figure,
+            stem,
+            data,
+            f"The {len(names)} kinds with most operators; 'all' counts every kind. Blank: no operator of that "
+            "kind.",
+        )
 
 
-def draw_parity(errors: pd.DataFrame, stem: Path) -> list[Path]:
-    """Predicted against measured, held out; the band is 10%."""
+def draw_parity(errors: pd.DataFrame, stem: Path, kinds: Sequence[str]) -> list[Path]:
+    """Predicted against measured, held out; the band is 10%; ``kinds`` have colours of their own."""
     data = errors[["kind", "group", "seconds", "predicted", "error"]].copy()
     data["measured_us"], data["predicted_us"] = data["seconds"] * 1e6, data["predicted"] * 1e6
     data["ratio"] = data["predicted"] / data["seconds"]
-    kinds = _frequent(data["kind"])
     with figure_style():
         figure = new_figure(TWO_COLUMNS, 3.4)
         left, right = figure.subplots(1, 2)
         span = np.array([data["measured_us"].min() / 1.5, data["measured_us"].max() * 1.5])
-        left.fill_between(span, span / 1.1, span * 1.1, color="#DDDDDD", lw=0)
+        left.fill_between(span, span * 0.9, span * 1.1, color="#DDDDDD", lw=0)
         left.plot(span, span, color="black", lw=0.6)
         _scatter(left, data, "measured_us", "predicted_us", kinds)
         left.set(xscale="log", yscale="log", xlabel="measured (us)", ylabel="predicted (us)")
         left.set(xlim=span, ylim=span)
-        right.fill_between(span, 1 / 1.1, 1.1, color="#DDDDDD", lw=0)
+        right.fill_between(span, 0.9, 1.1, color="#DDDDDD", lw=0)
         right.axhline(1, color="black", lw=0.6)
         _scatter(right, data, "measured_us", "ratio", kinds)
         right.set(xscale="log", yscale="log", xlabel="measured (us)", ylabel="predicted / measured")
@@ -235,15 +257,18 @@ def draw_parity(errors: pd.DataFrame, stem: Path) -> list[Path]:
         )
 
 
-def draw_distribution(errors: pd.DataFrame, repeat: pd.DataFrame, stem: Path) -> list[Path]:
+def draw_distribution(
+    errors: pd.DataFrame, repeat: pd.DataFrame, stem: Path, told: str
+) -> list[Path]:
     """Cumulative distribution of the held-out error of each frequent kind, and of the A/A error.
 
     Args:
         errors: held-out rows.
-        repeat: ``kind`` and ``error`` of the A/A comparison.
+        repeat: ``kind`` and ``error`` of the A/A comparison of the same operators.
         stem: path of the files without suffix.
+        told: what was held out.
     """
-    kinds = _frequent(errors["kind"])[:6]
+    kinds = frequent_kinds(errors["kind"])[:6]
     parts = []
     with figure_style():
         figure = new_figure(TWO_COLUMNS, 3.4)
@@ -277,32 +302,45 @@ def draw_distribution(errors: pd.DataFrame, repeat: pd.DataFrame, stem: Path) ->
             axes.set_ylabel("share of operators")
         handles, _ = panels[0].get_legend_handles_labels()
         legend_below(figure, handles, 2)
-        return save_figure(figure, stem, pd.concat(parts), "Whole architectures held out.")
+        caption = f"{told.capitalize()} held out. In brackets: predictions; the A/A error is of the same operators."
+        return save_figure(figure, stem, pd.concat(parts), caption)
 
 
 def draw_drift(drift: pd.DataFrame, stem: Path) -> list[Path]:
-    """The reference operator over the run, relative to its fastest call in the same cache state."""
+    """The reference operator over the run, relative to its fastest call in the same cache state.
+
+    Pauses between calls of the command are left out.
+    """
     data = drift.sort_values("timestamp").reset_index(drop=True)
-    data["minutes"] = (data["timestamp"] - data["timestamp"].min()) / 60
+    gaps = data["timestamp"].diff().fillna(0.0).to_numpy()
+    pauses = np.flatnonzero(gaps > PAUSE)
+    data["minutes"] = np.cumsum(np.where(gaps > PAUSE, 0.0, gaps)) / 60
     fastest = data.groupby("cache")["seconds"].transform("min")
     data["slower_percent"] = (data["seconds"] / fastest - 1) * 100
     states = sorted(data["cache"].unique())
     with figure_style():
-        figure = new_figure(TWO_COLUMNS, 2.2)
-        axes = figure.subplots()
-        for start in data.groupby("process")["minutes"].min():
-            axes.axvline(start, color="#DDDDDD", lw=0.6)
-        for i, state in enumerate(states):
+        figure = new_figure(TWO_COLUMNS, 0.7 + 1.3 * len(states))
+        panels = figure.subplots(len(states), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+        top = float(np.quantile(data["slower_percent"], 0.9)) * 1.3 + 2
+        for i, (axes, state) in enumerate(zip(panels, states, strict=True)):
+            for start in data.groupby("process")["minutes"].min():
+                axes.axvline(start, color="#DDDDDD", lw=0.6)
+            for pause in data["minutes"].to_numpy()[pauses]:
+                axes.axvline(pause, color="black", lw=0.8, ls=(0, (4, 2)))
             part = data[data["cache"] == state]
             axes.plot(part["minutes"], part["slower_percent"], MARKERS[i], color=COLOURS[i],
-                      ms=2, mew=0, alpha=0.7, label=state, rasterized=True)  # fmt: skip
-        axes.set(xlabel="minutes since the first sample", ylabel="slower than fastest (%)")
-        top = float(np.quantile(data["slower_percent"], 0.9)) * 1.3 + 2
-        axes.set_ylim(0, top)
+                      ms=2, mew=0, alpha=0.7, rasterized=True)  # fmt: skip
+            axes.set_title(f"state {state}", loc="left")
+            axes.set_ylim(0, top)
+        panels[-1].set_xlabel("minutes of measuring")
+        figure.supylabel(
+            "slower than the fastest call (%)", fontsize=panels[0].xaxis.label.get_size()
+        )
         beyond = int((data["slower_percent"] > top).sum())
-        handles, _ = axes.get_legend_handles_labels()
-        legend_below(figure, handles, 3)
         caption = f"Grey lines: a fresh process starts. {beyond} calls above the scale."
+        if len(pauses):
+            waits = ", ".join(f"{gaps[pause] / 60:.0f}" for pause in pauses)
+            caption += f" Dashed: pauses of {waits} min, left out."
         return save_figure(figure, stem, data, caption)
 
 
