@@ -297,6 +297,18 @@ def turns(config: CalibrateConfig) -> int:
     return max(found, 1) if config.active else 0
 
 
+def next_count(config: CalibrateConfig, operators: int, turn: int) -> int:
+    """How many to choose, so that time and number of operators grow alike.
+
+    Args:
+        config: of the run.
+        operators: of the run so far.
+        turn: choices that are still to come.
+    """
+    share = (1 - BEGUN) / turns(config)
+    return max(int(operators * share / (1 - share * (turn + 1))), 1)
+
+
 def more_operators(
     config: CalibrateConfig,
     folder: Path,
@@ -336,7 +348,7 @@ def more_operators(
         found = distinct(in_dtypes(samples, config.dtypes))
         return [s for s in found if s.identity not in measured and s.operator.kind in kinds]
 
-    count = max(int(len(operators) * (1 - BEGUN) / turns(config)), 1)
+    count = next_count(config, len(operators), turn)
     pool = unmeasured(read_samples(SHIPPED_OPERATORS))
     if len(pool) < LEAST_POOL * count:  # drawing takes longer than choosing
         drawn = sampled_operators(POOL, [k for k in KINDS if k in kinds], config.seed + 101 + turn)
