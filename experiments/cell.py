@@ -28,6 +28,7 @@ from simulator.scheduler import Scheduler
 from simulator.serving_metrics import serving_metrics
 from simulator.streamed_figures import StreamedFigures
 from simulator.trace import Trace
+from simulator.unloaded import SAMPLE, unloaded_seconds
 
 FORMAT = "hetsim.result/1"
 
@@ -209,6 +210,11 @@ class Runs:
             scheduler.recall(self._first)
         return scheduler
 
+    def unloaded(self) -> dict[str, float]:
+        """Seconds of a request on the idle cluster, by model."""
+        sample = self._workload.sample(SAMPLE)
+        return unloaded_seconds(sample, self.world.cluster, self.world.costs)
+
     @property
     def scheduler(self) -> Scheduler | None:
         """The first run's scheduler, as that run left it; None before."""
@@ -246,9 +252,9 @@ def run_scenario(
     simulated = time.perf_counter()
     draws = tuple(runs.draws())
     if isinstance(run, StreamedFigures):
-        figures = _streamed(scenario, world, run, draws)
+        figures = _streamed(scenario, world, run, draws, runs.unloaded())
     else:
-        figures = _figures(scenario, world, run, draws, runs.proven_bound_s)
+        figures = _figures(scenario, world, run, draws, runs)
     wallclock = {
         "prepare_seconds": prepared - began,
         "simulate_seconds": simulated - prepared,
@@ -266,8 +272,9 @@ def _figures(
     world: World,
     trace: Trace,
     draws: Sequence[float],
-    proven_bound_s: float | None,
+    runs: Runs,
 ) -> dict[str, Any]:
+    proven_bound_s = runs.proven_bound_s
     bounds = world.bounds(scenario)
     # A run that was ended has no makespan to be compared with them.
     ended = scenario.simulation.horizon is not None
@@ -281,7 +288,7 @@ def _figures(
     compared = finished and not ended and bool(bound)
     return {
         **metrics(trace, scenario.workload.warm_up_s),
-        **_served(scenario, world, trace),
+        **_served(scenario, world, trace, runs),
         "decisions_charged_s": trace.meta.get("decision_cost", {}).get("charged_s", 0.0),
         **_interval(draws),
         "bound_s": None if ended else bound,
@@ -312,7 +319,11 @@ def _without_error(scenario: Scenario, world: World, draws: Sequence[float]) -> 
 
 
 def _streamed(
-    scenario: Scenario, world: World, run: StreamedFigures, draws: Sequence[float]
+    scenario: Scenario,
+    world: World,
+    run: StreamedFigures,
+    draws: Sequence[float],
+    unloaded: Mapping[str, float],
 ) -> dict[str, Any]:
     """The figures of a run without a trace; requests have no bounds to be compared with."""
     unknown = (
@@ -322,7 +333,7 @@ def _streamed(
     )
     return {
         **run.metrics(),
-        **run.serving(scenario.workload.accuracies),
+        **run.serving(scenario.workload.accuracies, unloaded),
         "decisions_charged_s": 0.0,
         **_interval(draws),
         **dict.fromkeys(unknown),
@@ -331,12 +342,13 @@ def _streamed(
     }
 
 
-def _served(scenario: Scenario, world: World, trace: Trace) -> dict[str, Any]:
+def _served(scenario: Scenario, world: World, trace: Trace, runs: Runs) -> dict[str, Any]:
     """Figures of requests (:mod:`simulator.serving_metrics`); none where jobs are no requests."""
     if world.requests is None:
         return {}
     warm_up = scenario.workload.warm_up_s
-    return dict(serving_metrics(trace, warm_up, scenario.workload.accuracies))
+    accuracies = scenario.workload.accuracies
+    return dict(serving_metrics(trace, warm_up, accuracies, runs.unloaded()))
 
 
 def _normalised(

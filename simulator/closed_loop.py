@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -60,6 +61,10 @@ class ClosedLoop(Workload):
         self._sent[id(following)] = (client, number + 1)
         self._kept.append(following)
         return following
+
+    def sample(self, most: int) -> list[Job]:
+        """See :class:`Workload`."""
+        return list(itertools.islice((job for jobs in self._clients for job in jobs), most))
 
     @property
     def graphs(self) -> tuple[DataflowGraph, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -130,6 +131,8 @@ class Dispatcher(Scheduler):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"batch", "pack"})
+    by_priority = False
+    """Whether requests of a higher priority come first; what runs is never interrupted."""
 
     def __init__(
         self,
@@ -196,8 +199,19 @@ class Dispatcher(Scheduler):
         """Requests of a group were put on a device, for so many believed seconds."""
 
     def insert(self, context: BatchingContext, group: Group, job: int) -> None:
-        """Let a request wait in its group's queue."""
-        group.queue.append(job)
+        """Let a request wait in its group's queue, in the order in which it is served."""
+        queue = group.queue
+        if not self.by_priority or not queue:
+            queue.append(job)
+            return
+        jobs = context.jobs
+        urgency = jobs[job].priority
+        place = bisect_right(queue, -urgency, key=lambda other: -jobs[other].priority)
+        queue.insert(place, job)
+
+    def urgency(self, context: BatchingContext, group: Group) -> int:
+        """Priority of a group's first request, where priorities count."""
+        return context.jobs[group.queue[0]].priority if self.by_priority else 0
 
     # -- what they use ----------------------------------------------------------------------------
 
@@ -234,7 +248,7 @@ class Dispatcher(Scheduler):
         device: int,
         due: Callable[[Group, float, int], bool] | None = None,
     ) -> Group | None:
-        """The group with the oldest request, among those that the device can run and that are ``due``
+        """The group with the oldest request of the highest priority that counts, among those that the device can run and that are ``due``
         by themselves, the arrival of their first request and their number of items.
         """
         jobs, best = context.jobs, None
@@ -242,10 +256,10 @@ class Dispatcher(Scheduler):
             if not group.queue or not group.runs_on(context, device):
                 continue
             head = group.queue[0]
-            key = (jobs[head].arrival, head)
+            key = (-self.urgency(context, group), jobs[head].arrival, head)
             if best is not None and best[0] <= key:
                 continue
-            if due and not due(group, key[0], group.items(context, len(group.queue))):
+            if due and not due(group, key[1], group.items(context, len(group.queue))):
                 continue
             best = (key, group)
         return None if best is None else best[1]

@@ -17,12 +17,17 @@ from simulator.trace import Trace
 
 
 class ModelServing(TypedDict):
-    """Requests for one model; delays as in :class:`ServingMetrics`."""
+    """Requests for one model; delays as in :class:`ServingMetrics`.
+
+    Attributes:
+        slowdown: the mean delay over what the model's requests take on an idle system; None: unknown.
+    """
 
     requests: int
     mean_delay_s: float | None
     p99_delay_s: float | None
     success_rate: float
+    slowdown: float | None
 
 
 class ServingMetrics(TypedDict):
@@ -42,8 +47,8 @@ class ServingMetrics(TypedDict):
         accuracy_of_successes: mean accuracy of the models that served the successes; None: unknown.
         accuracy_of_all: the same over all requests, 0 for those without success.
         mean_batch: requests in one execution.
-        fairness: Jain's index of the models' mean delays, each in units of the shortest delay of the
-            model: 1 where all are slowed equally, 1 / models where one alone is.
+        fairness: Jain's index of the models' slowdowns: 1 where all are slowed equally, near 1 / models where
+            one alone is; None where they are unknown.
         by_model: by name.
     """
 
@@ -67,7 +72,10 @@ class ServingMetrics(TypedDict):
 
 
 def serving_metrics(
-    trace: Trace, warm_up: float = 0.0, accuracies: Mapping[str, float] | None = None
+    trace: Trace,
+    warm_up: float = 0.0,
+    accuracies: Mapping[str, float] | None = None,
+    unloaded: Mapping[str, float] | None = None,
 ) -> ServingMetrics:
     """The figures of the requests that arrive from ``warm_up`` seconds on.
 
@@ -75,6 +83,8 @@ def serving_metrics(
         trace: of a simulated or a measured run.
         warm_up: seconds from the start that do not count.
         accuracies: by the name of a served graph, 0 to 1.
+        unloaded: seconds of a model's request on an idle system (:mod:`simulator.unloaded`), by the name of
+            the model; None: unknown.
     """
     jobs, end = trace.jobs, trace.end
     arrival, finish, status = jobs["arrival"], jobs["finish"], jobs["status"]
@@ -105,14 +115,16 @@ def serving_metrics(
     for name in np.unique(jobs["model"]).tolist():
         mine = here & (jobs["model"] == name)
         waits = delay[mine & counts]
+        slowdown = slowdown_of(_mean(waits), (unloaded or {}).get(name))
         by_model[name] = ModelServing(
             requests=int(mine.sum()),
             mean_delay_s=_mean(waits),
             p99_delay_s=float(np.percentile(waits, 99)) if len(waits) else None,
             success_rate=_share(int((mine & on_time).sum()), int(mine.sum())),
+            slowdown=slowdown,
         )
-        if len(waits) and waits.min() > 0:
-            slowdowns.append(float(waits.mean() / waits.min()))
+        if slowdown is not None:
+            slowdowns.append(slowdown)
     p50, p95, p99 = np.percentile(kept, PERCENTILES).tolist() if len(kept) else (None,) * 3
     return {
         "requests": count,
@@ -133,6 +145,11 @@ def serving_metrics(
         "fairness": jain(slowdowns) if slowdowns else None,
         "by_model": by_model,
     }
+
+
+def slowdown_of(mean_delay: float | None, unloaded: float | None) -> float | None:
+    """How many times longer than on an idle system."""
+    return mean_delay / unloaded if mean_delay is not None and unloaded else None
 
 
 def jain(values: list[float]) -> float:

@@ -726,7 +726,8 @@ def by_age(a, node, device, delayed):  # type: ignore[no-untyped-def]
             oldest < arrival or (oldest == arrival and number <= _job(a)[head, NUMBER])
         ):
             continue
-        if delayed and not (group[QUEUED_ITEMS] >= a[MOST] or arrival + delay <= now):
+        full = group[QUEUED_ITEMS] >= _ask(a)[asked, LARGEST]
+        if delayed and not (full or arrival + delay <= now):
             continue
         chosen, oldest, number = asked, arrival, _job(a)[head, NUMBER]
     if chosen >= 0:

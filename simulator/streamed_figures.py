@@ -17,7 +17,7 @@ from simulator.cluster import Cluster
 from simulator.graph import DataflowGraph
 from simulator.quantiles import Spread, together
 from simulator.queueing import PERCENTILES
-from simulator.serving_metrics import ModelServing, ServingMetrics, jain
+from simulator.serving_metrics import ModelServing, ServingMetrics, jain, slowdown_of
 from simulator.workload import Job
 
 
@@ -193,7 +193,11 @@ class StreamedFigures:
         """See :attr:`simulator.trace.Trace.makespan`."""
         return self._last_finish if self._finished else self._last_execution
 
-    def serving(self, accuracies: Mapping[str, float] | None = None) -> ServingMetrics:
+    def serving(
+        self,
+        accuracies: Mapping[str, float] | None = None,
+        unloaded: Mapping[str, float] | None = None,
+    ) -> ServingMetrics:
         """What :func:`simulator.serving_metrics.serving_metrics` says of the trace."""
         end, last = self.end, self._last_arrival if self.arrived else self.warm_up
         length = max(last - self.warm_up, 0.0)
@@ -211,14 +215,16 @@ class StreamedFigures:
             kept.append(waits)
             count = waits.count + tally.rejected
             found = waits.percentiles((99,))
+            slowdown = slowdown_of(waits.mean, (unloaded or {}).get(name))
             by_model[name] = ModelServing(
                 requests=count,
                 mean_delay_s=waits.mean,
                 p99_delay_s=None if found is None else found[0],
                 success_rate=_share(tally.on_time, count),
+                slowdown=slowdown,
             )
-            if waits.mean is not None and waits.least > 0:
-                slowdowns.append(waits.mean / waits.least)
+            if slowdown is not None:
+                slowdowns.append(slowdown)
             requests += count
             on_time += tally.on_time
             rejected += tally.rejected

@@ -3,7 +3,9 @@
 Stage 1 takes the node with the smallest ``load + rtt_weight * rtt``. The load of a node is a weighted sum
 of moving averages of four utilisations, each the mean over a sample of ``sample`` seconds: slots of the
 devices in use, memory taken by waiting inputs, inputs on their way to the node, queue length over
-``queue_capacity``. A memory without a limit has no utilisation; the other three share its weight. Stage 2:
+``queue_capacity``. A memory without a limit has no utilisation; the other three share its weight. Weights
+are given, or found anew for each sample by how much a utilisation tells the nodes apart
+(:mod:`simulator.entropy_weights`). Stage 2:
 if that node's load is above ``overload`` when the upload begins, the node with the smallest predicted load
 takes its place, if it gains more than ``margin`` and ``cooldown`` seconds have passed since the node was
 left last.
@@ -27,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from simulator.batching import BatchingContext
+from simulator.entropy_weights import entropy_weights
 from simulator.errors import InvalidInput
 from simulator.options import construct
 from simulator.selection import Selection
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from simulator.dispatching import Dispatcher, Node
 
 RESOURCES = ("devices", "memory", "bandwidth", "queue")
+USUAL = (0.4, 0.2, 0.2, 0.2)
+"""Weights of the resources, unless others are given."""
+ENTROPY = "entropy"
 
 
 class LoadPredictor(Protocol):
@@ -92,7 +98,7 @@ class TwoStage(Selection):
             requests to come that arise at the nodes themselves: a ceiling, of this simulation only, and
             of runs without ``move``), ``none`` (stage 1 alone), or ``package.module:Class`` with
             ``predictor_options``.
-        weights: of the four utilisations.
+        weights: of the four utilisations; or ``entropy``, where the usual ones hold while all nodes are alike.
         rtt_weight: seconds of round trip, relative to the longest, weigh as much of a load.
         sample: seconds of a sample.
         window, horizon: samples that a predictor sees, and of which it says the mean.
@@ -116,7 +122,7 @@ class TwoStage(Selection):
         self,
         predictor: str = "persistence",
         predictor_options: Mapping[str, Any] | None = None,
-        weights: Sequence[float] = (0.4, 0.2, 0.2, 0.2),
+        weights: Sequence[float] | str = USUAL,
         rtt_weight: float = 0.1,
         sample: float = 0.05,
         window: int = 20,
@@ -134,9 +140,16 @@ class TwoStage(Selection):
         seed: int = 0,
     ) -> None:
         super().__init__(among, move, seed)
-        if len(weights) != len(RESOURCES) or min(weights) < 0 or not sum(weights) > 0:
+        self.by_entropy = isinstance(weights, str)
+        given = USUAL if isinstance(weights, str) else tuple(weights)
+        if isinstance(weights, str) and weights != ENTROPY:
             raise InvalidInput(
-                f"The weights of {', '.join(RESOURCES)} are {list(weights)}; give four, none below 0"
+                f"The weights of {', '.join(RESOURCES)} are '{weights}'; give four numbers, or '{ENTROPY}'"
+            )
+        if len(given) != len(RESOURCES) or min(given) < 0 or not sum(given) > 0:
+            raise InvalidInput(
+                f"The weights of {', '.join(RESOURCES)} are {list(given)}; give four, none below 0, or "
+                f"'{ENTROPY}'"
             )
         for what, value in (("sample", sample), ("window", window), ("horizon", horizon)):
             if not 0 < value < math.inf:
@@ -152,7 +165,7 @@ class TwoStage(Selection):
             raise InvalidInput(f"A queue of {queue_capacity} requests is none; give at least 1")
         if choices is not None and choices < 1:
             raise InvalidInput(f"The best of {choices} nodes does not exist; give at least 1")
-        self.weights = np.array(weights, dtype=np.float64) / sum(weights)
+        self.weights = np.array(given, dtype=np.float64) / sum(given)
         self.rtt_weight, self.sample, self.average = rtt_weight, sample, average
         self.window, self.horizon = window, horizon
         self.overload, self.margin, self.cooldown = overload, margin, cooldown
@@ -202,7 +215,7 @@ class TwoStage(Selection):
         """See :class:`Selection`: what was in use since the last decision enters its samples."""
         weights = self._resource_weights
         if weights is None:
-            weights = self._resource_weights = self._weigh(context)
+            weights = self._resource_weights = self._weigh(context, self.weights)
         now = context.now
         while (end := (self._samples + 1) * self.sample) <= now:
             self._area += self._used * (end - self._since)
@@ -210,6 +223,9 @@ class TwoStage(Selection):
             self._samples += 1
             self._averages += self.average * (self._area / self.sample - self._averages)
             self._area[:] = 0.0
+            if self.by_entropy:
+                found = entropy_weights(self._averages)
+                weights = self._weigh(context, self.weights if found is None else found)
             load: np.ndarray = (self._averages * weights).sum(axis=1)
             self._history.append(load)
             self._expected = None
@@ -289,9 +305,9 @@ class TwoStage(Selection):
         row = self._row[space]
         return float(loads[row]) + self.own * self._sent[row] / (self.sample * self.horizon)
 
-    def _weigh(self, context: BatchingContext) -> np.ndarray:
+    def _weigh(self, context: BatchingContext, weights: np.ndarray) -> np.ndarray:
         """float64[nodes, resources]: the weights, shared by what each node has."""
-        rows = np.tile(self.weights, (len(self._spaces), 1))
+        rows = np.tile(weights, (len(self._spaces), 1))
         for row, space in zip(rows, self._spaces, strict=True):
             if context.cluster.spaces[space].capacity == math.inf:
                 row[RESOURCES.index("memory")] = 0.0

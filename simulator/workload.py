@@ -90,6 +90,10 @@ class Workload:
         """The job that follows on one whose outputs have all arrived at ``finish``, if one does."""
         return None
 
+    def sample(self, most: int) -> list[Job]:
+        """The first jobs, at most so many; of a closed loop those of the first clients."""
+        return list(itertools.islice(self, most))
+
     def __iter__(self) -> Iterator[Job]:
         return iter(self.jobs)
 

@@ -14,6 +14,7 @@ from experiments.plots.style import (
     save_figure,
     scheduler_handle,
     scheduler_styles,
+    with_own_markers,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def draw_serving(
     runs: ServingRuns, means: pd.DataFrame, stem: Path, slo: float | None = None
 ) -> list[Path]:
     """Four panels, a line for each scheduler, 95% intervals shaded; the objective dashed."""
-    styles = scheduler_styles(runs.schedulers)
+    found = scheduler_styles(runs.schedulers)
+    styles = with_own_markers({name: found[name] for name in runs.schedulers})
     panels = list(PANELS)
     if "accuracy_of_all" in means and means["accuracy_of_all"].notna().any():
         panels[0] = ("accuracy_of_all", "accuracy, late or refused = 0", False)

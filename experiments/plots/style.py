@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,8 @@ COLOURS = (
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "++", "ooo")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 2, 2, 2)))
 MARKERS = "osD^vP*X"
+MORE_MARKERS = "<>phd8"
+"""For figures in which two schedulers would share one."""
 OTHER = "#BBBBBB"
 """Operator kinds outside the most frequent; schedulers outside the best."""
 BELOW = (
@@ -103,6 +105,22 @@ def scheduler_styles(names: Iterable[str]) -> dict[str, Style]:
         chosen[name] = number
         taken.add(number)
     return {name: _style(number) for name, number in chosen.items()}
+
+
+def with_own_markers(styles: Mapping[str, Style]) -> dict[str, Style]:
+    """The same styles, with another marker for each as long as there are any: for lines that share one.
+
+    Colour and dashes stay; who comes first keeps its marker.
+    """
+    taken: set[str] = set()
+    found = {}
+    for name, style in styles.items():
+        if style.marker in taken:
+            free = (m for m in MARKERS + MORE_MARKERS if m not in taken)
+            style = replace(style, marker=next(free, style.marker))
+        taken.add(style.marker)
+        found[name] = style
+    return found
 
 
 def told_apart(

@@ -14,6 +14,9 @@ class FCFSBatching(Dispatcher):
 
     Args:
         max_batch: items at most in one execution; 1 is plain first come first served.
+        by_priority: requests of a higher priority come first, the oldest of them before the others;
+            those of lower priority fill up their batch (Cobham, Operations Research 2(1), 1954,
+            doi:10.1287/opre.2.1.70).
         select, packing: see :class:`simulator.dispatching.Dispatcher`.
 
     Source: the usual baseline of serving systems, e.g. D. Crankshaw et al., *Clipper: a low-latency online
@@ -27,8 +30,10 @@ class FCFSBatching(Dispatcher):
         max_batch: int = 16,
         select: str | Mapping[str, Any] = "home",
         packing: Mapping[str, Any] | None = None,
+        by_priority: bool = False,
     ) -> None:
         super().__init__(max_batch, select, packing)
+        self.by_priority = by_priority
 
     def choose(self, context: BatchingContext, node: Node, device: int) -> Choice | None:
         """See :class:`Dispatcher`."""

@@ -20,6 +20,10 @@ class TaskGroups(Dispatcher):
     older than ``starve_after`` goes first, the oldest of them before the others. ``theta=0`` is the rule
     of the thesis: Smith's weight over time, with which rare models may starve under load.
 
+    With ``by_priority`` groups whose first request has a higher priority go before the others, and the rule
+    above decides among those of the same; within a group requests of higher priority come first, and those of
+    lower priority fill up their batch. What runs is never interrupted.
+
     Overloaded nodes may upload what waits: when a node's believed work exceeds ``upload_above``, requests
     leave from the tail of the group of the lowest priority for ``upload_to``, as long as each is believed
     to be done there before it would be here, until the work is below ``upload_below``.
@@ -31,6 +35,7 @@ class TaskGroups(Dispatcher):
         upload_to: name of the memory space of the next tier; None: nothing is uploaded.
         upload_above, upload_below: like ``500ms``.
         select, packing: see :class:`simulator.dispatching.Dispatcher`.
+        by_priority: whether priorities of requests count.
 
     Raises:
         InvalidInput: an option is out of range.
@@ -50,8 +55,10 @@ class TaskGroups(Dispatcher):
         upload_below: str = "500ms",
         select: str | Mapping[str, Any] = "home",
         packing: Mapping[str, Any] | None = None,
+        by_priority: bool = False,
     ) -> None:
         super().__init__(max_batch, select, packing)
+        self.by_priority = by_priority
         if not 0 <= theta < math.inf:
             raise InvalidInput(f"The weight of age, theta, is {theta}; give 0 or more")
         self.theta = theta
@@ -76,7 +83,7 @@ class TaskGroups(Dispatcher):
         starving = self._starving(context, node, device)
         if starving is not None:
             return Choice(starving, self.fitting(context, starving, [device]))
-        best: tuple[float, float, int, Group, int] | None = None
+        best: tuple[int, float, float, int, Group, int] | None = None
         for number, group in enumerate(node.groups.values()):
             if not group.queue:
                 continue
@@ -86,10 +93,11 @@ class TaskGroups(Dispatcher):
             if seconds == math.inf:
                 continue
             head = context.jobs[group.queue[0]].arrival
-            key = (-self._priority(items, seconds, context.now - head), head, number)
-            if best is None or key < best[:3]:
+            rank = -self._priority(items, seconds, context.now - head)
+            key = (-self.urgency(context, group), rank, head, number)
+            if best is None or key < best[:4]:
                 best = (*key, group, count)
-        return None if best is None else Choice(best[3], best[4])
+        return None if best is None else Choice(best[4], best[5])
 
     def started(self, context: BatchingContext, group: Group, device: int, seconds: float) -> None:
         """See :class:`Dispatcher`."""
@@ -120,11 +128,17 @@ class TaskGroups(Dispatcher):
         if self.starve_after == math.inf:
             return None
         found, oldest = None, context.now - self.starve_after
+        jobs, first = context.jobs, -1
         for group in node.groups.values():
             if group.queue and group.runs_on(context, device):
-                arrival = context.jobs[group.queue[0]].arrival
-                if arrival < oldest:
-                    found, oldest = group, arrival
+                job = group.queue[0]
+                if self.by_priority:  # those of low priority stand behind younger ones
+                    job = min(group.queue, key=lambda j: jobs[j].arrival)
+                if jobs[job].arrival < oldest:
+                    found, oldest, first = group, jobs[job].arrival, job
+        if found is not None and found.queue[0] != first:
+            found.queue.remove(first)
+            found.queue.appendleft(first)
         return found
 
     def _upload(self, context: BatchingContext, node: Node, target: Node) -> None:
@@ -151,16 +165,18 @@ class TaskGroups(Dispatcher):
 
     def _last(self, context: BatchingContext, node: Node) -> Group | None:
         """The waiting group of the lowest priority."""
-        lowest: tuple[float, Group] | None = None
+        lowest: tuple[int, float, Group] | None = None
         for group in node.groups.values():
             if group.queue:
                 count = self.fitting(context, group, node.devices)
                 seconds = min(self.seconds_of(context, group, count, d) for d in node.devices)
                 age = context.now - context.jobs[group.queue[0]].arrival
-                priority = self._priority(group.items(context, count), seconds, age)
-                if lowest is None or priority < lowest[0]:
-                    lowest = (priority, group)
-        return None if lowest is None else lowest[1]
+                rank = self._priority(group.items(context, count), seconds, age)
+                # That of the request that would leave.
+                urgency = context.jobs[group.queue[-1]].priority if self.by_priority else 0
+                if lowest is None or (urgency, rank) < lowest[:2]:
+                    lowest = (urgency, rank, group)
+        return None if lowest is None else lowest[2]
 
     def _pays(self, context: BatchingContext, group: Group, target: Node, work: float) -> bool:
         """Whether a group's last request is believed to be done at ``target`` before it would be here,

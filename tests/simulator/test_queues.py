@@ -102,6 +102,29 @@ def test_cobham(exponential: bool) -> None:
         check_wait(plain, residual / (1 - 0.7), priority)
 
 
+SERVING = [
+    ("fcfs_batching", {"max_batch": 1, "by_priority": True}),
+    ("task_groups", {"max_batch": 1, "by_priority": True}),
+    ("task_groups", {"max_batch": 1, "by_priority": True, "theta": 0.0}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), SERVING)
+def test_cobham_of_requests(name: str, options: dict[str, object]) -> None:
+    """Schedulers that serve: models of different priority, and requests of one model; lambda = 0.3 and
+    0.4, service 1: waits 0.5 and 1.6667.
+    """
+    for patient in (PATIENT, URGENT):
+        classes = [(URGENT, 0.3, 1.0, 1), (patient, 0.4, 1.0, 0)]
+        trace = queue(40_000, classes, create(name, **options))
+        check_wait(trace, 0.5, priority=1)
+        check_wait(trace, 0.35 / (0.7 * 0.3), priority=0)
+    # Where priorities do not count everybody waits as long.
+    plain = queue(40_000, classes, create(name, **(options | {"by_priority": False})))
+    for priority in (0, 1):
+        check_wait(plain, 0.35 / 0.3, priority)
+
+
 def test_withdrawing_what_is_queued_serves_in_the_order_of_held_tasks() -> None:
     """At one server it is the same discipline: nothing that runs is interrupted."""
     classes = [(URGENT, 0.3, 1.0, 1), (PATIENT, 0.2, 2.0, 0)]

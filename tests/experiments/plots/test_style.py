@@ -12,6 +12,7 @@ from experiments.plots.style import (
     shorten,
     text_colour,
     time_unit,
+    with_own_markers,
 )
 
 
@@ -31,6 +32,19 @@ def test_styles_are_stable():
     assert len({s.hatch for s in styles.values()}) == 3
     mine = scheduler_styles(["mine", "heft"])["mine"]
     assert mine == scheduler_styles(["fcfs", "mine"])["mine"]
+
+
+def test_lines_of_one_figure_have_markers_of_their_own():
+    served = ["fcfs", "sjf", "sufferage", "edf", "fcfs_batching", "dynamic_batching", "task_groups"]
+    assert len({s.marker for s in scheduler_styles(served).values()}) < len(served)
+    styles = scheduler_styles(served)
+    apart = with_own_markers(styles)
+    assert len({s.marker for s in apart.values()}) == len(served)
+    assert [(s.colour, s.dash) for s in apart.values()] == [
+        (s.colour, s.dash) for s in styles.values()
+    ]
+    many = with_own_markers(scheduler_styles(_SCHEDULERS))
+    assert len({s.marker for s in many.values()}) == 14  # and then again
 
 
 def test_longest_kinds_get_colours_and_the_rest_none():

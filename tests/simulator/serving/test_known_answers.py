@@ -146,6 +146,10 @@ def test_the_limit_of_delay() -> None:
         [fleet.job(0.001 * i) for i in range(4)], "dynamic_batching", max_batch=4, delay="1s"
     )
     assert full.executions["start"].tolist() == pytest.approx([0.003])
+    # A batch is full where no larger one is prepared.
+    few = Fleet([(0.0, 0.001)], most=4)
+    small = few.run([few.job(0.001 * i) for i in range(4)], "dynamic_batching", delay="1s")
+    assert small.executions["start"].tolist() == pytest.approx([0.003])
 
 
 def test_littles_law() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from simulator.cluster import Cluster
 from simulator.costs import GraphCosts
 from simulator.engine import simulate
+from simulator.entropy_weights import entropy_weights
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.schedulers.fcfs_batching import FCFSBatching
@@ -120,6 +121,48 @@ def test_memory_counts_where_it_has_a_limit() -> None:
     with_capacity(fleet, 4000.0)
     all_three = [0.3 + 0.5 * n / 4 + 0.2 * n / 4 for n in (2, 1)]
     assert sampled(fleet, jobs, **options)[:2] == pytest.approx(all_three)
+
+
+def test_entropy_weights_by_hand() -> None:
+    # Shares 1, 0: entropy 0. Alike: entropy 1. Shares 3/4, 1/4: -(.75 ln .75 + .25 ln .25) / ln 2 = 0.811278.
+    weights = entropy_weights(np.array([[0.8, 0.5, 0.3, 0.0], [0.0, 0.5, 0.1, 0.0]]))
+    assert weights == pytest.approx([1 / 1.188722, 0.0, 0.188722 / 1.188722, 0.0], abs=1e-6)
+    assert entropy_weights(np.full((3, 2), 0.7)) is None
+    assert entropy_weights(np.array([[0.1, 0.9]])) is None
+
+
+@given(
+    rows=st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=2, max_size=6),
+    scale=st.floats(0.1, 10),
+)
+def test_entropy_weights_are_of_differences_alone(rows: list[list[float]], scale: float) -> None:
+    values = np.array(rows)
+    values[values < 1e-6] = 0.0  # sums of smaller ones round to nothing
+    weights = entropy_weights(values)
+    if weights is None:
+        return
+    assert weights.sum() == pytest.approx(1)
+    assert (weights >= 0).all()
+    assert entropy_weights(values[::-1]) == pytest.approx(weights, abs=1e-6)
+    assert entropy_weights(values * scale) == pytest.approx(weights, abs=1e-6)
+    for column in range(3):
+        if np.ptp(values[:, column]) == 0:
+            assert weights[column] == pytest.approx(0, abs=1e-6)
+
+
+def test_loads_by_entropy_weigh_what_tells_nodes_apart() -> None:
+    fleet = Fleet([(2.0, 0.0)], speeds=[1.0, 1.0])
+    # First second: node0 executes, and 4 of 16 wait; node1 idles. Only their shares differ: both 1, 0.
+    jobs = [fleet.job(0.0) for _ in range(5)]
+    with_capacity(fleet, np.inf)
+    usual = sampled(fleet, jobs)[0]
+    entropy = sampled(fleet, jobs, weights="entropy")[0]
+    assert usual == pytest.approx((0.4 * 1 + 0.2 * 4 / 16) / 0.8)
+    assert entropy == pytest.approx(0.5 * 1 + 0.5 * 4 / 16)
+    # As long as the nodes are alike the usual weights hold.
+    one = Fleet([(2.0, 0.0)])
+    alone = [one.job(0.0) for _ in range(5)]
+    assert sampled(one, alone, weights="entropy")[0] == pytest.approx(usual)
 
 
 def test_a_saturated_node_has_load_one() -> None:
@@ -270,6 +313,7 @@ def test_backlog_of_a_node_with_two_slots_is_shared_by_them() -> None:
         ({"sample": 0.0}, "sample 0.0"),
         ({"window": 0}, "window 0"),
         ({"weights": [1, 2]}, "give four"),
+        ({"weights": "equal"}, "give four numbers, or 'entropy'"),
         ({"average": 0.0}, "average 0.0"),
         ({"own": -1.0}, "own -1.0"),
         ({"choices": 0}, "best of 0 nodes"),
