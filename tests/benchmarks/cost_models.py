@@ -21,10 +21,12 @@ import numpy as np
 import pandas as pd
 
 from cost_models.across_devices import AcrossDevices
-from cost_models.boosted import Boosted
-from cost_models.device_spec import spec_of
+from cost_models.boosted import Boosted, fit_groups
+from cost_models.device_spec import SPECS, spec_of
 from cost_models.evaluation import Predicts, by_fold, relative_errors
+from cost_models.features import feature_rows, in_group, matrix
 from cost_models.interpolated import Interpolated
+from cost_models.kind_groups import OWN_MODEL
 from cost_models.model import Prediction
 from cost_models.pricing import price_graphs
 from cost_models.profile import Profile
@@ -50,6 +52,9 @@ KERNELS: Mapping[str, tuple[tuple[str, ...], float, float]] = {
 BAD_LINEAR = "tesla-p4"
 """Its large linear layers disagree threefold with its other measurements."""
 ABLATED = ("work", "tiles and waves", "alignment", "cache fit")
+ABLATION_ROWS = 1_000
+"""Of a sort of kernel on a device, drawn with :data:`SEED`, where groups of features are left out."""
+CPU = "amd-epyc-1core"
 MOST_ROWS = 20_000
 """Of a kind, all devices together, in the fits that leave a device out."""
 
@@ -115,6 +120,8 @@ def rates(training: pd.DataFrame) -> Roofline:
 
 
 Model = Callable[[pd.DataFrame], Predicts]
+Rated = Callable[[pd.DataFrame], Roofline]
+"""Gives training rows the roofline that times are held against."""
 
 
 def boosted(**options: Any) -> Model:
@@ -128,9 +135,22 @@ def interpolated(**options: Any) -> Model:
 
 
 def log_time(rows: pd.DataFrame) -> Predicts:
-    """Trees on log(time) itself: a roofline that is a second for every row."""
-    flat = Roofline({"float32": 1e30}, 1e30, 1.0)
-    return Boosted.fitted(rows, roofline=flat, seed=SEED, without=["tiles and waves", "cache fit"])
+    """Trees on log(time) itself, of the project's features, groups and parameters."""
+    device = SPECS.get(str(rows["device"].iloc[0]))
+    groups = fit_groups(
+        rows["kind"].to_numpy(),
+        feature_rows(rows, device),
+        np.zeros((len(rows), 2)),  # where nothing has work, every ratio is to the same constant
+        rows["seconds"].to_numpy(),
+        overhead=1.0,
+        seed=SEED,
+        only=None,
+        own_model=OWN_MODEL,
+        members=1,
+        without=(),
+        parameters={},
+    )
+    return Boosted(Roofline({"float32": 1e30}, 1e30), groups, device)
 
 
 class CurvesAlone:
@@ -282,8 +302,6 @@ class LogTimeAcross:
     def __init__(self, rows: pd.DataFrame, device: str) -> None:
         import xgboost
 
-        from cost_models.features import feature_rows, matrix
-
         self._device = device
         values = feature_rows(rows)
         self._names = sorted({name for row in values for name in row})
@@ -304,8 +322,6 @@ class LogTimeAcross:
 
     def predict(self, measurements: Any) -> np.ndarray:
         """float64[rows]: seconds on the device that was left out."""
-        from cost_models.features import feature_rows, matrix
-
         data = matrix(feature_rows(measurements), self._names)
         sheet = self._sheet([self._device] * len(measurements))
         logs = self._booster.inplace_predict(np.hstack([data, sheet]))
@@ -313,23 +329,77 @@ class LogTimeAcross:
 
 
 def ablation() -> Iterator[Result]:
-    """Groups of features off one by one, and other models, on one case of each sort."""
-    cases = {
-        "GEMM bf16, (n, k) held out": rows_of_device("gemm_bf16_gpus", "nvidia-a100-sxm"),
-        "linear, shapes held out": rows_of_device("neusight_gpus", "tesla-v100-pcie-32gb", ["linear"]),
-        "conv2d, shapes held out": rows_of_device("neusight_gpus", "tesla-v100-pcie-32gb", ["conv2d"]),
-    }  # fmt: skip
-    for case, table in cases.items():
-        device = str(table["device"].iloc[0])
-        models: dict[str, Model] = {
-            "boosted": boosted(),
-            "three members": boosted(members=3),
-            **{f"no {group}": boosted(without=[group]) for group in ABLATED},
-            "trees on log(time)": log_time,
-            "roofline": rates,
-        }
-        for name, model in models.items():
-            yield result(case, device, name, held_out(table, model))
+    """Groups of features off one by one, and other models, on whole (n, k) of one device."""
+    table = rows_of_device("gemm_bf16_gpus", "nvidia-a100-sxm")
+    models: dict[str, Model] = {"boosted": boosted(), "three members": boosted(members=3)}
+    models |= {f"no {group}": boosted(without=[group]) for group in ABLATED}
+    models |= {"trees on log(time)": log_time, "roofline": rates}
+    for name, model in models.items():
+        errors = held_out(table, model)
+        yield result("GEMM bf16, (n, k) held out", "nvidia-a100-sxm", name, errors)
+
+
+def groups() -> Iterator[Result]:
+    """Groups of features off one by one on every sort of kernel of six devices.
+
+    Of a GPU's sort of kernel :data:`ABLATION_ROWS` rows at random; of this project's CPU all rows of its
+    profile. The last lines are means over a device's sorts, each counting the same.
+    """
+    every: dict[tuple[str, str], list[pd.DataFrame]] = {}
+    for device, sort, table, rated in _ablation_tables():
+        full: pd.DataFrame | None = None
+        for name, model in _ablated(rated).items():
+            if name.startswith("no ") and not _has_group(table, name[3:]):
+                errors = full  # nothing is left out
+            else:
+                errors = held_out(table, model)
+            assert errors is not None
+            full = errors if full is None else full
+            every.setdefault((device, name), []).append(errors)
+            yield result(f"{sort}, shapes held out", device, name, errors)
+    for (device, name), parts in every.items():
+        lines = [result("", device, name, part) for part in parts]
+        figures = ([getattr(line, key) for line in lines] for key in ("median", "p90", "mean"))
+        rows = sum(line.rows for line in lines)
+        yield Result("every sort alike", device, name, rows, *(float(np.mean(f)) for f in figures))
+
+
+def _ablation_tables() -> Iterator[tuple[str, str, pd.DataFrame, Rated]]:
+    """(device, sort of kernel, rows, what gives training rows their roofline)."""
+    table = dataset("neusight_gpus")
+    for device in sorted(table["device"].unique()):
+        for sort, (kinds, _, _) in KERNELS.items():
+            rows = rows_of_device("neusight_gpus", device, kinds)
+            if len(rows) > ABLATION_ROWS:
+                rows = rows.sample(ABLATION_ROWS, random_state=SEED).reset_index(drop=True)
+            if len(rows) and (sort, device) != ("linear", BAD_LINEAR):
+                yield device, sort, rows, rates
+    profile = Profile.load(CPU)
+    measured = profile.measurements
+    assert measured is not None
+    measured = measured[measured["cache"] == profile.cache].reset_index(drop=True)
+    yield CPU, "all kinds", measured, lambda rows: profile.roofline
+
+
+def _ablated(rated: Rated) -> dict[str, Model]:
+    def without(*groups: str) -> Model:
+        return lambda rows: Boosted.fitted(rows, roofline=rated(rows), seed=SEED, without=groups)
+
+    return {
+        "boosted": without(),
+        **{f"no {group}": without(group) for group in ABLATED},
+        "trees on log(time)": log_time,
+        "roofline": rated,
+    }
+
+
+def _has_group(table: pd.DataFrame, group: str) -> bool:
+    """Whether any row has a feature of a group."""
+    device = SPECS.get(str(table["device"].iloc[0]))
+    # One of each kind and number of inputs has all the names that its like have.
+    alike = table.assign(number=table["inputs"].map(len)).drop_duplicates(["kind", "number"])
+    names = {name for row in feature_rows(alike, device) for name in row}
+    return any(in_group(name, group) for name in names)
 
 
 CASES: Mapping[str, Callable[[], Iterator[Result]]] = {
@@ -338,6 +408,7 @@ CASES: Mapping[str, Callable[[], Iterator[Result]]] = {
     "kernels": kernels,
     "devices": devices,
     "ablation": ablation,
+    "groups": groups,
 }
 
 
