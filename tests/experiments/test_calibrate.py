@@ -23,6 +23,7 @@ from experiments.calibrate import (
     main,
     measure_step,
     more_operators,
+    next_count,
     thinned,
     turns,
 )
@@ -285,6 +286,14 @@ def test_turns_of_choosing_follow_from_the_budget():
     assert turns(CalibrateConfig(budget="40min", operators="mine.json")) == 0
     assert turns(CalibrateConfig(budget="40min", active=False)) == 0
     assert turns(CalibrateConfig(budget="30s", active=True)) == 1
+
+
+@pytest.mark.parametrize("budget", ["15min", "40min"])
+def test_choices_leave_every_operator_the_same_share_of_the_budget(budget):
+    config, operators = CalibrateConfig(budget=budget), 600  # in 60% of it
+    for turn in range(turns(config) - 1, -1, -1):
+        operators += next_count(config, operators, turn)
+    assert operators == pytest.approx(1000, abs=4)
 
 
 def test_what_is_measured_next_is_new_and_of_the_same_kinds(folder):
