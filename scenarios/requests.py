@@ -8,7 +8,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ from simulator.costs import CostTable, GraphCosts
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.segments import Segments, coarsen
-from simulator.stream import Stream
+from simulator.stream import RequestBlock, RequestColumns, Stream
 from simulator.units import parse_seconds
 from simulator.workload import Job, Workload
 
@@ -247,7 +247,11 @@ class _Drawn:
                 for name in self._graphs.shares
                 for size in self._graphs.sizes
             )
-            return Stream(self.jobs, asked, batches, variants, self._accuracies())
+            return Stream(
+                *(self.jobs, asked, batches, variants, self._accuracies()),
+                length=sum(drawn._count() for drawn in (self, *self._others())),
+                columns=self._request_columns(),
+            )
         return Workload(list(self.jobs()), batches, variants, self._accuracies())
 
     def jobs(self) -> Iterator[Job]:
@@ -272,6 +276,40 @@ class _Drawn:
         times = itertools.chain.from_iterable(arrival_blocks(self._config, self._seed))
         rows = self._columns(self._count())
         return (self._job(time, row) for time, row in zip(times, rows, strict=True))
+
+    def _request_columns(self) -> RequestColumns | None:
+        """The requests by column; None where they are of several streams, or recorded."""
+        if self._config.streams or self._config.arrivals == "trace":
+            return None
+        kinds = [
+            self._job(0.0, _Row(model, size, source, 0.5, 0, None))
+            for model in self._graphs.shares
+            for size in self._graphs.sizes
+            for source in self._sources
+        ]
+        return RequestColumns(kinds, self._request_blocks)
+
+    def _request_blocks(self) -> Iterator[RequestBlock]:
+        choices = self._choices(self._count())
+        sizes, sources = (len(named) for named, _ in choices[1:])
+        after = np.array([self._deadlines.get(name, math.inf) for name in self._graphs.shares])
+        for times in arrival_blocks(self._config, self._seed):
+            arrival = np.array(times)
+            model, size, source = (draw(len(times)) for _, draw in choices)
+            kind = (model * sizes + size) * sources + source
+            yield RequestBlock(kind, arrival, arrival + after[model])
+
+    def _choices(self, count: int) -> list[tuple[list[Any], Callable[[int], np.ndarray]]]:
+        """Models, sizes and sources of so many requests: what there is, and what draws their numbers."""
+        graphs = self._graphs
+        shares: tuple[Mapping[Any, float], ...] = (graphs.shares, graphs.sizes, self._sources)
+        found: list[tuple[list[Any], Callable[[int], np.ndarray]]] = []
+        for number, each in enumerate(shares):
+            # Each column has the numbers that it would have if the ones before it were drawn first.
+            rng = _generator([self._seed, 2], number * count)
+            names, odds = list(each), list(each.values())
+            found.append((names, partial(_choose, rng, odds)))
+        return found
 
     def _count(self) -> int:
         config = self._config
@@ -316,24 +354,19 @@ class _Drawn:
 
     def _columns(self, count: int) -> Iterator[_Row]:
         """What each of so many requests asks for; drawn block by block, the same as at once."""
-        config, graphs = self._config, self._graphs
+        config = self._config
         given: Mapping[str, Sequence[Any]] = {}
         if config.arrivals == "trace":
             given = recorded_requests(config)
             self._check_recorded(given)
-        shares: tuple[Mapping[Any, float], ...] = (graphs.shares, graphs.sizes, self._sources)
-        names = [list(each) for each in shares]
-        odds = [list(each.values()) for each in shares]
-        # Each column has the numbers that it would have if the ones before it were drawn first.
-        draws = [_generator([self._seed, 2], number * count) for number in range(4)]
-        sensitivity = _sensitivities(config, draws[3])
+        choices = self._choices(count)
+        sensitivity = _sensitivities(config, _generator([self._seed, 2], len(choices) * count))
         closed = config.arrivals == "closed"
         priorities = (lambda count: [0] * count) if closed else priority_draws(config, self._seed)
         for begin in range(0, count, BLOCK):
             size = min(BLOCK, count - begin)
-            columns = [
-                [named[i] for i in rng.choice(len(named), size, p=share).tolist()]
-                for rng, named, share in zip(draws, names, odds, strict=False)
+            columns: list[list[Any]] = [
+                [names[i] for i in draw(size).tolist()] for names, draw in choices
             ]
             columns += [sensitivity(size), priorities(size), [None] * size]
             for number, key in enumerate(_Row._fields):
@@ -451,6 +484,11 @@ def _generator(seed: Sequence[int], ahead: int) -> np.random.Generator:
     """A generator of which so many numbers between 0 and 1 are drawn already."""
     bits = np.random.PCG64(seed)
     return np.random.Generator(bits.advance(ahead))
+
+
+def _choose(rng: np.random.Generator, odds: Sequence[float], count: int) -> np.ndarray:
+    """So many numbers, drawn with these odds."""
+    return rng.choice(len(odds), count, p=odds)
 
 
 def _arrival(job: Job) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -48,7 +48,18 @@ _SELECTIONS = {
 
 
 _BY_NODE = ("groups", "waiting", "is_touched", "touched")
-_LISTS = ("free", "new", "delivered", "landed", "wanted", "leaving", "entered", "what", "words")
+_LISTS = (
+    "way",
+    "free",
+    "new",
+    "delivered",
+    "landed",
+    "wanted",
+    "leaving",
+    "entered",
+    "what",
+    "words",
+)
 
 
 class _LeftAloneError(Exception):
@@ -123,12 +134,16 @@ class CompiledStream(StreamedSimulation):
             "stands_at": stands_at,
             "latency": np.zeros((spaces, spaces)),
             "bandwidth": np.ones((spaces, spaces)),
+            "way_at": np.full((spaces, spaces), -1),
+            "channel_free": np.zeros(len(cluster.channels)),
             "believed": believed,
             "happens": _seconds(actual, graphs) + self._overhead,
             "name_of": np.array([self._name_numbers[graph.name] for graph in graphs]),
             "kind": np.zeros((0, kernels.KIND), dtype=np.int64),
             "ask": np.zeros((0, kernels.ASK), dtype=np.int64),
             "prepared": np.full((0, widest + 1), -1),
+            "largest_on": np.zeros((0, devices), dtype=np.int64),
+            "largest_at": np.zeros((0, nodes), dtype=np.int64),
             "size": np.zeros((0, tensors)),
             "candidates": np.zeros((0, nodes), dtype=np.int64),
             "group": np.zeros((0, nodes, kernels.GROUP), dtype=np.int64),
@@ -161,7 +176,7 @@ class CompiledStream(StreamedSimulation):
             (kernels.RULE, _RULES[type(scheduler)]),
             (kernels.SELECTION, _SELECTIONS[type(selection)]),
             (kernels.MOVE, selection.move),
-            (kernels.MOST, scheduler.max_batch),
+            (kernels.QUEUED, self.contention == "fifo"),
         ):
             self._whole[name] = whole
         for name, real in (
@@ -216,14 +231,14 @@ class CompiledStream(StreamedSimulation):
         """Number a model that is asked for the first time."""
         asked = self._asked[graph] = len(self._asked)
         prepared = self._workload.batches.get(graph) or {graph.batch or 1: graph}
-        for name in ("ask", "prepared", "size", "candidates", "group"):
+        for name in ("ask", "prepared", "largest_on", "largest_at", "size", "candidates", "group"):
             self._grow(name, 0, 1)
         self._grow("order", 1, 1)
         row = self._arrays["prepared"][asked]
         row[:] = -1
         for items, other in prepared.items():
             row[items] = self._graph_numbers[other]
-        most = self._scheduler.max_batch  # type: ignore[attr-defined]
+        self._note_largest(asked, prepared)
         sizes = graph.tensor_bytes[[*graph.inputs, *graph.outputs]]
         self._arrays["size"][asked, : len(sizes)] = sizes
         number = self._graph_numbers[graph]
@@ -236,21 +251,36 @@ class CompiledStream(StreamedSimulation):
         self._arrays["ask"][asked] = (
             number,
             min(prepared),
-            max((items for items in prepared if items <= most), default=min(prepared)),
             len(graph.inputs),
             len(sizes),
             len(candidates),
         )
         return asked
 
+    def _note_largest(self, asked: int, prepared: Mapping[int, DataflowGraph]) -> None:
+        """How many items a device, and a node, may serve together; see :meth:`Group.largest`."""
+        most = self._scheduler.max_batch  # type: ignore[attr-defined]
+        here = self._arrays["stands_at"]
+        for name in ("largest_on", "largest_at"):
+            row = self._arrays[name][asked]
+            row[:] = min(prepared)
+            for items in sorted(size for size in prepared if size <= most):
+                able = np.isfinite(self._arrays["believed"][self._graph_numbers[prepared[items]]])
+                row[able if name == "largest_on" else here[able]] = items
+
     def _lay_ways(self, origin: int, destination: int) -> None:
         """Note the routes from where a request arises to every node, and from there to its answer's place."""
         for node in self._nodes:
             for source, end in ((origin, node), (node, destination)):
-                if source >= 0 and end >= 0 and source != end:
+                if source < 0 or end < 0 or source == end:
+                    continue
+                if self._arrays["way_at"][source, end] < 0:
                     route = self._route(source, end)
                     self._arrays["latency"][source, end] = route.latency
                     self._arrays["bandwidth"][source, end] = route.bandwidth
+                    self._arrays["way_at"][source, end] = len(self._arrays["way"])
+                    way = np.array([len(route.channels), *route.channels])
+                    self._arrays["way"] = np.append(self._arrays["way"], way)
 
     # -- the loop -------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ from simulator.compiling import as_integers, as_reals, compiled
     RULE,  # of the scheduler
     SELECTION,
     MOVE,  # whether requests that arise at a node may leave it
-    MOST,  # items in one execution
+    QUEUED,  # whether transfers wait for their channels
     # Figures, as StreamedFigures has them.
     INSIDE,
     INSIDE_ON_TIME,
@@ -93,8 +93,8 @@ from simulator.compiling import as_integers, as_reals, compiled
 
 ASKED, ITEMS, ORIGIN, DESTINATION, MODEL, KIND = range(6)
 """Of a kind of requests; spaces are -1 for everywhere."""
-OWN, SMALLEST, LARGEST, INPUTS, SENT, CANDIDATES, ASK = range(7)
-"""Of a model that is asked for: its graph, batches, how many inputs, inputs and outputs, nodes."""
+OWN, SMALLEST, INPUTS, SENT, CANDIDATES, ASK = range(6)
+"""Of a model that is asked for: its graph, smallest batch, how many inputs, inputs and outputs, nodes."""
 HEAD, TAIL, WAITING, QUEUED_ITEMS, EACH, MADE, GROUP = range(7)
 """Of a model's queue at a node."""
 NUMBER, OF_KIND, NEXT, CROSSING, COMING, LEFT, NODE, SERVED, JOB = range(9)
@@ -130,6 +130,9 @@ TABLES = (
     "stands_at",  # by device: its node
     "latency",  # by source and destination
     "bandwidth",
+    "way_at",  # by source and destination: where the channels of the route begin in the next one
+    "way",  # how many channels, and these
+    "channel_free",  # by channel: when, seconds
     "believed",  # seconds by graph and device
     "happens",
     "name_of",  # by graph: the number of its name
@@ -137,6 +140,8 @@ TABLES = (
     "kind",
     "ask",
     "prepared",  # by model and items: the graph, -1 for none
+    "largest_on",  # by model and device: items that are served at most
+    "largest_at",  # the same by node
     "size",  # bytes, by model and tensor: inputs, then outputs
     "candidates",  # by model: nodes that a selection chooses among
     # What waits and runs.
@@ -251,9 +256,15 @@ _node_of, _space_of = _integers("node_of"), _integers("space_of")
 _device_at, _devices = _integers("device_at"), _integers("devices")
 _stands_at, _name_of = _integers("stands_at"), _integers("name_of")
 _latency, _bandwidth = _reals_by("latency", SPACES), _reals_by("bandwidth", SPACES)
+_way_at, _way, _channel_free = (
+    _integers_by("way_at", SPACES),
+    _integers("way"),
+    _reals("channel_free"),
+)
 _believed, _happens = _reals_by("believed", DEVICES), _reals_by("happens", DEVICES)
 _kind, _ask = _integer_rows("kind", KIND), _integer_rows("ask", ASK)
 _prepared, _size = _integers_by("prepared", WIDTH), _reals_by("size", MOST_TENSORS)
+_largest_on, _largest_at = _integers_by("largest_on", DEVICES), _integers_by("largest_at", NODES)
 _candidates, _group = _integers_by("candidates", NODES), _integer_rows("group", GROUP)
 _order, _groups = _integers_by("order", MODELS_ASKED), _integers("groups")
 _waiting, _coming = _integers("waiting"), _reals("coming")
@@ -498,10 +509,10 @@ def items_of(a, asked, node, count):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def fitting(a, asked, node):  # type: ignore[no-untyped-def]
+def fitting(a, asked, node, device):  # type: ignore[no-untyped-def]
     """See :meth:`Dispatcher.fitting`; 0 where that refuses."""
     group = _group(a)[asked * a[NODES] + node]
-    most, each = a[MOST], group[EACH]
+    most, each = _largest_on(a)[asked, device], group[EACH]
     if each:
         count = max(1, most // each)
         if group[WAITING] < count:
@@ -538,7 +549,7 @@ def backlog(a, node):  # type: ignore[no-untyped-def]
         asked = _order(a)[node, at]
         group = _group(a)[asked * a[NODES] + node]
         if group[WAITING]:
-            largest = _ask(a)[asked, LARGEST]
+            largest = _largest_at(a)[asked, node]
             graph = _prepared(a)[asked, largest]
             seconds = np.inf
             for entry in range(begin, end):
@@ -657,9 +668,15 @@ def priority(a, items, seconds, age):  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def can_run(a, asked, device):  # type: ignore[no-untyped-def]
-    """Whether a device can run a model's smallest batch."""
-    return _believed(a)[_prepared(a)[asked, _ask(a)[asked, SMALLEST]], device] < np.inf
+def runs_on(a, asked, node, device):  # type: ignore[no-untyped-def]
+    """See :meth:`Group.runs_on`."""
+    group = _group(a)[asked * a[NODES] + node]
+    items = group[EACH]
+    if not items:
+        items = _kind(a)[_job(a)[group[HEAD], OF_KIND], ITEMS]
+    if not is_prepared(a, asked, items):
+        items = _ask(a)[asked, SMALLEST]
+    return _believed(a)[_prepared(a)[asked, items], device] < np.inf
 
 
 @compiled()
@@ -672,7 +689,7 @@ def starving(a, node, device):  # type: ignore[no-untyped-def]
     for at in range(_groups(a)[node]):
         asked = _order(a)[node, at]
         group = _group(a)[asked * a[NODES] + node]
-        if group[WAITING] and can_run(a, asked, device):
+        if group[WAITING] and runs_on(a, asked, node, device):
             arrival = _moment(a)[group[HEAD], ARRIVAL]
             if arrival < oldest:
                 found, oldest = asked, arrival
@@ -684,14 +701,14 @@ def by_priority(a, node, device):  # type: ignore[no-untyped-def]
     """See :meth:`TaskGroups.choose`: the model and how many of its requests."""
     chosen = starving(a, node, device)
     if chosen >= 0:
-        return chosen, fitting(a, chosen, node)
+        return chosen, fitting(a, chosen, node, device)
     number, best, oldest = 0, -np.inf, np.inf
     for at in range(_groups(a)[node]):
         asked = _order(a)[node, at]
         group = _group(a)[asked * a[NODES] + node]
         if not group[WAITING]:
             continue
-        count = fitting(a, asked, node)
+        count = fitting(a, asked, node, device)
         if not count:
             return asked, 0
         items = items_of(a, asked, node, count)
@@ -720,18 +737,18 @@ def by_age(a, node, device, delayed):  # type: ignore[no-untyped-def]
         head = group[HEAD]
         arrival = _moment(a)[head, ARRIVAL]
         earliest = min(earliest, arrival)
-        if not can_run(a, asked, device):
+        if not runs_on(a, asked, node, device):
             continue
         if chosen >= 0 and (
             oldest < arrival or (oldest == arrival and number <= _job(a)[head, NUMBER])
         ):
             continue
-        full = group[QUEUED_ITEMS] >= _ask(a)[asked, LARGEST]
+        full = group[QUEUED_ITEMS] >= _largest_on(a)[asked, device]
         if delayed and not (full or arrival + delay <= now):
             continue
         chosen, oldest, number = asked, arrival, _job(a)[head, NUMBER]
     if chosen >= 0:
-        return chosen, fitting(a, chosen, node)
+        return chosen, fitting(a, chosen, node, device)
     if delayed and earliest < np.inf:
         moment = max(now, earliest + delay)
         # One event is enough for all that ask for the same moment.
@@ -932,7 +949,15 @@ def send(a):  # type: ignore[no-untyped-def]
         if tensor >= _ask(a)[kind[ASKED], INPUTS]:
             source, destination = destination, kind[DESTINATION]
         size = _size(a)[kind[ASKED], tensor]
-        end = now + (_latency(a)[source, destination] + size / _bandwidth(a)[source, destination])
+        seconds = _latency(a)[source, destination] + size / _bandwidth(a)[source, destination]
+        begin, channels, start = _way_at(a)[source, destination], 0, now
+        if a[QUEUED]:
+            channels = _way(a)[begin]
+        for channel in _way(a)[begin + 1 : begin + 1 + channels]:
+            start = max(start, _channel_free(a)[channel])
+        end = start + seconds
+        for channel in _way(a)[begin + 1 : begin + 1 + channels]:
+            _channel_free(a)[channel] = end
         if end == now:
             _landed(a)[a[LANDED]] = wanted
             a[LANDED] += 1

@@ -23,6 +23,8 @@ from simulator.schedulers.task_groups import TaskGroups
 from simulator.selection import Home, LeastLoaded, RandomNode, RoundRobinNode, Selection
 from simulator.simulation import Setting
 
+MOST_SPACES = 2000
+"""Memory spaces of which every two may have a route in a table."""
 _MARKS = ("upload_above", "upload_below")  # of no meaning where nothing is uploaded
 RULES: dict[type[Dispatcher], frozenset[str]] = {
     TaskGroups: frozenset({"theta", "starve_after", "max_batch", "selection", *_MARKS}),
@@ -47,10 +49,11 @@ def covers(setting: Setting) -> bool:
         and set(selection.among or ()) <= cluster.space_index.keys()
         and not workload.reacts
         and setting.movement == "push"
-        and setting.contention == "none"
+        and setting.contention != "fair"
         and (setting.actual is None or isinstance(setting.actual, CostTable))
         and all(d.slots == 1 and not d.completion_latency for d in cluster.devices)
         and not shares_rates(cluster)
+        and len(cluster.spaces) <= MOST_SPACES
         and all(len(g) == 1 and {*g.outputs} <= {*g.writes[0]} for g in workload.graphs)
         and _are_prepared(workload.batches)
         and _are_timed(setting.costs, workload.graphs, isinstance(scheduler, DynamicBatching))

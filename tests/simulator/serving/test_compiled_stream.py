@@ -100,7 +100,10 @@ def cases(draw: Any) -> Case:
         "random",
         [MemorySpace(name) for name in draw(st.permutations([*names, *users]))],
         [Device(name, space, launch_overhead=overhead) for name, space in devices],
-        [Link(f"l{i}", pair, bandwidth, latency) for i, pair in enumerate(ends)],
+        [
+            Link(f"l{i}", pair, bandwidth, latency, half_duplex=draw(st.booleans()))
+            for i, pair in enumerate(ends)
+        ],
     )
     models: list[dict[int, DataflowGraph]] = []
     seconds, happens = {}, {}
@@ -111,7 +114,9 @@ def cases(draw: Any) -> Case:
         models.append({batch: whole(f"m{m % 2}", batch, *shape, size) for batch in prepared})
         fixed, each = draw(st.sampled_from([(1.0, 0.5), (0.0, 1.0), (2.0, 0.1), (0.0, 0.0)]))
         able = draw(st.lists(st.booleans(), min_size=len(devices), max_size=len(devices)))
-        able[draw(st.integers(0, len(devices) - 1))] = True
+        reach = np.array([draw(st.sampled_from([MOST, MOST, 2])) for _ in devices])
+        one = draw(st.integers(0, len(devices) - 1))  # that can run all
+        able[one], reach[one] = True, MOST
         everywhere = np.array(able) | draw(st.sampled_from([True, True, False]))
         speed = np.array(
             draw(st.lists(st.sampled_from([1, 2]), min_size=len(able), max_size=len(able)))
@@ -119,7 +124,8 @@ def cases(draw: Any) -> Case:
         for batch, graph in models[-1].items():
             row = (fixed + each * batch) / speed
             happens[graph] = GraphCosts((row + draw(st.sampled_from([0.0, 0.25])))[None, :])
-            seconds[graph] = GraphCosts(np.where(everywhere, row, np.inf)[None, :])
+            can = everywhere & (batch <= reach)
+            seconds[graph] = GraphCosts(np.where(can, row, np.inf)[None, :])
     batches = {graph: graphs for graphs in models for graph in graphs.values()}
     actual = CostTable(happens) if draw(st.booleans()) else None
     case = Case(cluster, CostTable(seconds), actual, batches)
@@ -189,6 +195,7 @@ def both(workload: Workload, case: Any, name: str, options: Any, **given: Any) -
     st.sampled_from(SELECTIONS),
     st.sampled_from([0.0, 1.0, 4.5]),
     st.sampled_from([None, 3.0, 10.25]),
+    st.sampled_from(["none", "fifo"]),
 )
 def test_figures_are_those_of_the_other_way(
     case: Case,
@@ -196,10 +203,12 @@ def test_figures_are_those_of_the_other_way(
     selection: dict[str, Any],
     warm_up: float,
     horizon: float | None,
+    contention: str,
 ) -> None:
     name, options = scheduler
     options = {**options, "select": selection}
-    run: dict[str, Any] = {"actual": case.actual, "warm_up": warm_up, "horizon": horizon}
+    run: dict[str, Any] = {"warm_up": warm_up, "horizon": horizon, "contention": contention}
+    run["actual"] = case.actual
     able = all(np.isfinite(table.seconds).all() for table in case.costs.values())
     if name == "dynamic_batching" and not able:
         return  # not covered
@@ -281,7 +290,8 @@ def blocks(jobs: list[Job], sizes: Iterator[int]) -> tuple[list[Job], list[Reque
 @pytest.mark.parametrize("scheduler", ["task_groups", "fcfs_batching", "dynamic_batching"])
 def test_more_requests_than_a_block(scheduler: str, select: str) -> None:
     fleet, jobs = many(10_000)
-    run = both(stream_of(fleet, jobs), fleet, scheduler, {"select": select})
+    options = {"select": select}
+    run = both(stream_of(fleet, jobs), fleet, scheduler, options, contention="fifo")
     assert run.serving()["requests"] == 10_000
     assert run.serving()["mean_batch"] > 1.2
 
@@ -344,7 +354,7 @@ def test_what_is_not_covered_takes_the_other_way() -> None:
         ("task_groups", {"packing": {}}, {}),
         ("task_groups", {"select": "power_of_two"}, {}),
         ("task_groups", {"select": {"name": "least_loaded", "period": 1.0}}, {}),
-        ("task_groups", {}, {"contention": "fifo"}),
+        ("task_groups", {}, {"contention": "fair"}),
         ("task_groups", {}, {"movement": "pull"}),
         ("task_groups", {}, {"actual": LogNormalNoise(0.1)}),
         ("task_groups", {}, {"explain": [].append}),
