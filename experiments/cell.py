@@ -140,6 +140,21 @@ class Runs:
         for number, actual in enumerate(self.world.draws(self.scenario)):
             yield run(actual, self.seed_of_draw(number)).makespan
 
+    def drawn(self) -> Iterator[tuple[float, Mapping[str, Any]]]:
+        """Of the same draws the makespan and the figures of requests; none where jobs are no requests."""
+        accuracies = self.scenario.workload.accuracies
+        run = self.run if self.scenario.keep is None else self.stream
+        unloaded = None if self.world.requests is None else self.unloaded()
+        for number, actual in enumerate(self.world.draws(self.scenario)):
+            found = run(actual, self.seed_of_draw(number))
+            served: Mapping[str, Any] = {}
+            if isinstance(found, StreamedFigures):
+                served = found.serving(accuracies, unloaded)
+            elif unloaded is not None:
+                warm_up = self.scenario.workload.warm_up_s
+                served = serving_metrics(found, warm_up, accuracies, unloaded)
+            yield found.makespan, served
+
     def seed_of_draw(self, number: int) -> int:
         """What a draw's noise is drawn with."""
         return self.scenario.seed.noise + 1_000_003 * (number + 1)
@@ -250,11 +265,14 @@ def run_scenario(
     else:
         run = runs.stream(world.actual(scenario.simulation), scenario.seed.noise, explain)
     simulated = time.perf_counter()
-    draws = tuple(runs.draws())
+    drawn = list(runs.drawn())
+    draws = tuple(makespan for makespan, _ in drawn)
     if isinstance(run, StreamedFigures):
         figures = _streamed(scenario, world, run, draws, runs.unloaded())
     else:
         figures = _figures(scenario, world, run, draws, runs)
+    if world.requests is not None:
+        figures["intervals"] = intervals([served for _, served in drawn])
     wallclock = {
         "prepare_seconds": prepared - began,
         "simulate_seconds": simulated - prepared,
@@ -310,6 +328,23 @@ def _figures(
 def _interval(draws: Sequence[float]) -> dict[str, float | None]:
     low, high = np.percentile(draws, [2.5, 97.5]).tolist() if draws else (None, None)
     return {"makespan_low_s": low, "makespan_high_s": high}
+
+
+INTERVALS = (
+    *("mean_delay_s", "p50_delay_s", "p95_delay_s", "p99_delay_s"),
+    *("served_per_s", "goodput_per_s", "success_rate", "fairness"),
+)
+"""Figures of requests of which the draws give an interval."""
+
+
+def intervals(drawn: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """By figure the ends of the middle 95% of the draws in which it is known."""
+    found = {}
+    for name in INTERVALS:
+        values = [row[name] for row in drawn if row.get(name) is not None]
+        if values:
+            found[name] = np.percentile(values, [2.5, 97.5]).tolist()
+    return found
 
 
 def _without_error(scenario: Scenario, world: World, draws: Sequence[float]) -> list[str]:

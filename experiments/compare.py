@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 KEYS = ("baseline", "map", "unit", "error")
 HELP = """\
 examples:
-  outputs/sweeps/paper1                      table and report of a sweep
+  outputs/sweeps/paper1                      table and report of a sweep (of requests: experiments.serving)
   outputs/sweeps/paper1 baseline=heft        relative to heft
   outputs/sweeps/paper1 map=ccr,heterogeneity   who wins where, over two factors that vary
   outputs/sweeps/paper1 unit=seed            tests pair single seeds, not models (unit=contest)
@@ -94,6 +94,13 @@ def compare_sweep(
         (analysis.overall, analysis.pairs) if analysis.overall and analysis.pairs else None,
     ):
         console.print(line, soft_wrap=True)
+    if serves_requests(folder):
+        for line in wrapped(
+            "these runs serve requests, and a makespan is when the last one was answered: for delays, answers in "
+            f"time and fairness: python -m experiments.serving {shlex.quote(str(folder))}",
+            "bold",
+        ):
+            console.print(line, soft_wrap=True)
     title = f"Sweep {manifest.get('name') or folder.name}"
     for text in settling(table, folder):
         console.print(text, style="dim", soft_wrap=True, markup=False)
@@ -107,6 +114,15 @@ def compare_sweep(
             console.print(line, soft_wrap=True)
     console.print(f"wrote {index}", style="dim", soft_wrap=True, markup=False)
     return index
+
+
+def serves_requests(folder: Path) -> bool:
+    """Whether the first finished cell of a sweep is of requests."""
+    for path in sorted((folder / "cells").glob("*/result.json")):
+        document = read_document(path)
+        if document.get("status") == "done":
+            return "success_rate" in document.get("metrics", {})
+    return False
 
 
 def settling(table: Standings, folder: Path) -> list[str]:

@@ -2,28 +2,34 @@
 
 Structure (operators, depth, width, FLOPs, bytes, weights; of bare instances and drawn graphs the
 communication to computation ratio), the time of every kind of operator on every
-kind of device, and how much any schedule could gain at most.
+kind of device, and how much any schedule could gain at most; of requests every model of the mix, and how many
+of them a device can serve at most.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from experiments import catalog
 from experiments.command import Invocation, hydra_command
 from experiments.configs import DescribeConfig
 from experiments.simulate import make_console
 from experiments.structure import Structure
 from experiments.world import World, prepare
+from scenarios.requests import RequestGraphs
 from simulator.bounds import critical_path
 from simulator.cluster import Cluster
+from simulator.costs import GraphCosts
 from simulator.graph import DataflowGraph
 from simulator.path_load import MOST_ENTRIES
 from simulator.units import format_bytes, format_seconds
+from simulator.unloaded import SAMPLE, unloaded_seconds
 
 _KINDS = 12  # rows of the table; what is left is summed up
 
@@ -54,31 +60,80 @@ def describe_command(config: DescribeConfig, invocation: Invocation) -> None:
     config = config.settled()
     world = prepare(config, invocation.config_dirs)
     console = make_console()
-    print_structure(config, world, console)
+    if world.requests is not None:
+        print_requests(config, world, world.requests, invocation.config_dirs, console)
+        return
+    described = config.family if config.bare else config.model
+    about = "" if config.instance is not None else described.description
+    print_structure(world.graph, about, world if config.bare else None, console)
     console.print()
-    print_times(world, console)
+    print_times(world, world.graph, world.costs[world.graph], console)
     print_submission(world.cluster, console)
     console.print()
     print_gain(config, world, console)
 
 
-def print_structure(config: DescribeConfig, world: World, console: Console) -> None:
-    """Operators, depth, width, FLOPs, bytes, weights."""
-    graph = world.graph
+def print_requests(
+    config: DescribeConfig,
+    world: World,
+    requests: RequestGraphs,
+    config_dirs: Sequence[Path],
+    console: Console,
+) -> None:
+    """Every model that requests ask for or that may serve them, then what devices can serve."""
+    for name, model in requests.models.items():
+        graph = model.fine[0]
+        entry = catalog.entry("model", name, config_dirs)
+        about = "" if entry is None else str(entry.content.get("description") or "")
+        print_structure(graph, about, None, console)
+        console.print()
+        print_times(world, graph, world.operator_costs[graph], console)
+        console.print()
+    print_submission(world.cluster, console)
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in requests.shares.items())
+    console.print(f"[bold]requests[/bold]: {shares}")
+    jobs = world.workload(config).sample(SAMPLE)
+    alone = unloaded_seconds(jobs, world.cluster, world.costs)
+    console.print(
+        "alone on the idle cluster, ways included: "
+        + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in alone.items())
+    )
+    devices = {d.profile or d.name: number for number, d in enumerate(world.cluster.devices)}
+    for name, device in devices.items():
+        rates = served_at_most(requests, world, device)
+        if rates:
+            shown = ", ".join(f"{rate:.4g}/s at batch {batch}" for batch, rate in rates.items())
+            console.print(f"one {name} serves at most {shown}")
+
+
+def served_at_most(requests: RequestGraphs, world: World, device: int) -> dict[int, float]:
+    """Items a second that a device serves of the mix, by batch, the smallest and the largest one; those
+    alone that it can run.
+    """
+    batches = sorted(next(iter(requests.models.values())).graphs)
+    found = {}
+    for batch in dict.fromkeys((batches[0], batches[-1])):
+        seconds = sum(
+            share * float(world.costs[requests.models[name].graphs[batch]].seconds[:, device].sum())
+            for name, share in requests.shares.items()
+        )
+        if 0 < seconds < np.inf:
+            found[batch] = batch / seconds
+    return found
+
+
+def print_structure(graph: DataflowGraph, about: str, bare: World | None, console: Console) -> None:
+    """Operators, depth, width, FLOPs, bytes, weights; ``bare``: the world of a graph without tensors."""
     structure = Structure.of(graph)
-    bare = config.bare
     batch = f", batch {graph.batch}" if graph.batch else ""
-    described = config.family if bare else config.model
-    about = f": {described.description}" if described.description else ""
-    if config.instance is not None:
-        about = ""
+    about = f": {about}" if about else ""
     console.print(f"[bold]{graph.name}{batch}[/bold]{about}")
     console.print(
         f"{structure.operators} operators, {structure.edges} edges; longest path "
         f"{structure.depth} operators, widest level {structure.width}"
     )
-    if bare:
-        console.print(f"communication to computation ratio {communication_ratio(world):.4g}")
+    if bare is not None:
+        console.print(f"communication to computation ratio {communication_ratio(bare):.4g}")
         return
     ends = [
         format_bytes(sum(graph.tensors[i].bytes for i in tensors))
@@ -91,10 +146,9 @@ def print_structure(config: DescribeConfig, world: World, console: Console) -> N
     console.print(f"a job brings {ends[0]} and takes {ends[1]} away")
 
 
-def print_times(world: World, console: Console) -> None:
+def print_times(world: World, graph: DataflowGraph, costs: GraphCosts, console: Console) -> None:
     """Seconds by kind on each kind of device, the largest first."""
-    graph, cluster = world.graph, world.cluster
-    costs = world.costs[graph]
+    cluster = world.cluster
     # Devices of one profile have one column.
     columns: dict[str, list[int]] = {}
     for number, device in enumerate(cluster.devices):
@@ -173,14 +227,7 @@ def print_gain(config: DescribeConfig, world: World, console: Console) -> None:
             seen.setdefault(device.profile or device.name, parallelism(graph, seconds))
     figures = ", ".join(f"{value:.2f} on {name}" for name, value in seen.items())
     console.print(f"parallelism (work over longest path): {figures}")
-    if bounds is None:
-        console.print(
-            f"a stream of requests for {', '.join(world.requests.models)}: "
-            "this is of the first, one request alone"
-            if world.requests
-            else ""
-        )
-        return
+    assert bounds is not None  # jobs that are no requests have them
     both = (
         f"not both together: more than {MOST_ENTRIES} operators x different devices"
         if bounds.path_load_s is None

@@ -96,8 +96,11 @@ def compare_runs(a: Path, b: Path) -> list[Text]:
 
 
 def _answer(documents: Sequence[Mapping[str, Any]], changed: Mapping[str, Any]) -> str:
-    a, b = (float(document["metrics"]["makespan_s"]) for document in documents)
     names = [_name(document) for document in documents]
+    delays = [document["metrics"].get("mean_delay_s") for document in documents]
+    if None not in delays:
+        return _answer_of_requests(documents, names)
+    a, b = (float(document["metrics"]["makespan_s"]) for document in documents)
     texts = [format_seconds(seconds) for seconds in (a, b)]
     share = 1.0 - b / a
     if abs(share) < 5e-4:
@@ -120,6 +123,19 @@ def _answer(documents: Sequence[Mapping[str, Any]], changed: Mapping[str, Any]) 
     return text
 
 
+def _answer_of_requests(documents: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    """A makespan says when the last request was answered, which mostly follows from when it came."""
+    parts = []
+    for key, what, show in (
+        ("mean_delay_s", "mean delay", format_seconds),
+        ("p99_delay_s", "p99", format_seconds),
+        ("success_rate", "in time", lambda share: f"{share:.1%}"),
+    ):
+        a, b = (document["metrics"][key] for document in documents)
+        parts.append(f"{what} {show(b)}, {show(a)}")
+    return f"B ({names[1]}) and A ({names[0]}), requests: {'; '.join(parts)}"
+
+
 def _name(document: Mapping[str, Any]) -> str:
     labels = document.get("labels", {})
     return str(labels.get("scheduler") or document.get("scheduler") or "run")
@@ -138,6 +154,14 @@ _METRICS = (
     ("makespan_high_s", format_seconds),
     ("bound_s", format_seconds),
     ("best_device_s", format_seconds),
+    ("mean_delay_s", format_seconds),
+    ("p50_delay_s", format_seconds),
+    ("p99_delay_s", format_seconds),
+    ("served_per_s", lambda rate: f"{rate:.4g}/s"),
+    ("goodput_per_s", lambda rate: f"{rate:.4g}/s"),
+    ("success_rate", lambda share: f"{share:.1%}"),
+    ("mean_batch", lambda count: f"{count:.2f}"),
+    ("fairness", lambda index: f"{index:.2f}"),
     ("mean_flow_s", format_seconds),
     ("p99_flow_s", format_seconds),
     ("energy_j", format_energy),

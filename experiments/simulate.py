@@ -144,10 +144,16 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     answer = f"makespan {show(makespan)}"
     if len(failed) == figures["jobs"]:
         answer, interval = "all jobs failed", ""
+    name, notes = world.graph.name, []
+    if world.requests is not None:
+        name = f"requests for {', '.join(world.requests.shares)}"
+        notes.append(answer)
+        answer, interval = _delays(figures, show), ""
     console.print(
-        f"[bold]{world.graph.name} on {world.cluster.name} with {outcome.label}: {answer}[/bold]{interval}"
+        f"[bold]{name} on {world.cluster.name} with {outcome.label}: {answer}[/bold]{interval}"
     )
-    notes = []
+    if figures.get("intervals"):
+        console.print(f"[dim]{_delay_intervals(figures, show)}, {len(outcome.draws)} draws[/dim]")
     if simulation.horizon_s is not None:
         notes.append(
             f"ended at its horizon of {show(simulation.horizon_s)}: {figures['jobs_finished']} of "
@@ -251,6 +257,29 @@ def _idle(seconds: Mapping[str, float]) -> str:
         return "-"
     cause = max(seconds, key=lambda name: seconds[name])
     return f"{cause.replace('_', ' ')} ({seconds[cause] / total:.0%})"
+
+
+def _delays(figures: Mapping[str, Any], show: Callable[[float], str]) -> str:
+    """What requests met: delays, and how many were answered in time."""
+    if figures["mean_delay_s"] is None:
+        return "no request was served"
+    return (
+        f"mean delay {show(figures['mean_delay_s'])}, p99 {show(figures['p99_delay_s'])}, "
+        f"{figures['success_rate']:.1%} in time, {figures['goodput_per_s']:.4g}/s"
+    )
+
+
+def _delay_intervals(figures: Mapping[str, Any], show: Callable[[float], str]) -> str:
+    ends = figures["intervals"]
+    parts = [
+        f"{what} {show(ends[key][0])} to {show(ends[key][1])}"
+        for key, what in (("mean_delay_s", "mean delay"), ("p99_delay_s", "p99"))
+        if key in ends
+    ]
+    if "success_rate" in ends:
+        low, high = ends["success_rate"]
+        parts.append(f"{low:.1%} to {high:.1%} in time")
+    return f"95%: {', '.join(parts)}"
 
 
 def _queueing(figures: Mapping[str, Any], show: Callable[[float], str]) -> str:

@@ -106,6 +106,16 @@ class World:
         self.pricer = pricer
         self._kept = _Memory()
 
+    @property
+    def operator_graphs(self) -> list[DataflowGraph]:
+        """The graphs of all operators: of requests those of every model and batch."""
+        return [self.graph] if self.requests is None else self.requests.fine
+
+    @property
+    def operator_costs(self) -> CostTable:
+        """Times of all operators of :attr:`operator_graphs`."""
+        return self._fine_costs
+
     @cached_property
     def profile_text(self) -> str:
         """``2x amd-epyc-1core (measured), 1x tesla-t4 (datasheet)``."""
@@ -428,14 +438,21 @@ def _request_document(scenario: Scenario, config_dirs: Sequence[Path]) -> list[A
 
 
 def _refuse_extrapolation(world: World) -> None:
-    in_range = world.costs[world.graph].in_range
-    if in_range is None or in_range.all():
-        return
-    row, column = np.argwhere(~in_range)[0].tolist()
-    operator, device = world.graph.operators[row], world.cluster.devices[column]
-    share = float((~in_range).mean())
-    raise InvalidInput(
-        f"strict=true: {share:.1%} of the predictions for '{world.graph.name}' extrapolate, the first "
-        f"is '{operator.name}' (kind {operator.kind}) on '{device.name}' ({device.profile}); measure "
-        "more shapes of this kind, or leave strict out"
-    )
+    for graph in world.operator_graphs:
+        in_range = world.operator_costs[graph].in_range
+        if in_range is None or in_range.all():
+            continue
+        row, column = np.argwhere(~in_range)[0].tolist()
+        operator, device = graph.operators[row], world.cluster.devices[column]
+        share = float((~in_range).mean())
+        batch, way = "", ""
+        if world.requests is not None:
+            batch, way = (
+                f" at batch {graph.batch}",
+                "prepare smaller batches (workload.max_batch), ",
+            )
+        raise InvalidInput(
+            f"strict=true: {share:.1%} of the predictions for '{graph.name}'{batch} extrapolate, the first "
+            f"is '{operator.name}' (kind {operator.kind}) on '{device.name}' ({device.profile}); measure "
+            f"more shapes of this kind, {way}or leave strict out"
+        )
