@@ -84,7 +84,7 @@ class CompiledStream(StreamedSimulation):
         requests = _Requests(self._workload)
         last, left = 0.0, False
         for block in requests.blocks():
-            _check(block, last)
+            _check(block, last, len(requests.kinds))
             last = float(block.arrival[-1])
             self._learn(requests.kinds)
             if self._advance(block, True) == kernels.OVER:
@@ -452,11 +452,14 @@ class _Requests:
         return kind
 
 
-def _check(block: RequestBlock, last: float) -> None:
-    """Leave to the other way what it refuses."""
-    arrival = block.arrival
+def _check(block: RequestBlock, last: float, kinds: int) -> None:
+    """Leave to the other way what it refuses, and columns that cannot be."""
+    kind, arrival, deadline = block
+    if not len(kind) == len(arrival) == len(deadline):
+        raise _LeftAloneError
     ascends = arrival[0] >= last and bool((np.diff(arrival) >= 0).all())
-    if not (ascends and arrival[-1] < math.inf and bool((block.deadline >= arrival).all())):
+    known = kind.min() >= 0 and kind.max() < kinds
+    if not (ascends and known and arrival[-1] < math.inf and bool((deadline >= arrival).all())):
         raise _LeftAloneError
 
 

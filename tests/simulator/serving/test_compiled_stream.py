@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import subprocess
 import sys
@@ -352,6 +353,8 @@ def test_what_is_not_covered_takes_the_other_way() -> None:
         ("fcfs", {}, {}),
         ("task_groups", {"upload_to": "node1"}, {}),
         ("task_groups", {"packing": {}}, {}),
+        ("task_groups", {"by_priority": True}, {}),
+        ("fcfs_batching", {"by_priority": True}, {}),
         ("task_groups", {"select": "power_of_two"}, {}),
         ("task_groups", {"select": {"name": "least_loaded", "period": 1.0}}, {}),
         ("task_groups", {}, {"contention": "fair"}),
@@ -415,6 +418,31 @@ def test_what_the_other_way_refuses_is_refused_in_its_words() -> None:
     for way in ("general", "compiled"):
         with pytest.raises(SchedulingError, match="for which no batch is prepared"):
             simulate_stream(single, fleet.cluster, fleet.costs, create("task_groups"), way=way)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrival", "deadline"),
+    [
+        ([0, 1], [0.1, 0.2], [1.0, 1.0]),
+        ([0, -1], [0.1, 0.2], [1.0, 1.0]),
+        ([0], [0.1, 0.2], [1.0, 1.0]),
+        ([0, 0], [0.2, 0.1], [1.0, 1.0]),
+        ([0, 0], [0.1, 0.2], [0.05, 1.0]),
+        ([0, 0], [0.1, math.nan], [1.0, 1.0]),
+        ([0, 0], [-0.1, 0.2], [1.0, 1.0]),
+        ([0, 0], [0.1, math.inf], [1.0, math.inf]),
+    ],
+)
+def test_columns_that_cannot_be_are_not_believed(
+    kind: list[int], arrival: list[float], deadline: list[float]
+) -> None:
+    fleet = Fleet([(0.0, 0.01)])
+    jobs = [fleet.job(0.1, deadline=1.0), fleet.job(0.2, deadline=1.0)]
+    block = RequestBlock(np.array(kind), np.array(arrival), np.array(deadline))
+    columns = RequestColumns(jobs[:1], lambda: [block])
+    expected = both(stream_of(fleet, jobs), fleet, "task_groups", {})
+    run = both(stream_of(fleet, jobs, columns=columns), fleet, "task_groups", {})
+    assert state(run) == state(expected)
 
 
 def test_a_delay_beyond_all_bins_is_counted_in_the_other_way() -> None:
