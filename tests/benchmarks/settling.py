@@ -1,9 +1,10 @@
 """Whether measuring what ``settle`` names does what it expects: ``python -m tests.benchmarks.settling``.
 
-Takes an architecture out of the shipped tables, lets ``settle`` choose kernels for two schedulers that
-cannot be told apart without it, gives these kernels' measured times back, and compares again. The truth
-is all of its measured times. ``common`` instead measures by how much the error that a kind's operators
-share falls where half an architecture's operators are measured, and by how much draws let it fall.
+Takes an architecture (those named, or all of ``BATCHES``) out of the shipped tables, lets ``settle`` choose
+kernels for two schedulers that cannot be told apart without it, gives these kernels' measured times back,
+and compares again. The truth is all of its measured times. ``common`` instead measures by how much the
+error that a kind's operators share falls where half an architecture's operators are measured, and by how
+much draws let it fall.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import itertools
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +27,21 @@ from cost_models.uncertainty import POOLED, narrowing
 from experiments.grid import compose_grid
 from experiments.settle import Question, Settlement, settle
 from experiments.settled import compare_again, profiles_in
+from experiments.statistics import SEPARABLE
+from experiments.world import prepare
 from simulator.errors import InvalidInput
 
 PROFILES = ("amd-epyc-1core", "amd-epyc-1core-3x")
 MODEL = "boosted"
-CASES = tuple(itertools.product(("googlenet", "inception_v3"), (1, 2, 4)))
+BATCHES = {
+    "googlenet": (1, 2, 4),
+    "inception_v3": (1, 2, 4),
+    "densenet121": (1, 4),
+    "t5_small": (1, 4),
+    "two_tower": (1, 8),
+    "wide_and_deep": (1, 8),
+    "multi_exit": (1, 4),
+}
 SCHEDULERS = ("heft", "donf", "sufferage", "peft")
 FEWEST = 4
 """Operators of a kind whose mean residual says something of what they share."""
@@ -46,59 +57,96 @@ def questions(architecture: str, batch: int) -> Iterator[Question]:
         yield Question(f"{architecture} x{batch}", scenarios, labels, ())
 
 
-def given_back(without: Profile, whole: Profile, found: Settlement) -> Profile:
-    """A profile with the measured times of what was chosen."""
+def given_back(without: Profile, whole: Profile, found: Settlement) -> tuple[Profile, int]:
+    """A profile with the measured times of what was chosen, as far as there are any, and their number."""
     rows = {choice.row for choice in found.choices if choice.profile == whole.name}
     table = whole.measurements
     assert table is not None
     assert isinstance(without.table, pd.DataFrame)
     columns = (table[c] for c in ("kind", "dtype", "inputs", "outputs", "attributes"))
     chosen = np.array([key in rows for key in zip(*columns, strict=True)])
-    more = table[chosen & (table["cache"] == whole.cache)]
+    more = table[chosen & (table["cache"] == found.states[whole.name])]
     joined = load(pd.concat([without.table, more], ignore_index=True))
-    models = fitted_models(joined, whole.roofline, (MODEL,))
-    return replace(without, models=models, table=joined)
+    graph = prepare(found.question.scenarios[0]).graph
+    kinds = {operator.kind for operator in graph.operators}
+    models = fitted_models(joined, whole.roofline, (MODEL,), only=kinds)
+    return replace(without, models=models, table=joined), len(more)
 
 
-def settling(cases: Sequence[tuple[str, int]]) -> None:
-    """One line for each verdict that is open without the architecture."""
+@dataclass(frozen=True)
+class Line:
+    """A verdict: P(win) of who is ahead without the architecture, then, and with all of it measured."""
+
+    now: float
+    expected: float
+    then: float
+    truth: float
+
+
+def settling(architectures: Sequence[str]) -> None:
+    """One line for each verdict that is open without the architecture, and what they come to."""
     whole = {name: Profile.load(name) for name in PROFILES}
     print(
-        "contest           pair               kernels  seconds  P now  expected  P then  P of all measured"
+        "contest           pair               kernels  in table  seconds  P now  expected  P then  "
+        "P of all measured"
     )
-    for architecture, group in itertools.groupby(cases, key=lambda case: case[0]):
+    lines: list[Line] = []
+    for architecture in architectures:
         without = {
             name: replace(profile.without(architecture, (MODEL,)), name=name)
             for name, profile in whole.items()
         }
-        for batch in (case[1] for case in group):
+        for batch in BATCHES[architecture]:
             with tempfile.TemporaryDirectory() as folder:
                 root = Path(folder)
                 for name, profile in without.items():
                     profile.save(root / "without" / name)
-                for question in questions(architecture, batch):
-                    _line(question, root, whole, without)
+                found = (_line(q, root, whole, without) for q in questions(architecture, batch))
+                lines += [line for line in found if line is not None]
+    if lines:
+        print(told(lines))
 
 
 def _line(
     question: Question, root: Path, whole: dict[str, Profile], without: dict[str, Profile]
-) -> None:
+) -> Line | None:
     with profiles_in(root / "without"):
         try:
             found = settle(question)
         except InvalidInput:
-            return  # separable already, or the same
+            return None  # separable already, or the same
     if not found.choices:
-        return
-    place = root / "-".join(question.labels)
+        return None
+    place, there = root / "-".join(question.labels), 0
     for name, profile in without.items():
-        given_back(profile, whole[name], found).save(place / name)
+        filled, number = given_back(profile, whole[name], found)
+        filled.save(place / name)
+        there += number
     then, _ = compare_again(found.question, place)
     truth, _ = compare_again(found.question, root / "nothing")  # the shipped profiles, looked up
     print(
-        f"{question.contest:16}  {'-'.join(found.question.labels):18} {len(found.choices):7}  "
+        f"{question.contest:16}  {'-'.join(found.question.labels):18} {len(found.choices):7}  {there:8}  "
         f"{found.seconds:7.1f}  {found.now:5.2f}  {found.expected:8.2f}  {then:6.2f}  {truth:17.2f}",
         flush=True,
+    )
+    return Line(found.now, found.expected, then, truth)
+
+
+def told(lines: Sequence[Line]) -> str:
+    """How often measuring the chosen kernels leads to where measuring everything does."""
+    now, expected, then, truth = np.array([astuple(line) for line in lines]).T
+    nearer = np.abs(then - truth) < np.abs(now - truth)
+
+    def settled(p: np.ndarray) -> int:
+        return int((np.maximum(p, 1 - p) >= SEPARABLE).sum())
+
+    return (
+        f"{len(lines)} verdicts: nearer to that of measuring everything in {nearer.sum()}; mean distance "
+        f"from it {np.abs(now - truth).mean():.3f} now, {np.abs(then - truth).mean():.3f} then\n"
+        f"another winner than now: {(then < 0.5).sum()} then, {(truth < 0.5).sum()} of all measured; the "
+        f"same winner in both: {((then < 0.5) == (truth < 0.5)).sum()}\n"
+        f"separable: {settled(then)} then, {settled(truth)} of all measured; mean certainty "
+        f"max(P, 1 - P) expected {expected.mean():.3f}, then {np.maximum(then, 1 - then).mean():.3f}"
     )
 
 
@@ -147,4 +195,4 @@ if __name__ == "__main__":
     if "common" in sys.argv[1:]:
         common()
     else:
-        settling(CASES)
+        settling(sys.argv[1:] or list(BATCHES))
