@@ -67,10 +67,10 @@ class ClosedLoop(Workload):
         return list(itertools.islice((job for jobs in self._clients for job in jobs), most))
 
     @property
-    def graphs(self) -> tuple[DataflowGraph, ...]:
+    def asked(self) -> tuple[DataflowGraph, ...]:
         """See :class:`Workload`."""
         later = (job.graph for requests in self._clients for job in requests)
-        return tuple(dict.fromkeys((*super().graphs, *later)))
+        return tuple(dict.fromkeys((*super().asked, *later)))
 
 
 def _at(job: Job, arrival: float) -> Job:

@@ -84,7 +84,7 @@ def within_nodes(
     if all(room.fitting is None for room in rooms):
         return workload, costs
     fitting: dict[DataflowGraph, GraphCosts] = dict(costs)
-    own = {job.graph for job in workload}
+    own = set(workload.asked)
     nowhere = set()
     for graph in workload.graphs:
         believed = costs[graph]
@@ -198,7 +198,7 @@ def _node_room(
     families = [[graph for graph in family if beside(graph, weights)] for family in families]
     if not families:
         return NodeRoom(0.0, frozenset())
-    own = {job.graph for job in workload}
+    own = set(workload.asked)
     # Of each model the largest request, which must stay possible.
     kept = [max((i for i, g in enumerate(f) if g in own), default=0) for f in families]
     least = max(need[family[i]].inputs for family, i in zip(families, kept, strict=True))
@@ -229,7 +229,7 @@ def _node_room(
 def _families(workload: Workload) -> list[list[DataflowGraph]]:
     """The graphs of each model, the smallest batch first; a variant is a model of its own."""
     found: dict[DataflowGraph, list[DataflowGraph]] = {}
-    for graph in dict.fromkeys(job.graph for job in workload):
+    for graph in workload.asked:
         prepared: Mapping[int, DataflowGraph] = workload.batches.get(graph) or {}
         smallest = prepared.get(min(prepared, default=0), graph)
         family = found.setdefault(smallest, [])

@@ -87,6 +87,6 @@ class Stream(Workload):
         raise TypeError("nobody knows the length of a stream")
 
     @property
-    def graphs(self) -> tuple[DataflowGraph, ...]:
+    def asked(self) -> tuple[DataflowGraph, ...]:
         """See :class:`Workload`."""
-        return self._with_others(self._given)
+        return tuple(dict.fromkeys(self._given))

@@ -101,11 +101,16 @@ class Workload:
         return len(self.jobs)
 
     @property
+    def asked(self) -> tuple[DataflowGraph, ...]:
+        """The distinct graphs of jobs, in order of first use."""
+        return tuple(dict.fromkeys(job.graph for job in self.jobs))
+
+    @property
     def graphs(self) -> tuple[DataflowGraph, ...]:
         """The distinct graphs that may run: of the jobs, in order of first use, then of batches and of
         variants.
         """
-        return self._with_others(job.graph for job in self.jobs)
+        return self._with_others(self.asked)
 
     def _with_others(self, own: Iterable[DataflowGraph]) -> tuple[DataflowGraph, ...]:
         """The distinct graphs of jobs, then those of batches and of variants."""

@@ -9,6 +9,7 @@ import pytest
 
 from simulator.queueing import queueing_metrics
 from tests.simulator.serving.fleet import Fleet, flows, poisson
+from tests.simulator.serving.test_two_stage import Exponential
 
 
 @pytest.mark.parametrize(("load", "wait"), [(0.5, 0.5), (0.8, 2.0)])
@@ -107,6 +108,28 @@ def test_round_robin_waits_less_than_random() -> None:
     in_turn, two, least = wait("round_robin"), wait("power_of_two"), wait("least_loaded")
     assert in_turn < 0.5 * by_chance
     assert least <= two < 0.5 * by_chance
+
+
+def test_round_robin_into_exponential_servers_is_e_n_m_1() -> None:
+    """E_n/M/1: the share s of arrivals that wait solves s = A*(mu (1 - s)), A* the transform of the gaps of
+    n arrivals; the mean wait is s / (mu (1 - s)), below rho / (mu - lambda) of M/M/1.
+    """
+    nodes, load = 4, 0.8
+    fleet = Fleet([(0.0, 1.0)], speeds=[1.0] * nodes, sources=1, bandwidth=1e12)
+    jobs = [fleet.job(t, at="user0") for t in poisson(nodes * load, 40_000, 11)]
+    share, rate = 0.5, nodes * load
+    for _ in range(200):
+        share = (rate / (rate + 1 - share)) ** nodes
+    expected = share / (1 - share)
+    mm1 = load / (1 - load)
+    assert expected < 0.7 * mm1
+    for select, wait in (("round_robin", expected), ({"name": "random", "seed": 1}, mm1)):
+        trace = fleet.run(jobs, "fcfs_batching", max_batch=1, select=select, _actual=Exponential())
+        waits = flows(trace)[4000:] - 1
+        means = np.array([part.mean() for part in np.array_split(waits, 40)])
+        error = means.std(ddof=1) / 40**0.5
+        assert error < 0.1 * wait
+        assert abs(means.mean() - wait) < 4 * error
 
 
 def test_stale_loads_make_requests_herd() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.closed_loop import ClosedLoop
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate
@@ -276,6 +277,32 @@ def test_a_batch_stays_in_the_memory_space_of_its_inputs() -> None:
             Scripted(act),
             memory="limited",
         )
+
+
+def test_models_that_clients_ask_for_later_count_as_well() -> None:
+    fleet = fleet_of([(0.02, 0.01), (0.05, 0.0)], 2 * WEIGHTS + 2 * (INTO + OUT))
+    clients = [[fleet.job(0.0), fleet.job(0.0, 1), fleet.job(0.0)] for _ in range(5)]
+    loop = ClosedLoop(clients, fleet.batches)
+    trace = simulate(loop, fleet.cluster, fleet.costs, create("task_groups"), memory="limited")
+    assert (trace.jobs["status"] == "finished").all()
+    assert len(trace.jobs["job"]) == 15
+    assert trace.meta["peak_bytes"][0] <= 2 * WEIGHTS + 2 * (INTO + OUT)
+    limit(fleet, WEIGHTS + INTO + OUT)
+    with pytest.raises(InvalidInput, match="weights of the 2 models"):
+        simulate(loop, fleet.cluster, fleet.costs, create("task_groups"), memory="limited")
+
+
+@pytest.mark.parametrize("horizon", [0.05, 0.11, 0.3])
+def test_a_run_that_ends_early_counts_what_never_came_in(horizon: float) -> None:
+    fleet = fleet_of([(0.02, 0.01)], WEIGHTS + 3 * (INTO + OUT))
+    jobs = [fleet.job(0.0) for _ in range(30)]
+    trace = fleet.run(jobs, "task_groups", _memory="limited", _horizon=horizon)
+    done = 3 * int(horizon / 0.05 + 1e-9)
+    assert (trace.jobs["status"] == "finished").sum() == done
+    assert (trace.jobs["status"] == "queued").sum() == 30 - done
+    never = [job for job, moment in trace.meta["inputs_waited"] if moment is None]
+    assert never == list(range(done + 3, 30))
+    assert occupancy(trace)[0].peak <= WEIGHTS + 3 * (INTO + OUT)
 
 
 def test_room_of_refused_requests_is_given_back() -> None:
