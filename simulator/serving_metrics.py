@@ -123,7 +123,7 @@ def serving_metrics(
             success_rate=_share(int((mine & on_time).sum()), int(mine.sum())),
             slowdown=slowdown,
         )
-        if slowdown is not None:
+        if slowdown:  # not of requests that take no time
             slowdowns.append(slowdown)
     p50, p95, p99 = np.percentile(kept, PERCENTILES).tolist() if len(kept) else (None,) * 3
     return {

@@ -223,7 +223,7 @@ class StreamedFigures:
                 success_rate=_share(tally.on_time, count),
                 slowdown=slowdown,
             )
-            if slowdown is not None:
+            if slowdown:
                 slowdowns.append(slowdown)
             requests += count
             on_time += tally.on_time

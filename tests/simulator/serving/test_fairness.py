@@ -71,6 +71,15 @@ def test_it_does_not_depend_on_the_luckiest_request() -> None:
     assert fairness(0) > 0.99
 
 
+def test_requests_that_take_no_time_are_slowed_by_nothing() -> None:
+    fleet = Fleet([(0.0, 0.0), (1.0, 0.0)])
+    jobs = [fleet.job(0.0), fleet.job(1.0, 1)]
+    trace = fleet.run(jobs[:1], "fcfs_batching")
+    assert serving_metrics(trace, unloaded={"m0": 1.0, "m1": 1.0})["fairness"] is None
+    trace = fleet.run(jobs, "fcfs_batching")
+    assert serving_metrics(trace, unloaded={"m0": 1.0, "m1": 1.0})["fairness"] == 1.0
+
+
 def test_the_clients_of_a_closed_loop_show_all_that_they_ask_for() -> None:
     fleet = Fleet([(1.0, 0.0), (2.0, 0.0)])
     loop = ClosedLoop([[fleet.job(0.0), fleet.job(0.1, 1)]], fleet.batches)
