@@ -44,6 +44,21 @@ def pin(cores: int | Sequence[int] | None) -> None:
     os.sched_setaffinity(0, wanted)
 
 
+@contextlib.contextmanager
+def alone_on(core: int | None) -> Iterator[None]:
+    """This thread on a core (None: where it runs) with one intra-op thread, as before afterwards."""
+    import torch
+
+    threads, allowed = torch.get_num_threads(), os.sched_getaffinity(0)
+    torch.set_num_threads(1)
+    try:
+        pin(core)
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+        torch.set_num_threads(threads)
+
+
 def cores_for(threads: int, cores: Sequence[int] | None = None) -> list[int]:
     """A core for each intra-op thread: those given, else the highest that this process may use.
 

@@ -6,6 +6,7 @@
     plan.json                calibration.plan.MeasurePlan: must agree between calls
     process-0003.json        one per process: versions, cores, clocks, allocator, peaks, transfers
     corun.json               calibration.corun.summary, where it was measured
+    reuse.json               calibration.reuse.summary, where it was measured
     part-0003-0012.parquet   samples in the order in which they were taken:
         operator int32       position in operators.json; -1 is the reference operator
         process, round int32
@@ -34,6 +35,7 @@ from simulator.errors import HetsimError, InvalidInput
 from simulator.whole_file import replacing
 
 REFERENCE = -1
+CORUN_FILE, REUSE_FILE = "corun.json", "reuse.json"
 RAW_SCHEMA = pa.schema(
     [
         ("operator", pa.int32()),

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibration import corun, environment
-from calibration.folder import prepare_folder, visits, write_json
+from calibration import corun, environment, reuse
+from calibration.folder import CORUN_FILE, REUSE_FILE, prepare_folder, visits, write_json
 from calibration.plan import MeasurePlan
 from calibration.process import run_process
 from calibration.recorder import PART_SECONDS
@@ -34,8 +34,9 @@ SHIPPED_OPERATORS = Path(__file__).resolve().parent / "data" / "operators.json.g
 """What is measured unless other operators are given."""
 PROCESS_SECONDS = 240.0
 """About how long a process lives."""
-CORUN_BUDGET = 200.0
-"""Seconds; a call with at least as many measures co-running as well, where the folder lacks it."""
+BESIDES_BUDGET = 200.0
+"""Seconds; a call with at least as many measures co-running and what the cache keeps as well, where the
+folder lacks them."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,8 @@ def measure(
     if plan.device == "cpu" and any(sample.tf32 for sample in operators):
         raise InvalidInput("tf32 is an element type of CUDA devices; a CPU has none")
     end = time.time() + budget
-    if budget >= CORUN_BUDGET and not (folder / "corun.json").exists():
-        if show:
-            show("what runners cost each other")
-        if found := corun.measure(plan.device, plan.threads):
-            write_json(folder / "corun.json", found)
+    if budget >= BESIDES_BUDGET:
+        _measure_besides(folder, plan, cores, show)
     number = max([int(p.stem[8:]) for p in folder.glob("process-*.json")], default=-1) + 1
     processes, failed, interrupted = 0, {}, False
     # At least two processes in a call, so that one call already has an A/A error.
@@ -125,6 +123,26 @@ def measure(
     count = visits(folder, len(operators))
     measured = [int(n) for i, n in enumerate(count) if i not in failed]
     return Outcome(processes, min(measured, default=0), failed, interrupted)
+
+
+def _measure_besides(
+    folder: Path,
+    plan: MeasurePlan,
+    cores: Sequence[int] | None,
+    show: Callable[[str], None] | None,
+) -> None:
+    """Measure what a folder lacks apart from its operators."""
+    if not (folder / CORUN_FILE).exists():
+        if show:
+            show("what runners cost each other")
+        if found := corun.measure(plan.device, plan.threads):
+            write_json(folder / CORUN_FILE, found)
+    if not (folder / REUSE_FILE).exists():
+        if show:
+            show("what the cache keeps between two uses")
+        core = cores[-1] if cores and plan.device == "cpu" else None
+        if found := reuse.measure(plan.device, core=core):
+            write_json(folder / REUSE_FILE, found)
 
 
 def _child(

@@ -7,11 +7,9 @@ from one hour to the next.
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 
-from calibration.environment import pin
+from calibration.environment import alone_on
 from calibration.samples import OperatorSample
 from calibration.timing import timer
 from simulator.graph import Operator, TensorSpec
@@ -41,16 +39,8 @@ def reference_seconds(device: str = "cpu", visits: int = 20, core: int | None = 
         visits: how often it is timed, 15 ms each on a core.
         core: where, of a CPU; None: where this thread runs.
     """
-    import torch
-
-    threads, allowed = torch.get_num_threads(), os.sched_getaffinity(0)
-    torch.set_num_threads(1)
-    try:
-        pin(core)
+    with alone_on(core):
         return _timed(device, visits)
-    finally:
-        os.sched_setaffinity(0, allowed)
-        torch.set_num_threads(threads)
 
 
 def _timed(device: str, visits: int) -> float:

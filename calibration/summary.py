@@ -14,10 +14,11 @@ import numpy as np
 import pandas as pd
 
 from calibration.environment import throttled_by
-from calibration.folder import REFERENCE, plan_of, process_records, read_raw
+from calibration.folder import CORUN_FILE, REFERENCE, REUSE_FILE, plan_of, process_records, read_raw
 from calibration.samples import OperatorSample, read_samples
 from cost_models.table import row_of
 from simulator.errors import InvalidInput
+from simulator.reuse_curve import ReuseCurve
 
 STATISTICS = {"minimum": 0.0, "p10": 0.1, "median": 0.5}
 SOURCE = "hetsim.calibration"
@@ -197,9 +198,19 @@ def throttling(folder: str | Path) -> pd.DataFrame:
 
 def corun(folder: str | Path) -> dict[str, Any]:
     """What co-running costs (:func:`calibration.corun.summary`); empty where it was not measured."""
-    path = Path(folder) / "corun.json"
+    path = Path(folder) / CORUN_FILE
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found
+
+
+def reuse(folder: str | Path) -> ReuseCurve | None:
+    """What the cache keeps between two uses of weights; None where it was not measured."""
+    path = Path(folder) / REUSE_FILE
+    found = json.loads(path.read_text()) if path.exists() else {}
+    if not found:
+        return None
+    distances, kept = zip(*found["curve"], strict=True)
+    return ReuseCurve(distances, kept)
 
 
 def peaks(folder: str | Path) -> dict[str, Any]:

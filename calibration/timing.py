@@ -58,6 +58,10 @@ class Timing:
 class Timer(Protocol):
     """Times a call in every state asked for."""
 
+    def once(self, call: Call, reads: Sequence[Any], cache: str) -> Timing:
+        """Time one call, whatever the caches hold; ``cache`` is what that is called."""
+        ...
+
     def visit(self, call: Call, reads: Sequence[Any], weights: Sequence[int] = ()) -> list[Timing]:
         """Time ``call(reads)``; ``weights`` are those of the reads that lie in memory in ``graph``."""
         ...
@@ -107,7 +111,8 @@ class CpuTimer:
         torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).bitwise_or_(0)
 
     @staticmethod
-    def _once(call: Call, reads: Sequence[Any], cache: str) -> Timing:
+    def once(call: Call, reads: Sequence[Any], cache: str) -> Timing:
+        """See :class:`Timer`."""
         start = time.perf_counter_ns()
         result = call(reads)
         seconds = (time.perf_counter_ns() - start) * 1e-9
@@ -120,13 +125,13 @@ class CpuTimer:
         if "graph" in self.states:
             length = self._graph(call, reads, weights, found)
         else:
-            length = self._once(call, reads, "").seconds  # compiles what the kernel compiles
+            length = self.once(call, reads, "").seconds  # compiles what the kernel compiles
         if "warm" in self.states:
             repeats = 1 if length > LONG else self.repeats * (1 if length > SHORT else 3)
-            found += [self._once(call, reads, "warm") for _ in range(repeats)]
+            found += [self.once(call, reads, "warm") for _ in range(repeats)]
         if "cold" in self.states:
             self.evict()
-            found.append(self._once(call, reads, "cold"))
+            found.append(self.once(call, reads, "cold"))
         return found
 
     def _graph(
@@ -147,7 +152,7 @@ class CpuTimer:
             self.read_others(between)
             if activations:
                 self.produce(activations[0])
-            found.append(self._once(call, given, "graph"))
+            found.append(self.once(call, given, "graph"))
             if found[-1].seconds >= SHORT:
                 break
             if number == 0 and len(unread) > 1:
@@ -183,7 +188,8 @@ class CudaTimer:
         """Write a buffer of twice the L2 cache."""
         self._buffer.zero_()
 
-    def _once(self, call: Call, reads: Sequence[Any], cache: str) -> Timing:
+    def once(self, call: Call, reads: Sequence[Any], cache: str) -> Timing:
+        """See :class:`Timer`."""
         cuda = self._torch.cuda
         start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
         cuda._sleep(self._busy_cycles)
@@ -240,7 +246,7 @@ class CudaTimer:
             before = self._before(cache, call, reads, spare)
             for _ in range(self.repeats):
                 before()
-                found.append(self._once(call, reads, cache))
+                found.append(self.once(call, reads, cache))
         if min(timing.seconds for timing in found) >= SHORT_KERNEL:
             return found
         return self._captured(call, reads, spare, found)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from cost_models.cached_graphs import cache_state
+from cost_models.cached_graphs import cache_state, has_warm, weight_shares
 from cost_models.model import OWN
 from cost_models.profile import Priced, Profile, RowKey, row_keys
 from simulator.costs import CostTable, GraphCosts
@@ -22,6 +22,7 @@ def price_graphs(
     model: str = OWN,
     cache: str | None = None,
     lookup: bool = False,
+    cached: bool = False,
 ) -> CostTable:
     """Times of every operator of every graph on every device.
 
@@ -33,6 +34,8 @@ def price_graphs(
         cache: cache state; None takes each profile's own, or ``warm`` for a graph that stays in the
             device's cache (:mod:`cost_models.cached_graphs`).
         lookup: take measured times of operators that were measured (:meth:`Profile.price`).
+        cached: also what is left of each time when its weights lie in the cache
+            (:attr:`simulator.costs.GraphCosts.cached`); all of it where a profile has no state ``warm``.
 
     Raises:
         InvalidInput: a device without a profile, or a profile that is not there.
@@ -55,12 +58,44 @@ def price_graphs(
     inside = np.stack([column.in_range for column in columns], axis=1)
     # Where no spread was measured nothing is known of the noise, and none is added.
     spread = np.nan_to_num(np.stack([column.spread for column in columns], axis=1), nan=0.0)
+    left = None
+    if cached:
+        parts = {
+            name: _cached(profiles[name], graphs, keys, column.seconds, model, lookup)
+            for name, column in priced.items()
+        }
+        left = np.stack([parts[str(name)] for name in devices], axis=1)
     entries, start = {}, 0
     for graph in graphs:
         part = slice(start, start + len(graph))
         start += len(graph)
-        entries[graph] = GraphCosts(seconds[part], spread[part], inside[part])
+        entries[graph] = GraphCosts(
+            seconds[part], spread[part], inside[part], None if left is None else left[part]
+        )
     return CostTable(entries)
+
+
+def _cached(
+    profile: Profile,
+    graphs: Sequence[DataflowGraph],
+    keys: Sequence[RowKey],
+    seconds: np.ndarray,
+    model: str,
+    lookup: bool,
+) -> np.ndarray:
+    """float64[operators]: what is left of times when weights lie in the cache.
+
+    State ``warm`` has all of an operator's data there; of what it saves the weights get their share of the
+    bytes that the operator touches.
+    """
+    if not has_warm(profile):
+        return np.ones(len(seconds))
+    warm = profile.price_rows(keys, model=model, cache="warm", lookup=lookup).seconds
+    shares = np.concatenate([weight_shares(graph) for graph in graphs])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        saved = np.clip(np.nan_to_num((seconds - warm) / seconds), 0.0, 1.0)
+    left: np.ndarray = 1.0 - shares * saved
+    return left
 
 
 def _priced(

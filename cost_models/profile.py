@@ -23,6 +23,7 @@ from cost_models.table import FEATURES, identities, load, row_of
 from cost_models.uncertainty import Residuals, repeat_residuals, residuals_by_kind
 from simulator.errors import InvalidInput
 from simulator.graph import Operator
+from simulator.reuse_curve import ReuseCurve
 
 LABELS = ("measured", "public", "datasheet")
 DEFAULT_CACHE = "graph"
@@ -68,6 +69,7 @@ class Profile:
         transfers: measured transfers, rows of ``way``, ``bytes``, ``seconds``.
         allocation: measured allocations of outputs, rows of ``state``, ``bytes``, ``seconds``.
         corun: what co-running tasks cost each other, as :func:`calibration.corun.summary` gives it.
+        reuse: what its cache keeps of weights between two uses; None where it was not measured.
         capacity_bytes: of the memory that the device computes in; None where it was not read.
         cache_bytes: of the last cache before that memory; None where it was not read.
         dtypes: element types it was measured with.
@@ -93,6 +95,7 @@ class Profile:
     transfers: Sequence[Mapping[str, Any]] = ()
     allocation: Sequence[Mapping[str, Any]] = ()
     corun: Mapping[str, Any] = field(default_factory=dict)
+    reuse: ReuseCurve | None = None
     capacity_bytes: float | None = None
     cache_bytes: float | None = None
     dtypes: tuple[str, ...] = ("float32",)
@@ -299,7 +302,7 @@ class Profile:
             seed: of the models.
             options: of models, by their names.
             show: called with a line of progress.
-            described: ``transfers``, ``allocation``, ``corun``, ``capacity_bytes``, ``cache_bytes``, ``versions``,
+            described: ``transfers``, ``allocation``, ``corun``, ``reuse``, ``capacity_bytes``, ``cache_bytes``, ``versions``,
                 ``provenance``, ``launch_overhead_s``, ``deviations``.
 
         Raises:

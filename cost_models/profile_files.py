@@ -30,6 +30,7 @@ from cost_models.roofline import Roofline
 from cost_models.table import write
 from cost_models.uncertainty import Residuals
 from simulator.errors import InvalidInput
+from simulator.reuse_curve import ReuseCurve
 from simulator.whole_file import write_whole
 
 FORMAT = "hetsim.profile/2"
@@ -91,6 +92,7 @@ def document_of(profile: Profile) -> dict[str, Any]:
         "deviations": {kind: list(values) for kind, values in profile.deviations.items()},
         "allocation": [dict(row) for row in profile.allocation],
         "corun": dict(profile.corun),
+        "reuse": profile.reuse and [list(profile.reuse.distances), list(profile.reuse.kept)],
         "capacity_bytes": profile.capacity_bytes,
         "cache_bytes": profile.cache_bytes,
     }
@@ -152,6 +154,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
             transfers=document.get("transfers", []),
             allocation=document.get("allocation", []),
             corun=document.get("corun", {}),
+            reuse=ReuseCurve(*map(tuple, reuse)) if (reuse := document.get("reuse")) else None,
             capacity_bytes=document.get("capacity_bytes"),
             cache_bytes=document.get("cache_bytes"),
             dtypes=tuple(document.get("dtypes", ["float32"])),

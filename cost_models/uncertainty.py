@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 
 from cost_models.table import identities, rows_of
-from simulator.costs import CostTable, GraphCosts
+from simulator.costs import CostTable
 from simulator.errors import InvalidInput
 
 POOLED = "*"
@@ -312,5 +312,5 @@ def draws(
             for device, entry in enumerate(residuals):
                 if entry is not None:
                     seconds[:, device] *= factors[entry[0]][part]
-            entries[graph] = GraphCosts(seconds, costs[graph].spread, costs[graph].in_range)
+            entries[graph] = replace(costs[graph], seconds=seconds)
         yield CostTable(entries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,10 @@ from experiments.contestants import Contestant
 from experiments.pricing import Pricer, load_profiles
 from experiments.world import World
 from simulator.cluster import Cluster
-from simulator.costs import CostTable, NoiseModel
+from simulator.costs import CostTable, GraphCosts, NoiseModel
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph
 from simulator.scheduler import Scheduler
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
@@ -30,10 +31,22 @@ INTERVAL = 0.9
 
 
 class Prediction:
-    """Simulates the contestants of one model, the runner's overhead included."""
+    """Simulates the contestants of one model, the runner's overhead included.
 
-    def __init__(self, world: World) -> None:
+    Args:
+        world: of the model.
+        slowness: how much longer operators take than in the profiles, by the reference operator; what
+            schedulers believe stays the profiles'.
+    """
+
+    def __init__(self, world: World, slowness: float = 1.0) -> None:
         self.world = world
+        self.slowness = slowness
+
+    @property
+    def costs(self) -> CostTable:
+        """What is predicted to happen."""
+        return _slowed(self.world.costs, self.slowness)
 
     def cluster(self, overhead: float) -> Cluster:
         """The cluster with what the runner needs for an operator added to every device."""
@@ -67,12 +80,21 @@ class Prediction:
             self.cluster(overhead),
             self.world.costs,
             scheduler,
-            actual=actual,
+            actual=self._at_speed(actual),
             movement=simulation.movement,
             contention=simulation.contention,
             seed=seed,
         )
         return trace, scheduler
+
+    def _at_speed(self, actual: CostTable | NoiseModel | None) -> CostTable | NoiseModel | None:
+        if self.slowness == 1.0:
+            return actual
+        if actual is None:
+            return self.costs
+        if isinstance(actual, CostTable):
+            return _slowed(actual, self.slowness)
+        return _SlowedNoise(actual, self.slowness)
 
     def interval(self, contestant: Contestant, overhead: float) -> tuple[float, float]:
         """The interval of the makespan from draws of the predictor's errors; NaN without draws."""
@@ -87,6 +109,32 @@ class Prediction:
             return float("nan"), float("nan")
         low, high = np.quantile(draws, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2]).tolist()
         return low, high
+
+
+@dataclass(frozen=True)
+class _SlowedNoise:
+    """Noise on a machine that is slower than its profiles say."""
+
+    noise: NoiseModel
+    slowness: float
+
+    def realise(
+        self,
+        graph: DataflowGraph,
+        costs: GraphCosts,
+        rng: np.random.Generator,
+        arrival: float = 0.0,
+    ) -> np.ndarray:
+        """See :class:`simulator.noise.NoiseModel`."""
+        return self.noise.realise(graph, costs, rng, arrival) * self.slowness
+
+
+def _slowed(costs: CostTable, slowness: float) -> CostTable:
+    if slowness == 1.0:
+        return costs
+    return CostTable(
+        {graph: replace(costs[graph], seconds=costs[graph].seconds * slowness) for graph in costs}
+    )
 
 
 def with_overhead(cluster: Cluster, overhead: float) -> Cluster:

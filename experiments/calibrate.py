@@ -409,6 +409,7 @@ def measured_in(config: CalibrateConfig, folder: Path) -> Measured:
         "transfers": peaks["transfers"],
         "allocation": peaks["allocation"],
         "corun": summary.corun(raw),
+        "reuse": summary.reuse(raw),
         "capacity_bytes": peaks["capacity_bytes"],
         "cache_bytes": peaks["cache_bytes"],
         "launch_overhead_s": launches[0] if launches else 0.0,
@@ -435,7 +436,7 @@ def measured_for(base: str, name: str | None) -> Measured:
             "cannot be fitted again"
         )
     kept = ["label", "roofline", "transfers", "launch_overhead_s", "deviations", "allocation"]
-    kept += ["corun", "capacity_bytes", "cache_bytes", "versions", "provenance"]
+    kept += ["corun", "reuse", "capacity_bytes", "cache_bytes", "versions", "provenance"]
     described = {key: getattr(profile, key) for key in kept}
     described |= {"name": name or profile.name, "cache": profile.cache or "graph"}
     return Measured(table, pd.DataFrame(), described)

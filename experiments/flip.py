@@ -31,7 +31,7 @@ from experiments.provenance import digest, revision, versions
 from experiments.simulate import make_console
 from experiments.world import World, prepare
 from simulator.cluster import Cluster
-from simulator.costs import CostTable, GraphCosts
+from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.units import format_seconds
@@ -188,7 +188,7 @@ class Contest:
                     seconds = entry.seconds.copy()
                     part = np.ix_(np.flatnonzero(rows(graph)), np.array(columns))
                     seconds[part] *= x**power
-                    entries[graph] = GraphCosts(seconds, entry.spread, entry.in_range)
+                    entries[graph] = dataclasses.replace(entry, seconds=seconds)
                 return cluster, CostTable(entries)
 
             return change

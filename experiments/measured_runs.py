@@ -308,9 +308,7 @@ def measure_block(
         **described(workers[devices[0]].device),
         "workers": {name: asdict(spec) for name, spec in workers.items()},
     }
-    slowness = _slowness(profiles, places, workers)
-    if slowness is not None:
-        machine_document["slowness"] = slowness
+    before = _slowness(profiles, places, workers)
     stopped: BaseException | None = None
     rounds: list[list[Trace]] = []
     with Machine(world.cluster, workers) as machine:
@@ -356,6 +354,9 @@ def measure_block(
             stopped = error  # whole rounds are kept
     if len(rounds) < LEAST_REPEATS:
         return None, stopped
+    if before is not None:
+        after = before if stopped is not None else _slowness(profiles, places, workers)
+        machine_document["slowness"] = (before + (after or before)) / 2
     shape = (len(world.graph), len(devices))
     seconds = np.full((len(rounds), *shape), np.nan)
     for column in range(len(devices)):

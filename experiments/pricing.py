@@ -15,6 +15,7 @@ from simulator.cluster import Cluster
 from simulator.costs import CostTable
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
+from simulator.weight_cache import caches_weights
 
 # Profiles bring pandas and XGBoost along, which a simulation of a bare instance does not need.
 if TYPE_CHECKING:
@@ -120,7 +121,14 @@ class Pricer:
         from cost_models.pricing import price_graphs
 
         names = [device.profile for device in self._cluster.devices]
-        return price_graphs(graphs, names, self._profiles, model=self._model, lookup=self._lookup)
+        return price_graphs(
+            graphs,
+            names,
+            self._profiles,
+            model=self._model,
+            lookup=self._lookup,
+            cached=caches_weights(self._cluster),
+        )
 
     def draws(self, costs: CostTable, count: int, seed: int) -> Iterator[CostTable]:
         """``count`` possible tables of actual seconds, errors correlated by profile and kind."""

@@ -87,10 +87,14 @@ def recheck(folder: Path, config_dirs: Sequence[Path], console: Console) -> bool
 
 
 def figure_differences(validation: Validation, document: dict[str, Any]) -> Iterator[str]:
-    """What ``validation.json`` says otherwise than the traces beside it."""
-    found = dict(_leaves(_normal(figures(validation)), ""))
-    saved = dict(_leaves({key: document.get(key) for key in figures(validation)}, ""))
-    for path in sorted(found.keys() | saved.keys()):
+    """What ``validation.json`` says otherwise than the traces beside it.
+
+    Figures that reports had not yet when it was saved are no difference.
+    """
+    known = figures(validation)
+    found = dict(_leaves(_normal(known), ""))
+    saved = dict(_leaves({key: document.get(key) for key in known}, ""))
+    for path in sorted(saved):
         mine, theirs = found.get(path), saved.get(path)
         if isinstance(mine, float | int) and isinstance(theirs, float | int):
             if not _close(float(mine), float(theirs)):
@@ -103,7 +107,7 @@ def resimulate(model: ModelValidation, config_dirs: Sequence[Path]) -> list[Resi
     """Every case of a model simulated today."""
     found = []
     for contestant, case in zip(model.contestants, model.cases, strict=True):
-        present, reason = _present(contestant, case, config_dirs)
+        present, reason = _present(contestant, case, model.slowed, config_dirs)
         found.append(Resimulated(case, _same_beliefs(model, contestant, case), present, reason))
     return found
 
@@ -116,8 +120,9 @@ def _same_beliefs(model: ModelValidation, contestant: Contestant, case: Case) ->
                 scenario.workload, model.graph, model.cluster.host, scenario.seed.workload
             ),
             with_overhead(model.cluster, case.dispatch_s),
-            CostTable.of(model.graph, model.predicted),
+            CostTable({model.graph: model.costs}),
             contestant.make(),
+            actual=CostTable({model.graph: replace(model.costs, seconds=model.predicted)}),
             movement=scenario.simulation.movement,
             contention=scenario.simulation.contention,
         ).makespan
@@ -125,12 +130,14 @@ def _same_beliefs(model: ModelValidation, contestant: Contestant, case: Case) ->
         return float("nan")
 
 
-def _present(saved: Contestant, case: Case, config_dirs: Sequence[Path]) -> tuple[Case | None, str]:
+def _present(
+    saved: Contestant, case: Case, slowed: float, config_dirs: Sequence[Path]
+) -> tuple[Case | None, str]:
     contestant = present_contestant(saved, config_dirs)
     if isinstance(contestant, str):
         return None, contestant
     try:
-        prediction = Prediction(prepare(contestant.scenario, config_dirs))
+        prediction = Prediction(prepare(contestant.scenario, config_dirs), slowed)
         simulated = prediction.run(contestant, case.dispatch_s)
         low, high = case.low_s, case.high_s
         if not _close(simulated.makespan, case.simulated_s):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,10 @@ from experiments.validation import Case, ModelValidation, Validation
 from experiments.waterfall import error_steps
 from scenarios.arrivals import build_workload
 from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable
+from simulator.costs import CostTable, GraphCosts
 from simulator.errors import HetsimError, InvalidInput
 from simulator.graph import DataflowGraph
+from simulator.reuse_curve import ReuseCurve
 
 FORMAT = "hetsim.validation/2"
 
@@ -71,7 +72,8 @@ def save_validation(
             model.key,
             operator,
             device,
-            model.predicted[operator, device],
+            model.costs.seconds[operator, device],
+            None if model.costs.cached is None else model.costs.cached[operator, device],
             model.alone[operator, device],
         )
         for model in models
@@ -80,9 +82,8 @@ def save_validation(
     ]
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "graphs.parquet", ("model", "graph"), [tuple(row.values()) for row in graphs])
-    _write(
-        folder / "times.parquet", ("model", "operator", "device", "predicted_s", "alone_s"), times
-    )
+    columns = ("model", "operator", "device", "predicted_s", "cached", "alone_s")
+    _write(folder / "times.parquet", columns, times)
     _write(folder / "repeats.parquet", ("case", "makespan_s"), repeats)
     write_traces(folder, traces)
     atomic.write_json(folder / "validation.json", _document(validation, command, figures))
@@ -111,6 +112,7 @@ def _document(validation: Validation, command: str, figures: Mapping[str, Any]) 
                 "repeats": model.repeats,
                 "busy_cores_before": model.busy,
                 "machine": dict(model.machine),
+                "slowed": model.slowed,
                 "scenario": _common(model),
                 "contestants": [
                     {
@@ -188,12 +190,15 @@ def _model(entry: Mapping[str, Any], folder: Path, config_dirs: Sequence[Path]) 
         raise InvalidInput(f"The graph of '{entry['model']}' in {folder} is not the one that ran")
     cluster = cluster_of(entry["cluster"])
     shape = (len(graph), len(cluster.devices))
-    predicted, alone = np.full(shape, np.nan), np.full(shape, np.nan)
+    predicted, cached, alone = (np.full(shape, np.nan) for _ in range(3))
     for row in _read(folder / "times.parquet"):
         if row["model"] == key:
             predicted[row["operator"], row["device"]] = row["predicted_s"]
+            cached[row["operator"], row["device"]] = _number(row.get("cached"))
             alone[row["operator"], row["device"]] = row["alone_s"]
-    costs = CostTable.of(graph, predicted)
+    costs = GraphCosts(predicted, cached=None if np.isnan(cached).all() else cached)
+    slowed = float(entry.get("slowed", 1.0))
+    actual = CostTable({graph: replace(costs, seconds=predicted * slowed)})
     repeats: dict[str, list[float]] = {}
     for row in _read(folder / "repeats.parquet"):
         repeats.setdefault(row["case"], []).append(row["makespan_s"])
@@ -232,7 +237,7 @@ def _model(entry: Mapping[str, Any], folder: Path, config_dirs: Sequence[Path]) 
                 error_steps(
                     build_workload(scenario.workload, graph, cluster.host, scenario.seed.workload),
                     with_overhead(cluster, row["dispatch_s"]),
-                    costs,
+                    actual,
                     row["simulated_s"],
                     measured,
                     {graph: alone},
@@ -250,7 +255,7 @@ def _model(entry: Mapping[str, Any], folder: Path, config_dirs: Sequence[Path]) 
         cluster,
         tuple(contestants),
         tuple(cases),
-        predicted,
+        costs,
         alone,
         entry["statistic"],
         entry["profiles"],
@@ -258,6 +263,7 @@ def _model(entry: Mapping[str, Any], folder: Path, config_dirs: Sequence[Path]) 
         _number(entry["busy_cores_before"]),
         tuple(entry["profile_differences"]),
         entry["machine"],
+        slowed,
     )
 
 
@@ -313,7 +319,13 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
 def cluster_of(document: Mapping[str, Any]) -> Cluster:
     """The cluster of :func:`cluster_document`'s form."""
     spaces = [
-        MemorySpace(**{**row, "capacity": np.inf if row["capacity"] is None else row["capacity"]})
+        MemorySpace(
+            **{
+                **row,
+                "capacity": np.inf if row["capacity"] is None else row["capacity"],
+                "cache": None if row.get("cache") is None else _curve(row["cache"]),
+            }
+        )
         for row in document["spaces"]
     ]
     links = [
@@ -328,6 +340,10 @@ def cluster_of(document: Mapping[str, Any]) -> Cluster:
     ]
     devices = [Device(**row) for row in document["devices"]]
     return Cluster(document["name"], spaces, devices, links, document["host"], document["labels"])
+
+
+def _curve(document: Mapping[str, Any]) -> ReuseCurve:
+    return ReuseCurve(tuple(document["distances"]), tuple(document["kept"]))
 
 
 def _number(value: float | None) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from simulator.costs import CostTable, GraphCosts
+from simulator.costs import CostTable
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.workload import Workload
@@ -107,7 +107,7 @@ def with_joining(costs: CostTable, seconds: Mapping[DataflowGraph, float]) -> Co
             if row is not None:
                 changed = entry.seconds.copy()
                 changed[row] += extra
-                entry = GraphCosts(changed, entry.spread, entry.in_range)
+                entry = replace(entry, seconds=changed)
         entries[graph] = entry
     return CostTable(entries)
 

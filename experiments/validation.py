@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.costs import GraphCosts
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.trace import Trace
@@ -114,7 +115,7 @@ class ModelValidation:
         key: of the group of contestants.
         cluster: without the runner's overhead.
         cases: of ``contestants``, in their order.
-        predicted: float64[operators, devices] seconds.
+        costs: predicted operator times, at the profiles' speed.
         alone: float64[operators, devices] measured seconds, all operators on that device.
         statistic: taken of the repeats.
         profiles: what the prediction rests on.
@@ -122,6 +123,7 @@ class ModelValidation:
         busy: cores that other processes kept busy before the runs; NaN where the system does not say.
         differences: in what the profiles were measured with something else than there is here.
         machine: what the runs were on.
+        slowed: how much longer than in the profiles operators were predicted to take.
     """
 
     model: str
@@ -130,7 +132,7 @@ class ModelValidation:
     cluster: Cluster
     contestants: tuple[Contestant, ...]
     cases: tuple[Case, ...]
-    predicted: np.ndarray
+    costs: GraphCosts
     alone: np.ndarray
     statistic: str
     profiles: str
@@ -138,6 +140,12 @@ class ModelValidation:
     busy: float
     differences: tuple[str, ...]
     machine: Mapping[str, Any]
+    slowed: float = 1.0
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """float64[operators, devices] seconds, at the speed of the prediction."""
+        return self.costs.seconds * self.slowed
 
     @property
     def slowness(self) -> float:

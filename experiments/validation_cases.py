@@ -44,7 +44,16 @@ class Intervals:
     ) -> tuple[float, float]:
         """The interval of a contestant, drawn unless it is known."""
         simulation = contestant.scenario.simulation
-        key = digest([contestant.key, overhead, simulation.draws, INTERVAL, code_digest()])
+        key = digest(
+            [
+                contestant.key,
+                overhead,
+                prediction.slowness,
+                simulation.draws,
+                INTERVAL,
+                code_digest(),
+            ]
+        )
         if key not in self._known:
             low, high = prediction.interval(contestant, overhead)
             self._known[key] = [low, high]
@@ -59,6 +68,7 @@ def model_validation(
     measured: MeasuredRuns,
     intervals: Intervals,
     held_out: bool,
+    at_speed: bool,
     config_dirs: Sequence[Path],
 ) -> ModelValidation | None:
     """What came of a group so far; None if no case of it was measured.
@@ -68,6 +78,8 @@ def model_validation(
         measured: the runs.
         intervals: of its contestants, as far as they are known.
         held_out: whether to predict from profiles that never saw the model as well.
+        at_speed: whether to predict for a machine as slow as the reference operator was on it beside
+            the runs; else for one as fast as when the profiles were measured.
         config_dirs: the user's configs.
 
     Raises:
@@ -78,7 +90,8 @@ def model_validation(
     world = prepare(group.scenario, config_dirs)
     statistic = profile_statistic(group)
     blocks = measured.blocks(group, world.graph)
-    prediction = Prediction(world)
+    machine = _machine(blocks)
+    prediction = Prediction(world, machine.get("slowness", 1.0) if at_speed else 1.0)
     unseen = unseen_costs(world, group.scenario) if held_out else None
     alone = statistic_of(np.concatenate([block.alone for block in blocks]), statistic)
     contestants, cases = [], []
@@ -109,14 +122,15 @@ def model_validation(
         world.cluster,
         tuple(contestants),
         tuple(cases),
-        world.costs[world.graph].seconds,
+        world.costs[world.graph],
         alone,
         statistic,
         world.profile_text,
         profile_digests(group.scenario.cluster),
         float(np.max([block.busy for block in blocks])),
         tuple(dict.fromkeys(text for block in blocks for text in block.differences)),
-        _machine(blocks),
+        machine,
+        prediction.slowness,
     )
 
 
@@ -152,7 +166,7 @@ def _case(
     steps = error_steps(
         world.workload(contestant.scenario),
         prediction.cluster(overhead),
-        world.costs,
+        prediction.costs,
         simulated.makespan,
         measured,
         {world.graph: alone},

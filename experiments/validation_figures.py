@@ -48,8 +48,11 @@ def summary(validation: Validation) -> dict[str, Any]:
     separate = [pair for pair in found if pair.separate]
     told_apart = [pair for pair in found if pair.told_apart]
     losses = list(regret(cases).values())
-    slow = np.array([model.slowness for model in validation.models for _ in model.cases])
-    steady = (1 + errors) * slow - 1
+    slow, slowed = np.array(
+        [(model.slowness, model.slowed) for model in validation.models for _ in model.cases]
+    ).T
+    steady = (1 + errors) * slow / slowed - 1
+    unscaled = (1 + errors) / slowed - 1
     return {
         "cases": len(cases),
         "mean_absolute_error": float(np.abs(errors).mean()),
@@ -60,6 +63,9 @@ def summary(validation: Validation) -> dict[str, Any]:
         "slowness": float(np.median(slow)),
         "mean_absolute_error_steady": float(np.abs(steady).mean()),
         "mean_signed_error_steady": float(steady.mean()),
+        "at_speed": bool((slowed == slow).all()),
+        "mean_absolute_error_unscaled": float(np.abs(unscaled).mean()),
+        "mean_signed_error_unscaled": float(unscaled.mean()),
         "intervals": len(intervals),
         "covered": sum(case.covered for case in intervals),
         "pairs": len(found),

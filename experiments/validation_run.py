@@ -55,7 +55,14 @@ def validate_plan(
     validation = Validation()
     intervals = Intervals(folder / "intervals.json")
     for group in plan.groups:
-        model = model_validation(group, measured, intervals, settings.held_out, config_dirs)
+        model = model_validation(
+            group,
+            measured,
+            intervals,
+            settings.held_out,
+            settings.speed == "now",
+            config_dirs,
+        )
         if model is not None:
             validation.models.append(model)
     if not validation.models and stopped is not None:

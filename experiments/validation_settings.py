@@ -15,6 +15,8 @@ from simulator.units import parse_seconds
 VERBS = ("recheck", "seal", "check", "table")
 """Settings that ask for something else than measuring and reporting; at most one."""
 
+SPEEDS = ("now", "profile")
+
 
 @dataclass
 class ValidateSettings:
@@ -33,6 +35,7 @@ class ValidateSettings:
     cores: list[int] | None
     limit: float
     held_out: bool
+    speed: str
     recheck: str | None
     seal: str | None
     check: str | None
@@ -58,6 +61,8 @@ class ValidateSettings:
             raise InvalidInput(f"visits={self.visits}, top={self.top}: give both at least 1")
         if self.budget_s is not None and not self.budget_s > 0:
             raise InvalidInput(f"budget={self.budget}: give a time above 0, like 20min")
+        if self.speed not in SPEEDS:
+            raise InvalidInput(f"speed={self.speed}: give {' or '.join(SPEEDS)}")
         verbs = [verb for verb in VERBS if getattr(self, verb) is not None]
         if len(verbs) > 1:
             raise InvalidInput(f"{verbs[0]}= and {verbs[1]}= are two commands; give one of them")

@@ -46,11 +46,17 @@ def answers(validation: Validation) -> list[str]:
             f"{figures['worst_absolute_error_unseen']:.1%}"
         )
     if np.isfinite(figures["slowness"]):
+        other = "unscaled" if figures["at_speed"] else "steady"
         lines.append(
             f"the machine took {figures['slowness'] - 1:+.1%} for the reference operator against when the "
-            "profiles were measured (median); with each model's share of that taken out, mean error "
-            f"{figures['mean_absolute_error_steady']:.1%}, bias "
-            f"{figures['mean_signed_error_steady']:+.1%}"
+            "profiles were measured (median over the models), which the prediction "
+            + (
+                "takes into account; at the profiles' speed"
+                if figures["at_speed"]
+                else "does not know; with each model's share of it taken out"
+            )
+            + f" the mean error is {figures['mean_absolute_error_' + other]:.1%}, the bias "
+            f"{figures['mean_signed_error_' + other]:+.1%}"
         )
     if figures["separate_pairs"]:
         lines.append(

@@ -150,7 +150,7 @@ def error_steps(
     levels = [
         simulated_s,
         replay(cluster, costs),
-        replay(cluster, CostTable(filled)),
+        replay(_without_cache(cluster), CostTable(filled)),
         own,
         moved,
         measured.makespan,
@@ -163,8 +163,15 @@ def error_steps(
 
 def _without_slowdown(cluster: Cluster) -> Cluster:
     """The cluster whose tasks do not slow each other: the times in question say already how much."""
-    spaces = [replace(space, bandwidth=None, corun_slowdown=0.0) for space in cluster.spaces]
+    spaces = [
+        replace(space, bandwidth=None, corun_slowdown=0.0, cache=None) for space in cluster.spaces
+    ]
     return replace(cluster, spaces=spaces)
+
+
+def _without_cache(cluster: Cluster) -> Cluster:
+    """The cluster whose operators find their weights where those of the times in question did."""
+    return replace(cluster, spaces=[replace(space, cache=None) for space in cluster.spaces])
 
 
 def replayed_makespan(workload: Workload, cluster: Cluster, measured: Trace) -> float:

@@ -40,6 +40,7 @@ from simulator.faults import Faults
 from simulator.graph import DataflowGraph
 from simulator.noise import LogNormalNoise, NoiseModel
 from simulator.schedulers import create
+from simulator.weight_cache import shortest
 from simulator.workload import Workload
 
 V = TypeVar("V")
@@ -142,15 +143,17 @@ class World:
         return faults
 
     def bounds(self, scenario: Scenario) -> Bounds | None:
-        """Lower bounds on the makespan, from the believed times; None for requests, which may be
+        """Lower bounds on the makespan, from the believed times, weights that are read again in the cache
+        where there is one; None for requests, which may be
         served together or by another model.
         """
         if self.requests is not None:
             return None
         key = digest(["bounds", dataclasses.asdict(scenario.workload), scenario.seed.workload])
-        return self._kept.get_or_make(
-            key, lambda: workload_bound(self.workload(scenario), self.costs, self.cluster)
-        )
+        return self._kept.get_or_make(key, lambda: self._bounds(self.workload(scenario)))
+
+    def _bounds(self, workload: Workload) -> Bounds:
+        return workload_bound(workload, shortest(self.costs, workload, self.cluster), self.cluster)
 
     def best_device(self, scenario: Scenario) -> tuple[str, float] | None:
         """The device on which everything alone is done first, and when; simulated like the rest.
@@ -184,7 +187,7 @@ class World:
             where = device.space
             if where not in ends:
                 twin = self.cluster.twins[self.cluster.space_of[number]]
-                where = f"{twin} {space.capacity} {space.bandwidth} {space.corun_slowdown}"
+                where = f"{twin} {space.capacity} {space.bandwidth} {space.corun_slowdown} {space.cache}"
             kind = (
                 device.profile,
                 where,
@@ -306,7 +309,7 @@ class NoisyTable:
     ) -> np.ndarray:
         """See :class:`simulator.noise.NoiseModel`."""
         drawn = self.table[graph]
-        around = GraphCosts(drawn.seconds, costs.spread, costs.in_range)
+        around = dataclasses.replace(costs, seconds=drawn.seconds)
         return self.noise.realise(graph, around, rng, arrival)
 
 
@@ -388,7 +391,8 @@ def _make(
     overheads = {name: profile.launch_overhead_s for name, profile in profiles.items()}
     corun = {name: profile.corun for name, profile in profiles.items()}
     slowdowns = {name: float(found["fraction"]) for name, found in corun.items() if found}
-    cluster = build_cluster(scenario.cluster, labels, overheads, slowdowns)
+    curves = {name: profile.reuse for name, profile in profiles.items() if profile.reuse}
+    cluster = build_cluster(scenario.cluster, labels, overheads, slowdowns, curves)
     cluster.check_connected()
     target = catalog.resolve_class_path(scenario.model.target, config_dirs)
     own = dataclasses.replace(scenario.model, target=target)

@@ -16,6 +16,7 @@ from typing import Any
 from scenarios.bandwidth import BandwidthConfig
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.errors import InvalidInput
+from simulator.reuse_curve import ReuseCurve
 from simulator.units import parse_bandwidth, parse_bytes, parse_power, parse_price, parse_seconds
 
 MOST_DEVICES, MOST_LINKS = 4096, 65_536
@@ -29,12 +30,17 @@ class SpaceConfig:
     What tasks that run at once in it cost each other: ``bandwidth`` like ``40 GB/s`` that they share, or
     ``corun_slowdown``, the fraction of its time that each other busy slot costs a task. ``profile``
     takes the fraction that was measured with the profiles of the devices in it, the largest of them.
+
+    ``cache``: what the devices in it keep of weights between two uses (:mod:`simulator.weight_cache`):
+    ``profile`` takes what was measured with their profiles, a size like ``16 MiB`` keeps everything up to
+    that reuse distance, and a mapping of distances to shares, ``{8 MiB: 1, 24 MiB: 0.2}``, is the curve.
     """
 
     capacity: str | None = None
     per_device: bool = False
     bandwidth: str | None = None
     corun_slowdown: Any = 0.0  # of a union in a mapping OmegaConf makes no value
+    cache: Any = None
 
 
 @dataclass
@@ -102,6 +108,7 @@ def build_cluster(
     labels: Mapping[str, str] | None = None,
     launch_overheads: Mapping[str, float] | None = None,
     corun_slowdowns: Mapping[str, float] | None = None,
+    reuse_curves: Mapping[str, ReuseCurve] | None = None,
 ) -> Cluster:
     """The cluster that a config describes.
 
@@ -111,10 +118,11 @@ def build_cluster(
         launch_overheads: for each profile the seconds that a device of it adds to every operator,
             unless its config says otherwise; 0 for a profile that is not there.
         corun_slowdowns: the measured fraction of each profile that has one.
+        reuse_curves: the measured curve of each profile that has one.
 
     Raises:
         InvalidInput: an ambiguous quantity, an unknown memory space, a count below 1, a space
-            ``per_device`` that two kinds of devices share, or a slowdown that was never measured.
+            ``per_device`` that two kinds of devices share, or a slowdown or a cache that was never measured.
     """
     owners: dict[str, list[str]] = {}  # space per device -> names of its copies
     devices: list[Device] = []
@@ -175,8 +183,9 @@ def build_cluster(
         copies = owners.get(name, []) if space.per_device else [name]
         bandwidth = _known(parse_bandwidth, space.bandwidth, f"bandwidth of memory space '{name}'")
         slowdown = _corun_slowdown(name, config, corun_slowdowns or {})
+        cache = _cache(name, config, reuse_curves or {})
         spaces += [
-            MemorySpace(copy, capacity, bandwidth=bandwidth, corun_slowdown=slowdown)
+            MemorySpace(copy, capacity, bandwidth=bandwidth, corun_slowdown=slowdown, cache=cache)
             for copy in copies
         ]
     links = []
@@ -202,6 +211,36 @@ def _corun_slowdown(name: str, config: ClusterConfig, measured: Mapping[str, flo
                 f"profile '{profile}', for which none was measured; give a fraction such as 0.03"
             )
     return max((measured[profile] for profile in profiles), default=0.0)
+
+
+def _cache(
+    name: str, config: ClusterConfig, measured: Mapping[str, ReuseCurve]
+) -> ReuseCurve | None:
+    given = config.spaces[name].cache
+    what = f"memory space '{name}' of cluster '{config.name}'"
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        try:
+            shares = {d: float(kept) for d, kept in given.items()}
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"The cache of {what} maps distances to {list(given.values())}; give shares such as 0.5"
+            ) from None
+        points = sorted(
+            (parse_bytes(str(d), f"cache of {what}"), kept) for d, kept in shares.items()
+        )
+        return ReuseCurve(tuple(d for d, _ in points), tuple(kept for _, kept in points))
+    if given != "profile":
+        return ReuseCurve((parse_bytes(str(given), f"cache of {what}"),), (1.0,))
+    profiles = [d.profile for d in config.devices.values() if d.space == name and d.count]
+    for profile in profiles:
+        if profile not in measured:
+            raise InvalidInput(
+                f"The cache of {what} is that of profile '{profile}', for which none was measured; give "
+                "its size, such as 16 MiB, or leave cache out"
+            )
+    return measured[profiles[0]] if profiles else None
 
 
 def _known(parse: Callable[[str, str], float], text: str | None, what: str) -> float | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from simulator.errors import InvalidInput
+from simulator.reuse_curve import ReuseCurve
 
 SHARINGS = ("slots", "processor")
 MOST_SLOTS = 65_536
@@ -32,12 +33,15 @@ class MemorySpace:
         bandwidth: bytes per second that all tasks running in it share, see :mod:`simulator.rates`;
             None: they do not slow each other by it.
         corun_slowdown: fraction of its time that a task takes longer for each other busy slot.
+        cache: what the cache that its devices share keeps of weights between two uses
+            (:mod:`simulator.weight_cache`); None: every execution reads them from memory.
     """
 
     name: str
     capacity: float = math.inf
     bandwidth: float | None = None
     corun_slowdown: float = 0.0
+    cache: ReuseCurve | None = None
 
 
 @dataclass(frozen=True, slots=True)

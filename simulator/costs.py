@@ -43,11 +43,14 @@ class GraphCosts:
         seconds: float64[operators, devices]; ``inf`` where a device cannot run an operator.
         spread: float64[operators, devices] standard deviation of log seconds, or None.
         in_range: bool[operators, devices], False where the prediction extrapolates, or None.
+        cached: float64[operators, devices], the part of ``seconds`` that is left when all weights
+            lie in the cache (:mod:`simulator.weight_cache`), above 0 and at most 1, or None.
     """
 
     seconds: np.ndarray
     spread: np.ndarray | None = None
     in_range: np.ndarray | None = None
+    cached: np.ndarray | None = None
 
     @cached_property
     def lists(self) -> list[Sequence[float]]:

@@ -27,6 +27,7 @@ from simulator.stream import Stream
 from simulator.streamed_figures import StreamedFigures
 from simulator.streaming import StreamedSimulation
 from simulator.trace import Trace
+from simulator.weight_cache import caches_weights
 from simulator.whole_requests import covers
 from simulator.workload import Job, Workload
 
@@ -295,6 +296,7 @@ def _is_constant(setting: Setting) -> bool:
         or setting.horizon < math.inf
         or counts_memory(setting.memory, setting.weights)
         or shares_rates(cluster)
+        or caches_weights(cluster)
         or any(device.completion_latency for device in cluster.devices)
     )
 

@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,7 +44,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.context import EVERYWHERE
-from simulator.costs import CostTable, GraphCosts
+from simulator.costs import CostTable
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.graph import DataflowGraph
 from simulator.node_room import node_rooms
@@ -1329,7 +1329,7 @@ def within_capacity(
                 f"'{cluster.spaces[space].name}', has {capacity[space]:.0f}. Take a smaller batch or "
                 "a larger memory"
             )
-        fitting[graph] = GraphCosts(seconds, believed.spread, believed.in_range)
+        fitting[graph] = replace(believed, seconds=seconds)
     return CostTable(fitting)
 
 

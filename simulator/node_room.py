@@ -21,12 +21,12 @@ import copy
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.costs import CostTable, GraphCosts
+from simulator.costs import CostTable
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.units import format_bytes
@@ -94,7 +94,7 @@ def within_nodes(
             if allowed is not None and graph not in allowed:
                 seconds[:, device] = math.inf
         if np.isfinite(seconds).any(axis=1).all():
-            fitting[graph] = GraphCosts(seconds, believed.spread, believed.in_range)
+            fitting[graph] = replace(believed, seconds=seconds)
             continue
         if graph in own:
             raise _too_large(graph, cluster)

@@ -57,7 +57,14 @@ class Segments:
                 spread = np.nan_to_num(np.sqrt(squares) / seconds)
         if fine.in_range is not None:
             in_range = ~(self.share_outside(fine) > MOST_OUTSIDE)
-        return GraphCosts(seconds, spread, in_range)
+        cached = None
+        if fine.cached is not None:
+            # An operator that a device cannot run makes the segment impossible there.
+            left = np.where(np.isfinite(fine.seconds), fine.cached * fine.seconds, 0.0)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                cached = np.add.reduceat(left, self.starts, axis=0) / seconds
+            cached = np.where(cached > 0, cached, 1.0)
+        return GraphCosts(seconds, spread, in_range, cached)
 
     def share_outside(self, fine: GraphCosts) -> np.ndarray:
         """float64[segments, devices]: share of each segment's time that is extrapolated."""

@@ -41,6 +41,7 @@ from simulator.rates import execution_models
 from simulator.scheduler import Scheduler
 from simulator.submission import Asynchronous, Feeder, feeder
 from simulator.trace import Table, Trace, assemble, execution_table, transfer_table
+from simulator.weight_cache import WeightCaches, caches_weights
 from simulator.workload import Job, Workload
 
 
@@ -145,6 +146,7 @@ class Simulation(BatchingContext):
             cluster, self._bytes_of, self.finish_at, self._slowed()
         )
         self._feeders: list[Feeder] = [feeder(self, d) for d in range(len(cluster.devices))]
+        self._caches = WeightCaches(cluster) if caches_weights(cluster) else None
         self._submits_ahead = any(device.completion_latency for device in cluster.devices)
         for device, fed in enumerate(self._feeders):
             if isinstance(fed, Asynchronous):
@@ -378,7 +380,11 @@ class Simulation(BatchingContext):
         self._slot[task] = slot
         self._start_time[task] = self.now
         job = self._job[task]
-        seconds = self._actual[job][task - self._first_task[job]][device]
+        operator = task - self._first_task[job]
+        seconds = self._actual[job][operator][device]
+        if self._caches is not None:
+            index = self._job_index[job]
+            seconds *= self._caches.execute(index.costs, index.graph, operator, device)
         self._models[device].begin(task, seconds, self.now)
 
     def finish_at(self, task: int, moment: float) -> None:

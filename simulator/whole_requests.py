@@ -22,6 +22,7 @@ from simulator.schedulers.fcfs_batching import FCFSBatching
 from simulator.schedulers.task_groups import TaskGroups
 from simulator.selection import Home, LeastLoaded, RandomNode, RoundRobinNode, Selection
 from simulator.simulation import Setting
+from simulator.weight_cache import caches_weights
 
 MOST_SPACES = 2000
 """Memory spaces of which every two may have a route in a table."""
@@ -54,6 +55,7 @@ def covers(setting: Setting) -> bool:
         and all(d.slots == 1 and not d.completion_latency for d in cluster.devices)
         and not shares_rates(cluster)
         and len(cluster.spaces) <= MOST_SPACES
+        and not caches_weights(cluster)
         and all(len(g) == 1 and {*g.outputs} <= {*g.writes[0]} for g in workload.graphs)
         and _are_prepared(workload.batches)
         and _are_timed(setting.costs, workload.graphs, isinstance(scheduler, DynamicBatching))

@@ -184,6 +184,7 @@ class ExitGraph:
             costs.seconds[operators],
             None if costs.spread is None else costs.spread[operators],
             None if costs.in_range is None else costs.in_range[operators],
+            None if costs.cached is None else costs.cached[operators],
         )
         return ExitJob(found.graph, found.costs(rows, overhead), tuple(tiers))
 

@@ -22,7 +22,7 @@ class Recording(CpuTimer):
     def produce(self, tensor):
         self.events.append(f"made {tensor}")
 
-    def _once(self, call, reads, cache):
+    def once(self, call, reads, cache):
         call(reads)
         return Timing(cache, self._seconds, self._seconds)
 
@@ -167,7 +167,7 @@ class FalseCuda(timing.CudaTimer):
     def call(self, reads):
         self.elapsed += self.kernel
 
-    def _once(self, call, reads, cache):
+    def once(self, call, reads, cache):
         return Timing(cache, self.kernel + 7e-6, 1e-5)
 
     def _replays(self, body):

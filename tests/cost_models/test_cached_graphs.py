@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from cost_models.cached_graphs import cache_state, touched_bytes
+from cost_models.cached_graphs import cache_state, touched_bytes, weight_shares
 from cost_models.pricing import price_graphs
 from cost_models.profile import Profile
 from cost_models.roofline import Roofline
@@ -90,3 +90,21 @@ def test_small_graphs_are_priced_warm_and_others_as_the_profile_does(profile):
     warm = price_graphs([small], ["box"], {"box": profile})[small].seconds.sum()
     cold = price_graphs([small], ["box"], {"box": profile}, cache="graph")[small].seconds.sum()
     assert 2 * warm < cold
+
+
+def test_what_is_left_with_cached_weights(profile):
+    """Weights' bytes share in what the cache saves; tables that are looked up save nothing."""
+    large = model(512)
+    costs = price_graphs([large], ["box"], {"box": profile}, lookup=True, cached=True)[large]
+    weight, rest = 4 * 512 * 512, 2 * 4 * 2 * 512
+    assert weight_shares(large) == pytest.approx([0.0, weight / (weight + rest)])
+    # A third of the time is left when everything is there.
+    assert costs.cached[:, 0] == pytest.approx([1.0, 1 - weight / (weight + rest) * 2 / 3])
+    assert price_graphs([large], ["box"], {"box": profile})[large].cached is None
+    # Nothing more to save where the graph is priced with cached weights, or nobody measured that.
+    small = model(128)
+    warm = price_graphs([small], ["box"], {"box": profile}, lookup=True, cached=True)[small]
+    assert warm.cached[:, 0] == pytest.approx([1.0, 1.0])
+    unmeasured = replace(profile, provenance={})
+    found = price_graphs([large], ["box"], {"box": unmeasured}, cached=True)[large]
+    assert (found.cached == 1).all()

@@ -15,6 +15,7 @@ from cost_models.roofline import Roofline
 from cost_models.table import FEATURES, load
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator, Tensor, TensorSpec
+from simulator.reuse_curve import ReuseCurve
 from tests.cost_models.conftest import BANDWIDTH, OVERHEAD, PEAK
 
 ROOFLINE = Roofline({"float32": PEAK}, BANDWIDTH, OVERHEAD)
@@ -73,10 +74,13 @@ def test_saved_profile_prices_as_before(tmp_path, profile):
 
 
 def test_device_figures_are_kept(tmp_path, profile):
-    assert not {"allocation", "corun", "capacity_bytes", "cache_bytes"} & set(document_of(profile))
+    assert not {"allocation", "corun", "reuse", "capacity_bytes", "cache_bytes"} & set(
+        document_of(profile)
+    )
     figures = {
         "allocation": [{"state": "reused", "bytes": 4096, "seconds": 1e-6}],
         "corun": {"fraction": 0.03},
+        "reuse": ReuseCurve((1e6, 2e6), (1.0, 0.5)),
         "capacity_bytes": 24 * 2.0**30,
         "cache_bytes": 2.0**25,
     }

@@ -19,6 +19,7 @@ from experiments.saved_validation import (  # noqa: E402
 )
 from simulator.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
+from simulator.reuse_curve import ReuseCurve  # noqa: E402
 from tests.experiments.own_machine import command, newest  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -155,7 +156,10 @@ def test_what_is_damaged_is_named(home, saved, capsys):
 def test_clusters_and_scenarios_come_back():
     cluster = Cluster(
         "c",
-        [MemorySpace("ram", corun_slowdown=0.1), MemorySpace("v", 8e9, 1e9)],
+        [
+            MemorySpace("ram", corun_slowdown=0.1, cache=ReuseCurve((1e6, 2e6), (1.0, 0.5))),
+            MemorySpace("v", 8e9, 1e9),
+        ],
         [Device("a", "ram", "p", 2, 1e-6), Device("b", "v", "q", completion_latency=1e-5)],
         [Link("l", ("ram", "v"), 1e9, 1e-6, True)],
         "ram",

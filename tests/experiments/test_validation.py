@@ -8,6 +8,8 @@ import pytest
 from calibration.workers import WorkerSpec
 from cost_models.profile import Profile
 from cost_models.roofline import Roofline
+from experiments.both_worlds import Prediction
+from experiments.contestants import plan_grid
 from experiments.measured_runs import _slowness
 from experiments.validation import (
     Case,
@@ -23,11 +25,13 @@ from experiments.validation import (
     statistic_of,
 )
 from experiments.validation_figures import summary
+from experiments.world import prepare
 from simulator.cluster import Cluster, Device, MemorySpace
 from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import from_edges
+from simulator.noise import LogNormalNoise
 from simulator.schedulers import create
 
 
@@ -132,15 +136,39 @@ def test_the_nearest_trace():
 
 def test_errors_on_a_machine_as_fast_as_it_was():
     """One model met a machine that was 10% slower, another one that was as fast as then."""
-    slow = SimpleNamespace(cases=[case("a", "heft", 10.0, 11.0)], slowness=1.1)
-    same = SimpleNamespace(cases=[case("b", "heft", 9.0, 10.0)], slowness=1.0)
+    slow = SimpleNamespace(cases=[case("a", "heft", 10.0, 11.0)], slowness=1.1, slowed=1.0)
+    same = SimpleNamespace(cases=[case("b", "heft", 9.0, 10.0)], slowness=1.0, slowed=1.0)
     found = summary(Validation([slow, same]))
     assert found["mean_signed_error"] == pytest.approx((10 / 11 + 0.9) / 2 - 1)
     assert found["mean_signed_error_steady"] == pytest.approx((1.0 + 0.9) / 2 - 1)
     assert found["mean_absolute_error_steady"] == pytest.approx(0.05)
     assert found["slowness"] == pytest.approx(1.05)
-    unknown = SimpleNamespace(cases=slow.cases, slowness=float("nan"))
+    assert not found["at_speed"]
+    unknown = SimpleNamespace(cases=slow.cases, slowness=float("nan"), slowed=1.0)
     assert np.isnan(summary(Validation([unknown]))["mean_absolute_error_steady"])
+
+
+def test_errors_of_predictions_at_the_machines_speed():
+    """Predicted 11 s for a machine 10% slow, which the profiles alone would have said to be 10 s."""
+    slow = SimpleNamespace(cases=[case("a", "heft", 11.0, 11.0)], slowness=1.1, slowed=1.1)
+    found = summary(Validation([slow]))
+    assert found["at_speed"]
+    assert found["mean_signed_error"] == found["mean_signed_error_steady"] == 0
+    assert found["mean_signed_error_unscaled"] == pytest.approx(10 / 11 - 1)
+    assert found["mean_absolute_error_unscaled"] == pytest.approx(1 - 10 / 11)
+
+
+def test_a_slow_machine_takes_longer_and_schedulers_do_not_know():
+    """Times grow by half; what is believed, so what is decided, stays."""
+    group = plan_grid(["model=squeezenet1_1", "scheduler=mct", "cluster=cpu_1x_3x"], ()).groups[0]
+    world, one = prepare(group.scenario, ()), group.contestants[0]
+    fast = Prediction(world).run(one, 0.0)
+    slow = Prediction(world, 1.5).run(one, 0.0)
+    assert slow.makespan == pytest.approx(1.5 * fast.makespan)
+    assert (slow.tasks["device"] == fast.tasks["device"]).all()
+    noisy = LogNormalNoise(0.1)
+    drawn = [Prediction(world, slowness).run(one, 0.0, noisy) for slowness in (1.0, 1.5)]
+    assert drawn[1].makespan == pytest.approx(1.5 * drawn[0].makespan)
 
 
 def test_the_reference_is_timed_against_the_profile(monkeypatch):

@@ -10,6 +10,7 @@ from scenarios.cluster_config import (
     build_cluster,
 )
 from simulator.errors import InvalidInput
+from simulator.reuse_curve import ReuseCurve
 
 
 def config(gpus=2, per_device=True, **changes):
@@ -126,8 +127,38 @@ def test_measured_slowdown_is_the_largest_of_the_profiles_in_a_space():
 
 
 @pytest.mark.parametrize(
+    ("given", "curve"),
+    [
+        (None, None),
+        ("profile", ReuseCurve((1e6, 2e6), (1.0, 0.25))),
+        ("2 MiB", ReuseCurve((2.0 * 2**20,), (1.0,))),
+        ({"3 MB": 0, "1 MB": 1}, ReuseCurve((1e6, 3e6), (1.0, 0.0))),
+    ],
+)
+def test_a_cache_is_measured_or_stated(given, curve):
+    spaces = {"ram": SpaceConfig(cache=given), "vram": SpaceConfig(per_device=True)}
+    cluster = build_cluster(
+        config(spaces=spaces), reuse_curves={"some-core": ReuseCurve((1e6, 2e6), (1.0, 0.25))}
+    )
+    assert [space.cache for space in cluster.spaces[:2]] == [curve, None]
+
+
+@pytest.mark.parametrize(
     ("changes", "reason"),
     [
+        (
+            {"spaces": {"ram": SpaceConfig(cache="profile"), "vram": SpaceConfig()}},
+            "cache of memory space 'ram'.*'some-core', for which none was measured",
+        ),
+        ({"spaces": {"ram": SpaceConfig(cache="16"), "vram": SpaceConfig()}}, "'ram'.*no unit"),
+        (
+            {"spaces": {"ram": SpaceConfig(cache={"1 MB": "x"}), "vram": SpaceConfig()}},
+            "cache of memory space 'ram'.*give shares",
+        ),
+        (
+            {"spaces": {"ram": SpaceConfig(cache={"1 MB": 0, "2 MB": 1}), "vram": SpaceConfig()}},
+            "reuse curve",
+        ),
         ({"devices": {"cpu": DeviceConfig("p", "rom")}}, "'rom'.*lacks; it has ram, vram"),
         ({"devices": {"cpu": DeviceConfig("p", "ram", count=-1)}}, "count >= 0"),
         ({"devices": {"a": DeviceConfig("p", "vram"), "b": DeviceConfig("p", "vram")}}, "'b'"),

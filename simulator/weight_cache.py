@@ -1,0 +1,164 @@
+"""Weights that an execution finds cached because something used them a short while ago.
+
+Operator times are of executions that find their weights in memory. An unrolled recurrent layer reads the same
+weights at every step, several jobs of one model read them in turn: if little else was touched in between, they
+still lie in the cache that the devices of a memory space share, and the execution takes less.
+
+How much of an operator's weights is still there depends on their *reuse distance*: the bytes of its own weights,
+of all other weights used in this space since, each once, and of all that was written there since. (R. L. Mattson
+et al., *Evaluation techniques for storage hierarchies*, IBM Systems Journal 9(2), 1970.) A
+:class:`simulator.reuse_curve.ReuseCurve` gives the share that is kept at a distance; an execution takes ``1 - kept * (1 - cached)`` of
+its time, with ``cached`` the part of it that is left when all its weights are there
+(:attr:`simulator.costs.GraphCosts.cached`). Shares of several weights are averaged by their bytes.
+
+What is written counts every time, as if no memory were used twice, and nothing is cached when a run begins: both
+err towards the time from memory. Schedulers believe in that time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.costs import CostTable, GraphCosts
+from simulator.graph import DataflowGraph
+from simulator.reuse_curve import ReuseCurve
+from simulator.workload import Workload
+
+LOOKED_UP = frozenset({"embedding", "embedding_bag", "gather", "index", "index_select"})
+"""Kinds that read of their first tensor no more than they write: which rows, nobody knows beforehand."""
+
+Weight = tuple[str, str, float]
+"""Graph, name and bytes: the same for all graphs of a model (:mod:`simulator.residency`)."""
+
+
+class WeightCaches:
+    """The caches of a cluster's memory spaces, filled by what is executed.
+
+    Args:
+        cluster: its spaces have the curves.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._stacks = [
+            None if space.cache is None else _Stack(space.cache) for space in cluster.spaces
+        ]
+        self._space_of = [cluster.space_index[device.space] for device in cluster.devices]
+        self._touched: dict[DataflowGraph, _Touched] = {}
+
+    def execute(self, costs: GraphCosts, graph: DataflowGraph, operator: int, device: int) -> float:
+        """An operator begins on a device; returns the part of its time that it takes."""
+        stack = self._stacks[self._space_of[device]]
+        if stack is None:
+            return 1.0
+        touched = self._touched.get(graph)
+        if touched is None:
+            touched = self._touched[graph] = _Touched(graph)
+        kept = stack.use(touched.weights[operator])
+        stack.written += touched.written[operator]
+        if not kept or costs.cached is None:
+            return 1.0
+        return 1.0 - kept * (1.0 - float(costs.cached[operator, device]))
+
+
+def shortest(costs: CostTable, workload: Workload, cluster: Cluster) -> CostTable:
+    """The least seconds that executions can take: with all weights cached where somebody else reads them."""
+    cached = [cluster.spaces[s].cache is not None for s in cluster.space_of]
+    if not any(cached):
+        return costs
+    graphs = Counter(job.graph.name for job in workload)
+    entries = {}
+    for graph, entry in costs.items():
+        if entry.cached is not None:
+            again = np.array(_read_again(graph, graphs[graph.name] > 1))
+            left = np.where(again[:, None] & np.array(cached), entry.cached, 1.0)
+            entry = replace(entry, seconds=entry.seconds * left)
+        entries[graph] = entry
+    return CostTable(entries)
+
+
+def _read_again(graph: DataflowGraph, several: bool) -> list[bool]:
+    """For each operator whether something else reads one of its weights; ``several`` jobs do."""
+    weights = set(graph.weights)
+    return [
+        any(t in weights and (several or len(graph.consumers[t]) > 1) for t in row)
+        for row in graph.reads
+    ]
+
+
+class _Stack:
+    """One cache: weights, the last used last, and what was written in between."""
+
+    def __init__(self, curve: ReuseCurve) -> None:
+        self.written = 0.0  # bytes, since the run began
+        self._curve = curve
+        self._farthest = curve.distances[-1]
+        # By weight the number of its last use, and what was written before it.
+        self._used: OrderedDict[Weight, tuple[int, float]] = OrderedDict()
+        self._uses = 0
+        self._bytes = 0.0  # of all of these
+
+    def use(self, weights: Sequence[Weight]) -> float:
+        """Use weights; returns which share of their bytes was still there."""
+        if not weights:
+            return 0.0
+        own = sum(weight[2] for weight in weights)
+        found = self._found(weights, own)
+        self._uses += 1
+        for weight in weights:
+            if weight not in self._used:
+                self._bytes += weight[2]
+            self._used[weight] = (self._uses, self.written)
+            self._used.move_to_end(weight)
+        while self._bytes - (oldest := next(iter(self._used)))[2] > self._farthest:
+            del self._used[oldest]
+            self._bytes -= oldest[2]
+        return found / own
+
+    def _found(self, weights: Sequence[Weight], own: float) -> float:
+        """Bytes of weights that are still there."""
+        missing = sum(weight in self._used for weight in weights)
+        found = between = beside = 0.0
+        use = self._uses
+        for weight in reversed(self._used) if missing else ():
+            number, written = self._used[weight]
+            if number != use:  # weights that were used together are not between each other's uses
+                between, beside, use = between + beside, 0.0, number
+                if own + between > self._farthest:
+                    break
+            if weight in weights:
+                found += weight[2] * self._curve.share(own + between + self.written - written)
+                missing -= 1
+                if not missing:
+                    break
+            else:
+                beside += weight[2]
+        return found
+
+
+class _Touched:
+    """What the operators of a graph touch: weights, and bytes that they write."""
+
+    def __init__(self, graph: DataflowGraph) -> None:
+        sizes = graph.tensor_bytes.tolist()
+        weights = set(graph.weights)
+        self.written = [sum(sizes[t] for t in row) for row in graph.writes]
+        self.weights: list[tuple[Weight, ...]] = []
+        for operator, row in zip(graph.operators, graph.reads, strict=True):
+            found = []
+            for position, tensor in enumerate(row):
+                if tensor not in weights or not sizes[tensor]:
+                    continue
+                if operator.kind in LOOKED_UP and position == 0:
+                    continue
+                found.append((graph.name, graph.tensors[tensor].name, sizes[tensor]))
+            self.weights.append(tuple(dict.fromkeys(found)))
+
+
+def caches_weights(cluster: Cluster) -> bool:
+    """Whether executions may find weights cached in any of the memory spaces."""
+    return any(space.cache is not None for space in cluster.spaces)

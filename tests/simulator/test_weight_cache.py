@@ -1,0 +1,245 @@
+"""Weights that lie in the cache: by hand, and every execution's share recounted from the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.bounds import workload_bound
+from simulator.cluster import Cluster, Device, Link, MemorySpace
+from simulator.costs import CostTable, GraphCosts
+from simulator.engine import simulate
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph, Operator, Tensor
+from simulator.reuse_curve import ReuseCurve
+from simulator.schedulers import create
+from simulator.segments import coarsen
+from simulator.trace import Trace
+from simulator.weight_cache import shortest
+from simulator.workload import Job, Workload
+from tests.simulator.scripted import StaticPlan
+
+LEFT = 0.25
+
+
+def chain(
+    uses: Sequence[Sequence[int]],
+    sizes: Sequence[float],
+    name: str = "chain",
+    written: float = 0.0,
+    kinds: Sequence[str] | None = None,
+) -> DataflowGraph:
+    """Operators one after the other; each reads weights by number."""
+    count = len(uses)
+    tensors = [Tensor("x", "input", 1.0)]
+    tensors += [Tensor(f"a{i}", "activation", written) for i in range(count)]
+    tensors += [Tensor(f"w{i}", "weight", size) for i, size in enumerate(sizes)]
+    reads = [[*(1 + count + w for w in row), i] for i, row in enumerate(uses)]
+    return DataflowGraph(
+        name,
+        [Operator(f"o{i}", kinds[i] if kinds else "task") for i in range(count)],
+        tensors,
+        reads,
+        [[1 + i] for i in range(count)],
+        [{"tensor": f"a{count - 1}"}],
+    )
+
+
+def shared(curve: ReuseCurve | None, devices: int = 1) -> Cluster:
+    """Devices of one memory and cache."""
+    names = [Device(f"d{i}", "m") for i in range(devices)]
+    return Cluster("cluster", [MemorySpace("m", cache=curve)], names)
+
+
+def times(*graphs: DataflowGraph, devices: int = 1, left: float = LEFT) -> CostTable:
+    """A second each, ``left`` of it with cached weights."""
+    return CostTable(
+        {
+            g: GraphCosts(np.ones((len(g), devices)), cached=np.full((len(g), devices), left))
+            for g in graphs
+        }
+    )
+
+
+def lengths(trace: Trace) -> list[float]:
+    """Of executions in the order in which they began."""
+    order = np.lexsort((trace.tasks["device"], trace.tasks["start"]))
+    return (trace.tasks["finish"] - trace.tasks["start"])[order].round(12).tolist()
+
+
+def alone(graph: DataflowGraph, curve: ReuseCurve) -> list[float]:
+    return lengths(simulate(graph, shared(curve), times(graph), create("fcfs")))
+
+
+# -- by hand --------------------------------------------------------------------------------------
+
+
+def test_two_weights_in_turn_fit_or_do_not() -> None:
+    """Own 4 bytes and the other's 4: both are kept from distance 8 on, neither below."""
+    graph = chain([[0], [1], [0], [1]], [4.0, 4.0])
+    assert alone(graph, ReuseCurve((8.0,), (1.0,))) == [1.0, 1.0, LEFT, LEFT]
+    assert alone(graph, ReuseCurve((7.9,), (1.0,))) == [1.0] * 4
+
+
+def test_a_weight_counts_once_however_often_it_was_used() -> None:
+    graph = chain([[0], [1], [1], [1], [0]], [4.0, 4.0])
+    assert alone(graph, ReuseCurve((8.0,), (1.0,))) == [1.0, 1.0, LEFT, LEFT, LEFT]
+
+
+def test_what_is_written_counts_every_time() -> None:
+    """Two executions write 3 bytes each between the first and the last use of 4: distance 10."""
+    graph = chain([[0], [], [0]], [4.0], written=3.0)
+    assert alone(graph, ReuseCurve((10.0,), (1.0,)))[2] == LEFT
+    assert alone(graph, ReuseCurve((9.9,), (1.0,)))[2] == 1.0
+
+
+def test_shares_lie_on_the_line_between_points_and_are_averaged_by_bytes() -> None:
+    """At distance 12 half is kept; of 4 + 8 bytes only the 4 were ever used."""
+    curve = ReuseCurve((8.0, 16.0), (1.0, 0.0))
+    one = alone(chain([[0], [1], [0]], [4.0, 8.0]), curve)
+    assert one[2] == pytest.approx(1 - 0.5 * (1 - LEFT))
+    two = alone(chain([[0], [0, 1]], [4.0, 8.0]), curve)
+    assert two[1] == pytest.approx(1 - 0.5 * (1 - LEFT) * 4 / 12)
+
+
+def test_operators_that_save_nothing_take_their_time() -> None:
+    graph = chain([[0], [0]], [4.0])
+    cluster = shared(ReuseCurve((8.0,), (1.0,)))
+    costs = CostTable.of(graph, np.ones((2, 1)))
+    assert lengths(simulate(graph, cluster, costs, create("fcfs"))) == [1.0, 1.0]
+
+
+def test_tables_that_are_looked_up_neither_stay_nor_drive_out() -> None:
+    curve = ReuseCurve((8.0,), (1.0,))
+    sizes = [4.0, 1000.0]
+    assert alone(chain([[0], [1], [0]], sizes), curve) == [1.0, 1.0, 1.0]
+    kinds = ("task", "embedding", "task")
+    assert alone(chain([[0], [1], [0]], sizes, kinds=kinds), curve) == [1.0, 1.0, LEFT]
+
+
+def test_jobs_of_one_model_find_each_others_weights() -> None:
+    graph = chain([[0]], [4.0])
+    other = chain([[0]], [4.0], name="another")
+    curve = ReuseCurve((8.0,), (1.0,))
+    for second, expected in ((graph, [1.0, LEFT]), (other, [1.0, 1.0])):
+        trace = simulate(
+            Workload([Job(graph, arrival=0.0), Job(second, arrival=0.0)]),
+            shared(curve),
+            times(graph, other),
+            create("fcfs"),
+        )
+        assert lengths(trace) == expected
+
+
+def test_devices_share_the_cache_of_their_memory_alone() -> None:
+    graph = chain([[0], [0]], [4.0])
+    curve = ReuseCurve((8.0,), (1.0,))
+    plan = StaticPlan([(0, 0.0), (1, 0.0)])
+    together = simulate(graph, shared(curve, 2), times(graph, devices=2), plan)
+    assert lengths(together) == [1.0, LEFT]
+    apart = Cluster(
+        "apart",
+        [MemorySpace("m", cache=curve), MemorySpace("n", cache=curve)],
+        [Device("d", "m"), Device("e", "n")],
+        [Link("l", ("m", "n"), 1e9)],
+    )
+    plan = StaticPlan([(0, 0.0), (1, 0.0)])
+    assert lengths(simulate(graph, apart, times(graph, devices=2), plan)) == [1.0, 1.0]
+
+
+def test_segments_save_what_their_operators_save() -> None:
+    """Of 1 s and 3 s, .25 and .5 are left: 1.75 of 4."""
+    graph = chain([[0], [1]], [4.0, 4.0])
+    costs = GraphCosts(np.array([[1.0], [3.0]]), cached=np.array([[0.25], [0.5]]))
+    assert coarsen(graph, [0]).costs(costs).cached == pytest.approx(np.array([[1.75 / 4]]))
+
+
+def test_the_scheduler_believes_in_the_time_from_memory() -> None:
+    """Two equal devices, one in a space with a cache: MCT goes by what it believes, not by what it saw."""
+    graph = chain([[0], [0], [0]], [4.0])
+    cluster = shared(ReuseCurve((8.0,), (1.0,)), 2)
+    trace = simulate(graph, cluster, times(graph, devices=2), create("mct"))
+    assert trace.makespan == 1.0 + 2 * LEFT
+
+
+@pytest.mark.parametrize(
+    ("distances", "kept"),
+    [((), ()), ((1.0,), ()), ((2.0, 1.0), (1.0, 0.5)), ((1.0, 2.0), (0.5, 1.0)), ((1.0,), (2.0,))],
+)
+def test_what_is_no_curve_is_refused(distances, kept) -> None:
+    with pytest.raises(InvalidInput, match="reuse curve"):
+        ReuseCurve(distances, kept)
+
+
+# -- recounted --------------------------------------------------------------------------------------
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[DataflowGraph, Cluster, CostTable, StaticPlan, int]:
+    count = draw(st.integers(1, 4))
+    sizes = draw(st.lists(st.integers(1, 9).map(float), min_size=count, max_size=count))
+    uses = draw(
+        st.lists(
+            st.lists(st.integers(0, count - 1), unique=True, max_size=2), min_size=1, max_size=9
+        )
+    )
+    graph = chain(uses, sizes, written=float(draw(st.integers(0, 4))))
+    points = sorted(draw(st.sets(st.integers(1, 40), min_size=1, max_size=3)))
+    shares = sorted(draw(st.lists(st.floats(0, 1), min_size=len(points), max_size=len(points))))
+    curve = ReuseCurve(tuple(map(float, points)), tuple(reversed(shares)))
+    devices = draw(st.integers(1, 3))
+    plan = StaticPlan([(draw(st.integers(0, devices - 1)), 0.0) for _ in uses])
+    left = draw(st.floats(0.1, 1.0))
+    jobs = draw(st.integers(1, 3))
+    return graph, shared(curve, devices), times(graph, devices=devices, left=left), plan, jobs
+
+
+@settings(max_examples=200, deadline=None)
+@given(runs())
+def test_every_execution_takes_what_its_distances_say(run) -> None:
+    """The distance of a weight: own bytes, distinct others used since, and all that was written."""
+    graph, cluster, costs, plan, jobs = run
+    workload = Workload([Job(graph, arrival=0.0) for _ in range(jobs)])
+    trace = simulate(workload, cluster, costs, plan)
+    curve = cluster.spaces[0].cache
+    assert curve is not None
+    tasks = trace.tasks
+    order = np.lexsort((tasks["device"], tasks["start"])).tolist()
+    weights = set(graph.weights)
+    sizes = graph.tensor_bytes
+    seen: list[tuple[set[int], float]] = []  # weights that each read, bytes that it wrote
+    for row in order:
+        operator = int(tasks["operator"][row])
+        own = {t for t in graph.reads[operator] if t in weights}
+        kept = 0.0
+        for weight in own:
+            last = max((i for i, (used, _) in enumerate(seen) if weight in used), default=None)
+            if last is None:
+                continue
+            others = set().union(*(used for used, _ in seen[last + 1 :])) - own
+            written = sum(size for _, size in seen[last:])
+            kept += sizes[weight] * curve.share(sizes[[*own, *others]].sum() + written)
+        share = kept / sizes[list(own)].sum() if own else 0.0
+        left = float(costs[graph].cached[operator, 0])
+        length = tasks["finish"][row] - tasks["start"][row]
+        assert length == pytest.approx(1 - share * (1 - left), abs=1e-9)
+        seen.append((own, float(sizes[list(graph.writes[operator])].sum())))
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs())
+def test_no_run_is_shorter_than_the_bound(run) -> None:
+    graph, cluster, costs, plan, jobs = run
+    workload = Workload([Job(graph, arrival=0.0) for _ in range(jobs)])
+    least = shortest(costs, workload, cluster)
+    bound = workload_bound(workload, least, cluster).bound_s
+    assert simulate(workload, cluster, costs, plan).makespan >= bound * (1 - 1e-9)
+    # What nothing else reads costs its whole time.
+    readers = [len(graph.consumers[t]) for t in range(len(graph.tensors))]
+    for operator, row in enumerate(graph.reads):
+        if jobs == 1 and all(t not in graph.weights or readers[t] == 1 for t in row):
+            assert (least[graph].seconds[operator] == costs[graph].seconds[operator]).all()
