@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.costs import CostTable
+from simulator.costs import CostTable, GraphCosts
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.units import format_bytes
