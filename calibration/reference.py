@@ -39,11 +39,16 @@ def reference_seconds(device: str = "cpu", visits: int = 20, core: int | None = 
         visits: how often it is timed, 15 ms each on a core.
         core: where, of a CPU; None: where this thread runs.
     """
+    return float(np.quantile(reference_times(device, visits, core), 0.1))
+
+
+def reference_times(device: str = "cpu", visits: int = 20, core: int | None = None) -> np.ndarray:
+    """float64[visits]: seconds of the reference operator in every visit; see :func:`reference_seconds`."""
     with alone_on(core):
         return _timed(device, visits)
 
 
-def _timed(device: str, visits: int) -> float:
+def _timed(device: str, visits: int) -> np.ndarray:
     import torch
 
     from calibration.kernels import build
@@ -54,9 +59,10 @@ def _timed(device: str, visits: int) -> float:
     clock = timer(device, ("graph",))
     with torch.inference_mode():
         reads = random_reads(sample.operator, device)
-        seconds = [
-            timing.seconds
-            for _ in range(visits)
-            for timing in clock.visit(lambda given: kernel(*given), reads, sample.weights)
-        ]
-    return float(np.quantile(seconds, 0.1))
+        return np.array(
+            [
+                timing.seconds
+                for _ in range(visits)
+                for timing in clock.visit(lambda given: kernel(*given), reads, sample.weights)
+            ]
+        )

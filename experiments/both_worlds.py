@@ -35,18 +35,18 @@ class Prediction:
 
     Args:
         world: of the model.
-        slowness: how much longer operators take than in the profiles, by the reference operator; what
-            schedulers believe stays the profiles'.
+        slowness: how much longer operators take than in the profiles, by the reference operator, on all
+            devices or float64[devices]; what schedulers believe stays the profiles'.
     """
 
-    def __init__(self, world: World, slowness: float = 1.0) -> None:
+    def __init__(self, world: World, slowness: float | np.ndarray = 1.0) -> None:
         self.world = world
-        self.slowness = slowness
+        self.slowness = np.broadcast_to(np.asarray(slowness), len(world.cluster.devices))
 
     @property
     def costs(self) -> CostTable:
         """What is predicted to happen."""
-        return _slowed(self.world.costs, self.slowness)
+        return self.world.costs.scaled(self.slowness)
 
     def cluster(self, overhead: float) -> Cluster:
         """The cluster with what the runner needs for an operator added to every device."""
@@ -88,12 +88,12 @@ class Prediction:
         return trace, scheduler
 
     def _at_speed(self, actual: CostTable | NoiseModel | None) -> CostTable | NoiseModel | None:
-        if self.slowness == 1.0:
+        if (self.slowness == 1.0).all():
             return actual
         if actual is None:
             return self.costs
         if isinstance(actual, CostTable):
-            return _slowed(actual, self.slowness)
+            return actual.scaled(self.slowness)
         return _SlowedNoise(actual, self.slowness)
 
     def interval(self, contestant: Contestant, overhead: float) -> tuple[float, float]:
@@ -116,7 +116,7 @@ class _SlowedNoise:
     """Noise on a machine that is slower than its profiles say."""
 
     noise: NoiseModel
-    slowness: float
+    slowness: np.ndarray
 
     def realise(
         self,
@@ -127,14 +127,6 @@ class _SlowedNoise:
     ) -> np.ndarray:
         """See :class:`simulator.noise.NoiseModel`."""
         return self.noise.realise(graph, costs, rng, arrival) * self.slowness
-
-
-def _slowed(costs: CostTable, slowness: float) -> CostTable:
-    if slowness == 1.0:
-        return costs
-    return CostTable(
-        {graph: replace(costs[graph], seconds=costs[graph].seconds * slowness) for graph in costs}
-    )
 
 
 def with_overhead(cluster: Cluster, overhead: float) -> Cluster:

@@ -23,6 +23,7 @@ from experiments import atomic
 from experiments.both_worlds import Hardware, Prediction
 from experiments.compact_traces import read_traces, write_traces
 from experiments.contestants import Contestant, Group
+from experiments.machine_speed import slowness, tenth_percentile
 from experiments.pricing import load_profiles
 from experiments.provenance import code_digest
 from experiments.this_machine import differences_here
@@ -36,8 +37,6 @@ from simulator.trace import Trace
 
 if TYPE_CHECKING:
     from calibration.dispatch import DispatchProbe
-    from calibration.workers import WorkerSpec
-    from cost_models.profile import Profile
 
 FORMAT = "hetsim.measured/1"
 MOST_REPEATS = 200
@@ -308,7 +307,7 @@ def measure_block(
         **described(workers[devices[0]].device),
         "workers": {name: asdict(spec) for name, spec in workers.items()},
     }
-    before = _slowness(profiles, places, workers)
+    before = slowness(world.cluster, profiles, workers, tenth_percentile)
     stopped: BaseException | None = None
     rounds: list[list[Trace]] = []
     with Machine(world.cluster, workers) as machine:
@@ -355,8 +354,12 @@ def measure_block(
     if len(rounds) < LEAST_REPEATS:
         return None, stopped
     if before is not None:
-        after = before if stopped is not None else _slowness(profiles, places, workers)
-        machine_document["slowness"] = (before + (after or before)) / 2
+        after = None
+        if stopped is None:
+            after = slowness(world.cluster, profiles, workers, tenth_percentile)
+        machine_document["slowness"] = (
+            (before + (before if after is None else after)) / 2
+        ).tolist()
     shape = (len(world.graph), len(devices))
     seconds = np.full((len(rounds), *shape), np.nan)
     for column in range(len(devices)):
@@ -379,25 +382,6 @@ def measure_block(
         code_digest(),
     )
     return block, stopped
-
-
-def _slowness(
-    profiles: Mapping[str, Profile],
-    places: Mapping[str, str],
-    workers: Mapping[str, WorkerSpec],
-) -> float | None:
-    """How much longer the reference operator takes now than when the profiles were measured, of the
-    first profile that says what it took (once a kernel); None if none does.
-    """
-    from calibration.reference import reference_seconds
-
-    for name, profile in profiles.items():
-        then = profile.provenance.get("reference_s")
-        if then and profile.provenance.get("repeat_kernel", 1) == 1:
-            device = places[name]
-            cores = [c for spec in workers.values() if spec.device == device for c in spec.cores]
-            return reference_seconds(device, core=cores[0] if cores else None) / float(then)
-    return None
 
 
 def runner_overheads(probe: DispatchProbe, contestants: Sequence[Contestant]) -> dict[str, float]:

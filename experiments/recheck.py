@@ -122,7 +122,7 @@ def _same_beliefs(model: ModelValidation, contestant: Contestant, case: Case) ->
             with_overhead(model.cluster, case.dispatch_s),
             CostTable({model.graph: model.costs}),
             contestant.make(),
-            actual=CostTable({model.graph: replace(model.costs, seconds=model.predicted)}),
+            actual=CostTable({model.graph: model.costs}).scaled(np.array(model.slowed or 1.0)),
             movement=scenario.simulation.movement,
             contention=scenario.simulation.contention,
         ).makespan
@@ -131,13 +131,13 @@ def _same_beliefs(model: ModelValidation, contestant: Contestant, case: Case) ->
 
 
 def _present(
-    saved: Contestant, case: Case, slowed: float, config_dirs: Sequence[Path]
+    saved: Contestant, case: Case, slowed: Sequence[float], config_dirs: Sequence[Path]
 ) -> tuple[Case | None, str]:
     contestant = present_contestant(saved, config_dirs)
     if isinstance(contestant, str):
         return None, contestant
     try:
-        prediction = Prediction(prepare(contestant.scenario, config_dirs), slowed)
+        prediction = Prediction(prepare(contestant.scenario, config_dirs), np.array(slowed or 1.0))
         simulated = prediction.run(contestant, case.dispatch_s)
         low, high = case.low_s, case.high_s
         if not _close(simulated.makespan, case.simulated_s):

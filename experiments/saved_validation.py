@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ def _document(validation: Validation, command: str, figures: Mapping[str, Any]) 
                 "repeats": model.repeats,
                 "busy_cores_before": model.busy,
                 "machine": dict(model.machine),
-                "slowed": model.slowed,
+                "slowed": list(model.slowed),
                 "scenario": _common(model),
                 "contestants": [
                     {
@@ -197,8 +197,8 @@ def _model(entry: Mapping[str, Any], folder: Path, config_dirs: Sequence[Path]) 
             cached[row["operator"], row["device"]] = _number(row.get("cached"))
             alone[row["operator"], row["device"]] = row["alone_s"]
     costs = GraphCosts(predicted, cached=None if np.isnan(cached).all() else cached)
-    slowed = float(entry.get("slowed", 1.0))
-    actual = CostTable({graph: replace(costs, seconds=predicted * slowed)})
+    slowed = tuple(entry.get("slowed", ()))
+    actual = CostTable({graph: costs}).scaled(np.array(slowed or 1.0))
     repeats: dict[str, list[float]] = {}
     for row in _read(folder / "repeats.parquet"):
         repeats.setdefault(row["case"], []).append(row["makespan_s"])

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -91,7 +92,13 @@ def foundations(figures: Figures) -> list[str]:
     error = figures.simulated_capacity_per_s / figures.capacity_per_s - 1
     return [
         f"capacity one request at a time: {figures.capacity_per_s:.4g}/s measured, "
-        f"{figures.simulated_capacity_per_s:.4g}/s simulated ({error:+.1%})",
+        f"{figures.simulated_capacity_per_s:.4g}/s simulated ({error:+.1%}) "
+        + (
+            f"for a machine whose operators took {mean(figures.slowness) - 1:+.1%} on average against "
+            "the profiles"
+            if figures.slowness
+            else "at the profiles' speed"
+        ),
         f"the runner's overhead, modelled: per task, us: {dispatch}; per operator within one "
         f"{figures.segment_s * 1e6:.1f} us{most}",
     ]

@@ -26,6 +26,7 @@ from experiments.cell import label_of, make_scheduler
 from experiments.command import Invocation, sweeping_main
 from experiments.configs import Scenario
 from experiments.grid import compose_grid
+from experiments.machine_speed import check_speed, mean, slowness
 from experiments.own_settings import key_of, read_own
 from experiments.pricing import load_profiles
 from experiments.progress import progress_bar
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     import torch
 
     from calibration.runner import Execution, Machine
+    from calibration.workers import WorkerSpec
 
 FORMAT = "hetsim.serving_case/1"
 BURST_SECONDS = 3.0
@@ -83,6 +85,7 @@ class ServingSettings:
     seconds: float
     inputs: int
     cores: list[int] | None
+    speed: str
     again: bool
 
     def check(self) -> None:
@@ -97,6 +100,7 @@ class ServingSettings:
             raise InvalidInput(f"seconds={self.seconds}: give seconds above 0, a day at most")
         if self.inputs < 1:
             raise InvalidInput(f"inputs={self.inputs}: give at least 1")
+        check_speed(self.speed)
         if not self.name or Path(self.name).name != self.name:
             raise InvalidInput(f"name={self.name}: give the name of a folder, not a path")
 
@@ -118,6 +122,8 @@ class Figures:
         key: what it depends on.
         capacity_per_s: requests that it serves one at a time, all devices busy.
         simulated_capacity_per_s: the same, simulated.
+        slowness: how much longer operators took on each device than the profiles say, on average, beside
+            the bursts; empty if nobody knows.
         dispatch_s: the runner's overhead per task under each scheduler, seconds.
         segment_s: seconds per operator within a segment beyond the operator's own.
         joining_s: seconds of concatenating a batch's inputs, by model and batch.
@@ -127,6 +133,7 @@ class Figures:
     key: str
     capacity_per_s: float = 0.0
     simulated_capacity_per_s: float = 0.0
+    slowness: list[float] = field(default_factory=list)
     dispatch_s: dict[str, float] = field(default_factory=dict)
     segment_s: float = 0.0
     joining_s: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -203,6 +210,7 @@ class Site:
         scenario: any of the contestants'.
         world: of the scenario.
         machine: made for its cluster.
+        workers: where its devices are.
         inputs: different ones of each model.
         config_dirs: the user's configs.
     """
@@ -212,6 +220,7 @@ class Site:
         scenario: Scenario,
         world: World,
         machine: Machine,
+        workers: Mapping[str, WorkerSpec],
         inputs: int,
         config_dirs: Sequence[Path],
     ) -> None:
@@ -223,6 +232,8 @@ class Site:
         self.machine = machine
         self.requests = requests_of(world)
         self.costs: CostTable = world.costs
+        self._workers = workers
+        self._profiles = load_profiles(scenario.cluster, scenario.cost_model)
         self._inputs: dict[DataflowGraph, list[dict[str, torch.Tensor]]] = {}
         self._modules: dict[DataflowGraph, torch.nn.Module] = {}
         self._arguments: dict[DataflowGraph, list[Any]] = {}
@@ -263,14 +274,24 @@ class Site:
         }
         self.costs = with_joining(costs, extra)
 
-    def simulate(self, workload: Workload, scheduler: Scheduler, overhead: float) -> Trace:
-        """One simulated run, the runner's overhead included."""
+    def slowness(self) -> list[float]:
+        """How much longer operators take now than in the profiles, on average on each device; empty if
+        nobody knows.
+        """
+        found = slowness(self.world.cluster, self._profiles, self._workers, mean)
+        return [] if found is None else found.tolist()
+
+    def simulate(
+        self, workload: Workload, scheduler: Scheduler, overhead: float, slowness: Sequence[float]
+    ) -> Trace:
+        """One simulated run on a machine that is so slow, the runner's overhead included."""
         simulation = self.scenario.simulation
         return simulate(
             workload,
             self.cluster(overhead),
             self.costs,
             scheduler,
+            actual=self.costs.scaled(np.array(slowness or 1.0)),
             movement=simulation.movement,
             contention=simulation.contention,
         )
@@ -364,13 +385,16 @@ def _slower(cluster: Cluster, overhead: float) -> Cluster:
     return replace(cluster, devices=devices)
 
 
-def measure_machine(site: Site, base: Workload, key: str) -> Figures:
+def measure_machine(
+    site: Site, base: Workload, key: str, speed: Callable[[], list[float]]
+) -> Figures:
     """What the cases rest on, the schedulers apart; warms the machine up on the way.
 
     Args:
         site: the models on the machine.
         base: requests for bursts.
         key: what the figures depend on.
+        speed: says how slow the machine is.
 
     Raises:
         HetsimError: something cannot be run, or an answer is not the module's.
@@ -385,6 +409,7 @@ def measure_machine(site: Site, base: Workload, key: str) -> Figures:
     site.price(found.segment_s, found.joining_s)
     # Once to learn how many requests make a burst of a few seconds, then in earnest.
     rates: list[float] = []
+    before = speed()
     for number in range(BURSTS + 1):
         count = 16 if not number else max(16, round(rates[0] * BURST_SECONDS))
         count = min(count, len(base))
@@ -392,7 +417,8 @@ def measure_machine(site: Site, base: Workload, key: str) -> Figures:
         trace = site.run(burst, create("fcfs"), plain, 600.0).trace
         rates.append(len(burst) / trace.makespan)
         if number:
-            simulated = site.simulate(burst, create("fcfs"), plain)
+            found.slowness = np.mean([before, speed()], axis=0).tolist()
+            simulated = site.simulate(burst, create("fcfs"), plain, found.slowness)
             found.simulated_capacity_per_s = len(burst) / simulated.makespan
     found.capacity_per_s = float(np.median(rates[1:]))
     return found
@@ -430,7 +456,7 @@ def key_of_machine(
     """What the figures of a machine, and of its cases under any scheduler, depend on."""
     document = scenario.document()
     del document["scheduler"]
-    own = {name: getattr(settings, name) for name in ("inputs", "cores")}
+    own = {name: getattr(settings, name) for name in ("inputs", "cores", "speed")}
     sources = source_digests(scenario, config_dirs)
     sources.pop("scheduler", None)
     runner = digest_files(sorted((ROOT / "calibration").glob("*.py")))
@@ -508,10 +534,11 @@ def validate_serving(
     figures = None if settings.again else read_figures(folder / "machine.json", key)
     with Machine(world.cluster, workers, spin=False) as machine:
         step("loading", 0, total)
-        site = Site(scenario, world, machine, settings.inputs, config_dirs)
+        site = Site(scenario, world, machine, workers, settings.inputs, config_dirs)
+        speed = site.slowness if settings.speed == "now" else list
         if figures is None:
             step("measuring capacity", 0, total)
-            figures = measure_machine(site, _base(scenario, world, MOST_OF_A_BURST), key)
+            figures = measure_machine(site, _base(scenario, world, MOST_OF_A_BURST), key, speed)
         new = [c for c in contestants if c.label not in figures.dispatch_s]
         probe = DispatchProbe(machine)
         figures.dispatch_s |= {c.label: probe.seconds(c.make) for c in new}
@@ -527,7 +554,7 @@ def validate_serving(
             case = None if settings.again else read_case(cell / "result.json", case_key)
             if case is None:
                 workload = stretched(base, rate, settings.seconds)
-                case = _measure(site, contestant, workload, load, figures, cell)
+                case = _measure(site, contestant, workload, load, figures, cell, speed)
                 atomic.write_json(
                     cell / "result.json", {"format": FORMAT, "key": case_key, "case": asdict(case)}
                 )
@@ -557,13 +584,16 @@ def _measure(
     load: float,
     figures: Figures,
     cell: Path,
+    speed: Callable[[], list[float]],
 ) -> ServingCase:
     overhead = figures.dispatch_s[contestant.label]
     warm_up = contestant.scenario.workload.warm_up_s
     # Ten times of what the overload takes to serve, at least.
     limit = 60.0 + 10.0 * max(workload.jobs[-1].arrival, len(workload) / figures.capacity_per_s)
+    before = speed()
     measured = site.run(workload, contestant.make(), overhead, limit).trace
-    simulated = site.simulate(workload, contestant.make(), overhead)
+    slow = np.mean([before, speed()], axis=0).tolist()
+    simulated = site.simulate(workload, contestant.make(), overhead, slow)
     measured.save(cell / "measured")
     simulated.save(cell / "simulated")
     return ServingCase(
@@ -572,6 +602,7 @@ def _measure(
         dict(serving_metrics(measured, warm_up)),
         dict(serving_metrics(simulated, warm_up)),
         measured.wallclock.get("joining_seconds", 0.0),
+        slow,
     )
 
 

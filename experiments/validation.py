@@ -123,7 +123,8 @@ class ModelValidation:
         busy: cores that other processes kept busy before the runs; NaN where the system does not say.
         differences: in what the profiles were measured with something else than there is here.
         machine: what the runs were on.
-        slowed: how much longer than in the profiles operators were predicted to take.
+        slowed: for each device, how much longer than in the profiles operators were predicted to take;
+            empty for not at all.
     """
 
     model: str
@@ -140,19 +141,19 @@ class ModelValidation:
     busy: float
     differences: tuple[str, ...]
     machine: Mapping[str, Any]
-    slowed: float = 1.0
+    slowed: tuple[float, ...] = ()
 
     @property
     def predicted(self) -> np.ndarray:
         """float64[operators, devices] seconds, at the speed of the prediction."""
-        return self.costs.seconds * self.slowed
+        return self.costs.seconds * np.array(self.slowed or 1.0)
 
     @property
     def slowness(self) -> float:
-        """How much longer the reference operator took than when the profiles were measured; NaN where
-        it was not timed.
+        """How much longer the reference operator took than when the profiles were measured, the mean of
+        the devices; NaN where it was not timed.
         """
-        return float(self.machine.get("slowness", np.nan))
+        return float(np.mean(self.machine.get("slowness", np.nan)))
 
     @property
     def devices(self) -> tuple[str, ...]:

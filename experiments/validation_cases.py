@@ -48,7 +48,7 @@ class Intervals:
             [
                 contestant.key,
                 overhead,
-                prediction.slowness,
+                prediction.slowness.tolist(),
                 simulation.draws,
                 INTERVAL,
                 code_digest(),
@@ -91,7 +91,8 @@ def model_validation(
     statistic = profile_statistic(group)
     blocks = measured.blocks(group, world.graph)
     machine = _machine(blocks)
-    prediction = Prediction(world, machine.get("slowness", 1.0) if at_speed else 1.0)
+    slowness = machine.get("slowness", 1.0) if at_speed else 1.0
+    prediction = Prediction(world, np.asarray(slowness))
     unseen = unseen_costs(world, group.scenario) if held_out else None
     alone = statistic_of(np.concatenate([block.alone for block in blocks]), statistic)
     contestants, cases = [], []
@@ -130,7 +131,7 @@ def model_validation(
         float(np.max([block.busy for block in blocks])),
         tuple(dict.fromkeys(text for block in blocks for text in block.differences)),
         machine,
-        prediction.slowness,
+        tuple(prediction.slowness.tolist()),
     )
 
 
@@ -138,7 +139,7 @@ def _machine(blocks: Sequence[Block]) -> dict[str, Any]:
     """What the blocks ran on, and how slow it was: the median of them."""
     found = dict(blocks[-1].machine)
     slow = [block.machine["slowness"] for block in blocks if "slowness" in block.machine]
-    return found | ({"slowness": float(np.median(slow))} if slow else {})
+    return found | ({"slowness": np.median(slow, axis=0).tolist()} if slow else {})
 
 
 def _case(

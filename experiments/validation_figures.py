@@ -49,7 +49,11 @@ def summary(validation: Validation) -> dict[str, Any]:
     told_apart = [pair for pair in found if pair.told_apart]
     losses = list(regret(cases).values())
     slow, slowed = np.array(
-        [(model.slowness, model.slowed) for model in validation.models for _ in model.cases]
+        [
+            (model.slowness, np.mean(model.slowed or 1.0))
+            for model in validation.models
+            for _ in model.cases
+        ]
     ).T
     steady = (1 + errors) * slow / slowed - 1
     unscaled = (1 + errors) / slowed - 1

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from omegaconf import OmegaConf
 
 from experiments import catalog
+from experiments.machine_speed import check_speed
 from experiments.own_settings import key_of, read_own
 from simulator.errors import InvalidInput
 from simulator.units import parse_seconds
 
 VERBS = ("recheck", "seal", "check", "table")
 """Settings that ask for something else than measuring and reporting; at most one."""
-
-SPEEDS = ("now", "profile")
 
 
 @dataclass
@@ -61,8 +60,7 @@ class ValidateSettings:
             raise InvalidInput(f"visits={self.visits}, top={self.top}: give both at least 1")
         if self.budget_s is not None and not self.budget_s > 0:
             raise InvalidInput(f"budget={self.budget}: give a time above 0, like 20min")
-        if self.speed not in SPEEDS:
-            raise InvalidInput(f"speed={self.speed}: give {' or '.join(SPEEDS)}")
+        check_speed(self.speed)
         verbs = [verb for verb in VERBS if getattr(self, verb) is not None]
         if len(verbs) > 1:
             raise InvalidInput(f"{verbs[0]}= and {verbs[1]}= are two commands; give one of them")

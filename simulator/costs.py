@@ -6,7 +6,7 @@ A :class:`CostTable` is filled before a run; neither the engine nor a scheduler 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -90,6 +90,14 @@ class CostTable(Mapping[DataflowGraph, GraphCosts]):
     def of(cls, graph: DataflowGraph, seconds: np.ndarray) -> CostTable:
         """The table of one graph from a plain matrix of seconds [operators, devices]."""
         return cls({graph: GraphCosts(np.asarray(seconds, dtype=np.float64))})
+
+    def scaled(self, factor: float | np.ndarray) -> CostTable:
+        """The table of devices that take so many times as long, each (float64[devices]) or all alike."""
+        if np.all(np.asarray(factor) == 1.0):
+            return self
+        return CostTable(
+            {g: replace(entry, seconds=entry.seconds * factor) for g, entry in self.items()}
+        )
 
     def check_covers(self, cluster: Cluster) -> None:
         """Refuse a table made for another number of devices.

@@ -10,7 +10,7 @@ from cost_models.profile import Profile
 from cost_models.roofline import Roofline
 from experiments.both_worlds import Prediction
 from experiments.contestants import plan_grid
-from experiments.measured_runs import _slowness
+from experiments.machine_speed import mean, slowness, tenth_percentile
 from experiments.validation import (
     Case,
     Pair,
@@ -136,21 +136,21 @@ def test_the_nearest_trace():
 
 def test_errors_on_a_machine_as_fast_as_it_was():
     """One model met a machine that was 10% slower, another one that was as fast as then."""
-    slow = SimpleNamespace(cases=[case("a", "heft", 10.0, 11.0)], slowness=1.1, slowed=1.0)
-    same = SimpleNamespace(cases=[case("b", "heft", 9.0, 10.0)], slowness=1.0, slowed=1.0)
+    slow = SimpleNamespace(cases=[case("a", "heft", 10.0, 11.0)], slowness=1.1, slowed=())
+    same = SimpleNamespace(cases=[case("b", "heft", 9.0, 10.0)], slowness=1.0, slowed=())
     found = summary(Validation([slow, same]))
     assert found["mean_signed_error"] == pytest.approx((10 / 11 + 0.9) / 2 - 1)
     assert found["mean_signed_error_steady"] == pytest.approx((1.0 + 0.9) / 2 - 1)
     assert found["mean_absolute_error_steady"] == pytest.approx(0.05)
     assert found["slowness"] == pytest.approx(1.05)
     assert not found["at_speed"]
-    unknown = SimpleNamespace(cases=slow.cases, slowness=float("nan"), slowed=1.0)
+    unknown = SimpleNamespace(cases=slow.cases, slowness=float("nan"), slowed=())
     assert np.isnan(summary(Validation([unknown]))["mean_absolute_error_steady"])
 
 
 def test_errors_of_predictions_at_the_machines_speed():
     """Predicted 11 s for a machine 10% slow, which the profiles alone would have said to be 10 s."""
-    slow = SimpleNamespace(cases=[case("a", "heft", 11.0, 11.0)], slowness=1.1, slowed=1.1)
+    slow = SimpleNamespace(cases=[case("a", "heft", 11.0, 11.0)], slowness=1.1, slowed=(1.0, 1.2))
     found = summary(Validation([slow]))
     assert found["at_speed"]
     assert found["mean_signed_error"] == found["mean_signed_error_steady"] == 0
@@ -172,10 +172,16 @@ def test_a_slow_machine_takes_longer_and_schedulers_do_not_know():
 
 
 def test_the_reference_is_timed_against_the_profile(monkeypatch):
+    """The kernel that is repeated three times runs on a core like any: its own profile says nothing."""
     timed = []
-    monkeypatch.setattr(
-        "calibration.reference.reference_seconds",
-        lambda device, core=None: timed.append((device, core)) or 3e-3,
+
+    def times(device, visits, core):
+        timed.append((device, core))
+        return np.array([3e-3, 5e-3]) if core else np.array([2e-3, 2e-3])
+
+    monkeypatch.setattr("calibration.reference.reference_times", times)
+    cluster = Cluster(
+        "c", [MemorySpace("m")], [Device("one", "m", "box"), Device("three", "m", "box-3x")]
     )
     workers = {"one": WorkerSpec("cpu", (1,)), "three": WorkerSpec("cpu", (0,), repeat_kernel=3)}
     sheet = Roofline({"float32": 1e9}, 1e9)
@@ -183,7 +189,8 @@ def test_the_reference_is_timed_against_the_profile(monkeypatch):
         "box-3x", "measured", sheet, provenance={"reference_s": 1.0, "repeat_kernel": 3}
     )
     once = Profile("box", "measured", sheet, provenance={"reference_s": 2e-3, "repeat_kernel": 1})
-    places = {"box": "cpu", "box-3x": "cpu"}
-    assert _slowness({"box-3x": thrice, "box": once}, places, workers) == pytest.approx(1.5)
-    assert timed == [("cpu", 1)]
-    assert _slowness({"box-3x": thrice}, places, workers) is None
+    profiles = {"box-3x": thrice, "box": once}
+    assert slowness(cluster, profiles, workers, mean) == pytest.approx([2.0, 1.0])
+    assert slowness(cluster, profiles, workers, tenth_percentile) == pytest.approx([1.6, 1.0])
+    assert timed[:2] == [("cpu", 1), ("cpu", 0)]
+    assert slowness(cluster, {"box-3x": thrice}, workers, mean) is None
