@@ -150,10 +150,23 @@ def reference_seconds(folder: str | Path, cache: str = "graph") -> float | None:
     """What the reference operator took in the median process (10th percentile), to be held against
     another day's; None where it was not measured in that cache state.
     """
+    seconds = _references(folder, cache)
+    return float(seconds.median()) if len(seconds) else None
+
+
+def reference_spread(folder: str | Path, cache: str = "graph") -> float:
+    """Standard deviation of log seconds of the reference operator (10th percentile) between processes:
+    how much the machine's speed changes from one quarter of an hour to the next; 0 of one process.
+    """
+    seconds = _references(folder, cache)
+    return round(float(np.log(seconds).std(ddof=1)), 4) if len(seconds) > 1 else 0.0
+
+
+def _references(folder: str | Path, cache: str) -> pd.Series:
+    """The reference operator's 10th percentile by process."""
     raw = read_raw(folder).to_pandas()
     reference = raw[(raw["operator"] == REFERENCE) & (raw["cache"] == cache)]
-    seconds = reference.groupby("process")["seconds"].quantile(0.1)
-    return float(seconds.median()) if len(seconds) else None
+    return reference.groupby("process")["seconds"].quantile(0.1)
 
 
 def drift(folder: str | Path) -> pd.DataFrame:

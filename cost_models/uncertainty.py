@@ -262,12 +262,17 @@ def draw_factors(
     return factors
 
 
+HOUR = 1 << 20
+"""Stream of random numbers of the machine's speed; those of profiles are numbered from 0."""
+
+
 def draws(
     costs: CostTable,
     residuals: Sequence[tuple[str, Mapping[str, Residuals]] | None],
     count: int,
     seed: int = 0,
     looked_up: Mapping[str, LookedUp] | None = None,
+    drift: Mapping[str, float] | None = None,
 ) -> Iterator[CostTable]:
     """Possible actual times of every operator, ``count`` tables of them.
 
@@ -278,6 +283,8 @@ def draws(
         count: tables to draw.
         seed: the ``i``-th table does not depend on ``count``.
         looked_up: by profile the operators whose times were measured.
+        drift: by profile the standard deviation of log seconds between one hour of the machine and
+            another: one factor for all of its operators, and one normal number for all profiles.
 
     Raises:
         InvalidInput: another number of devices than the table has.
@@ -294,6 +301,7 @@ def draws(
     identity = identities(rows_of(operators))
     profiles = {entry[0]: entry[1] for entry in residuals if entry is not None}
     for number in range(count):
+        hour = float(np.random.default_rng([seed, number, HOUR]).standard_normal())
         factors = {
             name: draw_factors(
                 profiles[name],
@@ -311,6 +319,7 @@ def draws(
             seconds = costs[graph].seconds.copy()
             for device, entry in enumerate(residuals):
                 if entry is not None:
-                    seconds[:, device] *= factors[entry[0]][part]
+                    drifted = math.exp(hour * (drift or {}).get(entry[0], 0.0))
+                    seconds[:, device] *= factors[entry[0]][part] * drifted
             entries[graph] = replace(costs[graph], seconds=seconds)
         yield CostTable(entries)

@@ -523,7 +523,7 @@ def learned(config: CalibrateConfig, profile: Profile, show: Callable[[str], Non
 def provenance(raw: Path) -> dict[str, Any]:
     """Where, when and how long was measured."""
     from calibration.folder import plan_of, process_records, read_raw
-    from calibration.summary import reference_seconds
+    from calibration.summary import reference_seconds, reference_spread
 
     records = process_records(raw)
     plan = plan_of(raw)
@@ -535,6 +535,7 @@ def provenance(raw: Path) -> dict[str, Any]:
         "processes": len(records),
         "samples": len(read_raw(raw)),
         "reference_s": reference_seconds(raw),
+        "reference_spread": reference_spread(raw),
         "threads": plan.threads,
         "repeat_kernel": plan.repeat_kernel,
         "states": list(plan.states),

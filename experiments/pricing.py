@@ -138,7 +138,11 @@ class Pricer:
             (str(device.profile), self._profiles[str(device.profile)].residuals_for(self._model))
             for device in self._cluster.devices
         ]
-        return draws(costs, residuals, count, seed, self._looked_up(costs))
+        drift = {
+            name: float(profile.provenance.get("reference_spread", 0.0))
+            for name, profile in self._profiles.items()
+        }
+        return draws(costs, residuals, count, seed, self._looked_up(costs), drift)
 
     def _looked_up(self, costs: CostTable) -> dict[str, LookedUp]:
         from cost_models.cached_graphs import cache_state

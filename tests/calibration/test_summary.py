@@ -16,6 +16,7 @@ from calibration.summary import (
     measurement_table,
     peaks,
     reference_seconds,
+    reference_spread,
     steady,
     throttling,
 )
@@ -135,6 +136,18 @@ def test_samples_without_the_reference_stay_as_they_are():
 def test_reference_of_the_median_process(folder):
     assert reference_seconds(folder, "warm") == pytest.approx(1.01e-6)
     assert reference_seconds(folder) is None
+
+
+def test_spread_of_the_machine_between_processes(tmp_path):
+    """Medians of 1, e and e^2 us: log seconds 0, 1 and 2 apart, deviation 1."""
+    prepare_folder(tmp_path, MeasurePlan("cpu", "box", ("graph",)), [])
+    for process in range(3):
+        recorder = Recorder(tmp_path, process)
+        for _ in range(5):
+            recorder.add(-1, 0, "graph", 1e-6 * np.exp(process), 1e-6)
+        recorder.flush(force=True)
+    assert reference_spread(tmp_path) == pytest.approx(1.0)
+    assert reference_spread(tmp_path, "warm") == 0.0
 
 
 def test_best_peaks_of_all_processes(folder):

@@ -114,6 +114,24 @@ def test_given_times_stay(costs):
         assert (drawn[graph].seconds[:, :2] == 2.0).all()
 
 
+def test_the_hour_slows_everything_alike(costs):
+    """One factor for all operators, by each profile's spread, and log factors of that deviation."""
+    (graph,) = costs
+    calm = draws(costs, [("p", RESIDUALS), ("q", RESIDUALS), None], 400)
+    shaky = draws(
+        costs, [("p", RESIDUALS), ("q", RESIDUALS), None], 400, drift={"p": 0.1, "q": 0.05}
+    )
+    logs = np.array(
+        [np.log(b[graph].seconds / a[graph].seconds) for a, b in zip(calm, shaky, strict=True)]
+    )
+    assert (logs[:, :, 2] == 0).all()
+    assert np.ptp(logs, axis=1).max() < 1e-12
+    assert logs[:, 0, 0] == pytest.approx(2 * logs[:, 0, 1])
+    # 400 draws: four standard errors of a standard deviation are a seventh of it.
+    assert logs[:, 0, 0].std() == pytest.approx(0.1, rel=0.15)
+    assert abs(logs[:, 0, 0].mean()) < 4 * 0.1 / 20
+
+
 def test_draws_are_reproducible_and_do_not_depend_on_their_number(costs):
     (graph,) = costs
     residuals = [("p", RESIDUALS)] * 3
