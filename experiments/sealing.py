@@ -3,7 +3,8 @@
 The file has for each case its scenario in full, the simulated makespan, its interval and the runner's
 overhead that the simulation had, and for all of them the settings of the runs to come, the digests of the
 profiles, versions and revision. The runner's overhead is measured on a chain of simple operators, never on
-the models, or stated (``dispatch=``).
+the models, or stated (``dispatch=``). Measured, predictions are for the speed that the reference operator
+says the devices have at that moment (``speed=now``), else for that of the profiles.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from experiments import atomic
 from experiments.both_worlds import INTERVAL, Prediction
 from experiments.command import Invocation
 from experiments.contestants import Group, Plan
+from experiments.machine_speed import slowness, tenth_percentile
 from experiments.measured_runs import profile_statistic, runner_overheads
-from experiments.pricing import profile_digests
+from experiments.pricing import load_profiles, profile_digests
 from experiments.provenance import code_digest, digest, revision, versions
 from experiments.results import read_document
 from experiments.validation_settings import ValidateSettings
@@ -48,8 +51,8 @@ def seal(plan: Plan, settings: ValidateSettings, invocation: Invocation, console
     cases = []
     for group in plan.groups:
         world = prepare(group.scenario, invocation.config_dirs)
-        overheads = _overheads(group, world, settings)
-        prediction = Prediction(world)
+        overheads, slowed = _of_machine(group, world, settings)
+        prediction = Prediction(world, np.array(slowed or 1.0))
         for contestant in group.contestants:
             overhead = overheads[contestant.key]
             simulated = prediction.run(contestant, overhead)
@@ -64,6 +67,7 @@ def seal(plan: Plan, settings: ValidateSettings, invocation: Invocation, console
                     "profiles": profile_digests(contestant.scenario.cluster),
                     "statistic": profile_statistic(group),
                     "dispatch_s": overhead,
+                    "slowed": slowed,
                     "simulated_s": simulated.makespan,
                     "low_s": low,
                     "high_s": high,
@@ -78,6 +82,9 @@ def seal(plan: Plan, settings: ValidateSettings, invocation: Invocation, console
         "dispatch": "measured on a chain of simple operators"
         if settings.dispatch is None
         else f"stated: {settings.dispatch}",
+        "speed": "the machine's when it was sealed"
+        if settings.dispatch is None and settings.speed == "now"
+        else "the profiles'",
         "settings": {name: getattr(settings, name) for name in RUN_SETTINGS},
         "versions": versions(),
         "revision": revision(),
@@ -141,9 +148,12 @@ def check_paths(folder: Path, name: str) -> list[Path]:
     return [found[number] for number in sorted(found)]
 
 
-def _overheads(group: Group, world: World, settings: ValidateSettings) -> Mapping[str, float]:
+def _of_machine(
+    group: Group, world: World, settings: ValidateSettings
+) -> tuple[Mapping[str, float], list[float]]:
+    """The runner's overhead by contestant, and how slow each device is; empty for the profiles' speed."""
     if settings.dispatch_s is not None:
-        return {one.key: settings.dispatch_s for one in group.contestants}
+        return {one.key: settings.dispatch_s for one in group.contestants}, []
     from calibration.dispatch import DispatchProbe
     from calibration.runner import Machine
     from calibration.workers import workers_for
@@ -155,8 +165,14 @@ def _overheads(group: Group, world: World, settings: ValidateSettings) -> Mappin
             f"{error}. To seal a prediction for another machine state the runner's overhead: "
             "dispatch=25us"
         ) from None
+    scenario = group.scenario
+    profiles = load_profiles(scenario.cluster, scenario.cost_model)
+    slow = None
+    if settings.speed == "now":
+        slow = slowness(world.cluster, profiles, workers, tenth_percentile)
     with Machine(world.cluster, workers) as machine:
-        return runner_overheads(DispatchProbe(machine), group.contestants)
+        overheads = runner_overheads(DispatchProbe(machine), group.contestants)
+    return overheads, [] if slow is None else slow.tolist()
 
 
 def changes_since(sealed: Mapping[str, Any], present: Sequence[Mapping[str, Any]]) -> list[str]:
