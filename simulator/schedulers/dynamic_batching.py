@@ -45,7 +45,12 @@ class DynamicBatching(Dispatcher):
         group = self.oldest(context, node, device, due)
         if group is not None:
             return Choice(group, self.fitting(context, group, [device]))
-        waiting = [jobs[g.queue[0]].arrival for g in node.groups.values() if g.queue]
+        # What this device cannot run, or what is due, waits for another device, not for time to pass.
+        waiting = [
+            jobs[group.queue[0]].arrival
+            for group in node.groups.values()
+            if group.queue and group.runs_on(context, device)
+        ]
         if waiting:
             context.wake_at(max(context.now, min(waiting) + self.delay))
         return None

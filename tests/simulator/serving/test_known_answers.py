@@ -7,8 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
+from simulator.cluster import Cluster, Device, MemorySpace
+from simulator.costs import CostTable, GraphCosts
+from simulator.engine import simulate
 from simulator.queueing import queueing_metrics
-from tests.simulator.serving.fleet import Fleet, flows, poisson
+from simulator.schedulers import create
+from simulator.workload import Job, Workload
+from tests.simulator.serving.fleet import Fleet, flows, one, poisson
 from tests.simulator.serving.test_two_stage import Exponential
 
 
@@ -173,6 +178,23 @@ def test_the_limit_of_delay() -> None:
     few = Fleet([(0.0, 0.001)], most=4)
     small = few.run([few.job(0.001 * i) for i in range(4)], "dynamic_batching", delay="1s")
     assert small.executions["start"].tolist() == pytest.approx([0.003])
+
+
+def test_an_idle_device_that_cannot_run_what_is_overdue_waits() -> None:
+    """Of two devices of a node one runs the second model alone, and is busy with it for 5 s."""
+    first, second = one("first", 1), one("second", 1)
+    cluster = Cluster("node", [MemorySpace("m")], [Device("able", "m"), Device("not", "m")])
+    costs = CostTable(
+        {
+            first: GraphCosts(np.array([[1.0, 1.0]])),
+            second: GraphCosts(np.array([[5.0, np.inf]])),
+        }
+    )
+    jobs = [Job(second, arrival=0.0, batch=1), Job(second, arrival=0.1, batch=1)]
+    trace = simulate(
+        Workload(jobs), cluster, costs, create("dynamic_batching", delay="10ms", max_batch=1)
+    )
+    assert trace.executions["start"].tolist() == pytest.approx([0.0, 5.0])
 
 
 def test_littles_law() -> None:
