@@ -17,6 +17,7 @@ err towards the time from memory. Schedulers believe in that time.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -114,10 +115,20 @@ class _Stack:
                 self._bytes += weight[2]
             self._used[weight] = (self._uses, self.written)
             self._used.move_to_end(weight)
-        while self._bytes - (oldest := next(iter(self._used)))[2] > self._farthest:
-            del self._used[oldest]
-            self._bytes -= oldest[2]
+        self._forget()
         return found / own
+
+    def _forget(self) -> None:
+        """Drop the weights of the oldest uses, which nothing can find any more."""
+        while True:
+            first = next(iter(self._used.values()))[0]
+            together = list(itertools.takewhile(lambda w: self._used[w][0] == first, self._used))  # noqa: B023
+            size = sum(weight[2] for weight in together)
+            if self._bytes - size <= self._farthest:
+                return
+            for weight in together:
+                del self._used[weight]
+            self._bytes -= size
 
     def _found(self, weights: Sequence[Weight], own: float) -> float:
         """Bytes of weights that are still there."""

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibration.measure import SHIPPED_OPERATORS
+from calibration.samples import read_samples
 from cost_models import evaluation
 from cost_models.boosted import Boosted
 from cost_models.pricing import price_graphs
@@ -326,6 +328,21 @@ def test_shipped_measurements_are_what_the_predictor_was_fitted_to(name):
     assert predicted.in_range.all()
     error = np.abs(predicted.seconds / priced["seconds"] - 1)
     assert error.median() < 0.04
+
+
+def test_a_training_step_is_priced_from_what_was_measured():
+    """Every kind that training has besides, and the operators of the committed set among them."""
+    profile = Profile.load("amd-epyc-1core-training")
+    samples = read_samples(SHIPPED_OPERATORS.with_name("training_operators.json.gz"))
+    operators = [sample.operator for sample in samples]
+    kinds = {"conv2d_backward", "batch_norm_backward", "threshold_backward", "sgd_step"}
+    assert kinds <= {operator.kind for operator in operators} <= set(profile.kinds)
+    priced = profile.price(operators)
+    assert priced.in_range.all()
+    # By day, and with other programs now and then: it repeats worse than the quiet table.
+    held = profile.held_out["boosted"]["architecture"]["all"]
+    assert held["aa_median"] < 0.04
+    assert held["median"] < 0.07
 
 
 def test_slow_device_takes_up_to_three_times_as_long():

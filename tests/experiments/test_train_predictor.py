@@ -140,7 +140,7 @@ def test_the_preset_has_what_it_needs_wherever_it_is_run(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     cells = compose_grid(["experiment=serving/edge_selection", "seed.workload=0"]).cells
     configs = {cell.scenario.scheduler.name: cell.scenario.scheduler for cell in cells}
-    assert len(configs) == 12
+    assert len(configs) == 14
     made = {name: make_scheduler(config).selection for name, config in configs.items()}  # type: ignore[attr-defined]
     assert made["edge/two_stage_lstm"].predictor.network.notes["nodes"][-1] == "edge4"
     assert made["edge/two_stage_oracle"].oracle
