@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from calibration.copies import Copier
@@ -35,6 +36,10 @@ from simulator.segments import Segments
 from simulator.workload import Job, Workload
 
 __all__ = ["Execution", "Machine"]
+
+SWITCH_SECONDS = 2e-5
+"""Until a thread that asks for the interpreter takes it from another that keeps it. Python's own 5 ms are many
+light operators: a worker that has a kernel to begin waited for them, while its core was idle."""
 
 
 class Machine:
@@ -239,11 +244,15 @@ class Machine:
 
 @contextlib.contextmanager
 def _steady_interpreter() -> Iterator[None]:
-    """Without garbage collection, whose pauses would fall on whichever operator comes next."""
-    enabled = gc.isenabled()
+    """Without garbage collection, whose pauses would fall on whichever operator comes next, and shared
+    by the threads at once.
+    """
+    enabled, interval = gc.isenabled(), sys.getswitchinterval()
     gc.disable()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         yield
     finally:
+        sys.setswitchinterval(interval)
         if enabled:
             gc.enable()

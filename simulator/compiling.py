@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import fcntl
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from numba import njit, types
@@ -20,13 +23,49 @@ def compiled(signature: str | None = None) -> Any:
     def decorate(function: Callable[..., Any]) -> Any:
         signatures = () if signature is None else (signature,)
         try:
-            return njit(*signatures, cache=True, error_model="numpy")(function)
+            return _kept_in_turn(njit(cache=True, error_model="numpy")(function), signatures)
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
             return njit(*signatures, error_model="numpy")(function)
 
     return decorate
+
+
+def _kept_in_turn(function: Any, signatures: tuple[str, ...]) -> Any:
+    """Have what is compiled written by one process at a time.
+
+    Numba numbers the files of a function's variants (types, what a closure holds) by an index that it reads and
+    writes again: of two processes at once both take the same number for different variants, and whoever reads
+    that one later gets the other's code.
+    """
+    cache = function._cache
+    save = cache.save_overload
+
+    def save_in_turn(signature: Any, data: Any) -> None:
+        with _one_at_a_time(Path(cache.cache_path)):
+            save(signature, data)
+
+    cache.save_overload = save_in_turn
+    for signature in signatures:
+        function.compile(signature)
+    if signatures:
+        function.disable_compile()
+    return function
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = (folder / "compiling.lock").open("w")
+    except OSError:  # nothing can be kept there either
+        yield
+        return
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
+        yield
 
 
 def entry(function: Any) -> Callable[..., Any]:

@@ -1,5 +1,6 @@
 """The hardware runner: the model's own results, honest traces, and an end in every case."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -275,6 +276,30 @@ def test_jobs_arrive_in_real_time(stage):
         assert rows["start"][rows["job"] == number].min() >= 0.03 * number
         torch.testing.assert_close(results_of(stage.graph, run.outputs[number])[0], stage.expected)
     assert run.trace.makespan >= 0.09
+
+
+class Watching(Scheduler):
+    """Everything on the first device; notes how the interpreter is set."""
+
+    name = "watching"
+
+    def __init__(self):
+        self.seen = set()
+
+    def decide(self, context):
+        self.seen.add((sys.getswitchinterval() < 1e-3, gc.isenabled()))
+        for job in context.arrived:
+            for task in context.tasks_of(job):
+                context.place(task, 0)
+
+
+def test_threads_share_the_interpreter_at_once_while_a_run_lasts(stage):
+    """Python's 5 ms are longer than many operators: a worker would wait them for another one's."""
+    before = sys.getswitchinterval(), gc.isenabled()
+    watching = Watching()
+    stage.machine.run(stage.graph, stage.costs, watching, stage.inputs)
+    assert watching.seen == {(True, False)}
+    assert (sys.getswitchinterval(), gc.isenabled()) == before
 
 
 class Later(Scheduler):

@@ -1,7 +1,9 @@
-"""Compiled functions where nothing can be kept."""
+"""Compiled functions where nothing can be kept, and that one process keeps them at a time."""
 
 from __future__ import annotations
 
+import fcntl
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,3 +28,29 @@ def test_without_a_folder_to_write_each_process_compiles(
     with pytest.raises(RuntimeError, match="cannot cache"):
         compiling.njit(cache=True)(twice)
     assert compiling.compiled(signature)(twice)(21.0) == 42.0
+
+
+@pytest.mark.parametrize("signature", [None, "f8(f8)"])
+def test_one_process_at_a_time_writes_what_it_compiled(
+    signature: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While numba writes, another holder of the folder's lock would have to wait; then no longer."""
+    waits: list[bool] = []
+
+    def would_wait(folder: str) -> bool:
+        with (Path(folder) / "compiling.lock").open("w") as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def saving(self: Any, *_: Any) -> None:
+        waits.append(would_wait(self.cache_path))
+
+    monkeypatch.setattr(caching.Cache, "save_overload", saving)
+    monkeypatch.setattr(caching.Cache, "load_overload", lambda *_: None)
+    function = compiling.compiled(signature)(twice)
+    assert function(3.0) == 6.0
+    assert waits == [True]
+    assert not would_wait(function._cache.cache_path)
