@@ -17,10 +17,12 @@ def compiled(signature: str | None = None) -> Any:
     process compiled.
 
     That is kept until the function's own file changes, so numbers of another file must not get into it.
-    Where no folder can be written nothing is kept, and each process compiles anew.
+    Where no folder can be written nothing is kept, and each process compiles anew. What a closure holds is
+    part of its name, so it must be plain values.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
+        _name_by_contents(function)
         signatures = () if signature is None else (signature,)
         try:
             return _kept_in_turn(njit(cache=True, error_model="numpy")(function), signatures)
@@ -32,11 +34,22 @@ def compiled(signature: str | None = None) -> Any:
     return decorate
 
 
+def _name_by_contents(function: Callable[..., Any]) -> None:
+    """Tell the closures of one function apart by name.
+
+    Numba's symbols have the function's name and a number that each process counts by itself. Of two closures
+    that two processes kept under the same number, whoever links both would get one of them twice.
+    """
+    held = [str(cell.cell_contents) for cell in function.__closure__ or ()]
+    if held:
+        function.__qualname__ = ".".join([function.__qualname__, *held])
+
+
 def _kept_in_turn(function: Any, signatures: tuple[str, ...]) -> Any:
     """Have what is compiled written by one process at a time.
 
-    Numba numbers the files of a function's variants (types, what a closure holds) by an index that it reads and
-    writes again: of two processes at once both take the same number for different variants, and whoever reads
+    Numba numbers the files of a function's variants, by the types of its arguments, by an index that it reads
+    and writes again: of two processes at once both may take one number for different variants, and whoever reads
     that one later gets the other's code.
     """
     cache = function._cache

@@ -1,8 +1,11 @@
-"""Compiled functions where nothing can be kept, and that one process keeps them at a time."""
+"""Compiled functions where nothing can be kept, and where several processes keep them."""
 
 from __future__ import annotations
 
 import fcntl
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,26 @@ import pytest
 from numba.core import caching
 
 from simulator import compiling
+
+ROOT = Path(__file__).resolve().parents[2]
+CLOSURES = """
+import sys
+from simulator.compiling import compiled
+
+def adding(number):
+    @compiled()
+    def add(a):
+        return a + number
+    return add
+
+one, two = adding(1), adding(2)
+
+@compiled()
+def both(a):
+    return 10 * one(a) + two(a)
+
+print({"one": one, "two": two, "both": both}[sys.argv[1]](0))
+"""
 
 
 def twice(number: float) -> float:
@@ -54,3 +77,20 @@ def test_one_process_at_a_time_writes_what_it_compiled(
     assert function(3.0) == 6.0
     assert waits == [True]
     assert not would_wait(function._cache.cache_path)
+
+
+def test_closures_that_several_processes_kept_are_told_apart(tmp_path: Path) -> None:
+    """Two processes compile one closure each, as the first thing they compile; a third links both."""
+    (tmp_path / "closures.py").write_text(CLOSURES)
+    there = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+    printed = [
+        subprocess.run(
+            [sys.executable, str(tmp_path / "closures.py"), which],
+            env=there,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for which in ("one", "two", "both")
+    ]
+    assert printed == ["1", "2", "12"]
