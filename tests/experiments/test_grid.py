@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from experiments import catalog
 from experiments.command import plain, refuse_lists, register
-from experiments.configs import Scenario, SimulateConfig
+from experiments.configs import GROUPS, Scenario, SimulateConfig
 from experiments.grid import compose_grid, value_text
 from simulator.errors import InvalidInput
 
@@ -192,8 +192,19 @@ def test_shipped_entries_are_named_as_their_files_and_describe_themselves():
                 assert entry.content["name"] in (entry.name, "???")
             assert entry.description, entry.path
             assert len(entry.description) <= 100
-    for entry in catalog.entries("experiment"):
-        assert entry.description
-        grid = compose_grid([f"experiment={entry.name}"])
-        # A sweep's name is one folder.
-        assert grid.settings.name == entry.name.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("entry", catalog.entries("experiment"), ids=lambda entry: entry.name)
+def test_shipped_presets_compose_along_their_longest_axis(entry):
+    """The whole product of the axes is thousands of cells that differ in nothing else."""
+    assert entry.description
+    axes = {key: values for key, values in entry.content["sweep"].items() if len(values) > 1}
+    for group in axes.keys() & set(GROUPS):
+        assert set(axes[group]) <= set(catalog.files(group)), group
+    lists = {key: values for key, values in axes.items() if isinstance(values, list)}
+    longest = max(lists, key=lambda key: len(lists[key]))
+    fixed = [f"{key}={value_text(values[0])}" for key, values in lists.items() if key != longest]
+    grid = compose_grid([f"experiment={entry.name}", *fixed])
+    assert {cell.choices[longest] for cell in grid.cells} == set(map(value_text, lists[longest]))
+    # A sweep's name is one folder.
+    assert grid.settings.name == entry.name.rpartition("/")[2]
