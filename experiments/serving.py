@@ -23,6 +23,7 @@ from experiments import atomic
 from experiments.command import key_values, report_errors
 from experiments.results import read_document
 from experiments.statistics import bootstrap_mean
+from scenarios.networks import link_bandwidth
 from simulator.errors import InvalidInput
 from simulator.units import format_seconds, parse_rate, parse_seconds
 
@@ -35,6 +36,8 @@ FIGURES = (
     "energy_j", "cost", "utilisation", "offered_per_s", "waiting", "rejected", "extrapolated_share",
 )  # fmt: skip
 
+MBIT = 1e6 / 8
+"""Bytes per second of 1 Mbit/s."""
 
 KEYS = ("x", "slo", "baseline", "schedulers")
 HELP = """\
@@ -127,12 +130,12 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def _number(value: Any) -> float:
-    """A value of the axis as a number: rates per second, times in seconds."""
+    """A value of the axis as a number: rates per second, times in seconds, bandwidths in Mbit/s."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    for parse in (parse_rate, parse_seconds):
+    for parse, unit in ((parse_rate, 1.0), (parse_seconds, 1.0), (link_bandwidth, MBIT)):
         try:
-            return parse(str(value), "x")
+            return parse(str(value), "x") / unit
         except InvalidInput:
             continue
     try:

@@ -12,16 +12,17 @@ import itertools
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scenarios.networks import link_bandwidth
 from simulator.cluster import Cluster
 from simulator.errors import InvalidInput
 from simulator.faults import Fault
-from simulator.units import parse_bandwidth, parse_seconds
+from simulator.units import parse_seconds
 
 if TYPE_CHECKING:
     from scenarios.cluster_config import ClusterConfig, LinkConfig
@@ -61,17 +62,39 @@ def bandwidth_faults(config: ClusterConfig, cluster: Cluster, seed: int) -> tupl
 
     Raises:
         InvalidInput: a link says neither or both of a file and how to draw; a file cannot be read, or
-            has more than the link's bandwidth.
+            has more than the link's bandwidth; an entry that is unknown or of the wrong type.
     """
     found: list[Fault] = []
     for name, link in config.links.items():
         if link.varies is None:
             continue
+        varies = _read(config.name, name, link.varies)
         for real in cluster.links:
             copy = real.name.removeprefix(name)
             if real.name == name or (copy.isdigit() and real.name not in config.links):
-                found += _faults(real.name, _steps(config.name, real.name, link, link.varies, seed))
+                found += _faults(real.name, _steps(config.name, real.name, link, varies, seed))
     return tuple(found)
+
+
+def _read(cluster: str, name: str, given: Any) -> BandwidthConfig:
+    """What a link says of how it varies, which a config holds as a mapping."""
+    if isinstance(given, BandwidthConfig):
+        return given
+    known = [entry.name for entry in fields(BandwidthConfig)]
+    what = f"Link '{name}' of cluster '{cluster}' has varies"
+    if not isinstance(given, Mapping):
+        raise InvalidInput(
+            f"{what}={given}; write it like {{step: 500ms, sigma: 0.5, length: 60s}}"
+        )
+    for key, value in given.items():
+        if key not in known:
+            raise InvalidInput(f"{what}.{key}, which there is not; known: {', '.join(known)}")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and number != (key in ("sigma", "median", "memory")):
+            raise InvalidInput(
+                f"{what}.{key}={value}; give {'a number' if not number else 'a text'}"
+            )
+    return BandwidthConfig(**given)
 
 
 def _steps(
@@ -85,7 +108,7 @@ def _steps(
         raise InvalidInput(
             f"Link '{name}' of cluster '{cluster}' varies either by a file, or by step, sigma and length"
         )
-    full = parse_bandwidth(link.bandwidth, f"bandwidth of link '{name}'")
+    full = link_bandwidth(link.bandwidth, f"bandwidth of link '{name}'")
     if varies.file is not None:
         return _recorded(Path(varies.file).expanduser(), name, full)
     step = parse_seconds(varies.step or "", f"step of link '{name}'")

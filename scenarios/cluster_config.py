@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scenarios.bandwidth import BandwidthConfig
+from scenarios.networks import link_bandwidth
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.errors import InvalidInput
 from simulator.reuse_curve import ReuseCurve
@@ -74,14 +74,15 @@ class DeviceConfig:
 class LinkConfig:
     """A connection of two memories, like ``25 GB/s`` each way and ``10us``.
 
-    ``varies`` lets less than that through at times, see :mod:`scenarios.bandwidth`.
+    ``bandwidth`` may name a network, ``3g``, ``4g`` or ``wifi``: see :mod:`scenarios.networks`.
+    ``varies`` lets less than that through at times: the keys of :class:`scenarios.bandwidth.BandwidthConfig`.
     """
 
     ends: list[str]
     bandwidth: str
     latency: str = "0s"
     half_duplex: bool = False
-    varies: BandwidthConfig | None = None
+    varies: Any = None  # a mapping; into None OmegaConf merges no dataclass
 
 
 @dataclass
@@ -271,7 +272,7 @@ def _links(
         if link.ends[0] == link.ends[1] and config.spaces[link.ends[0]].per_device
         else list(itertools.product(first, second))
     )
-    bandwidth = parse_bandwidth(link.bandwidth, f"bandwidth of link '{name}'")
+    bandwidth = link_bandwidth(link.bandwidth, f"bandwidth of link '{name}'")
     latency = parse_seconds(link.latency, f"latency of link '{name}'")
     return [
         Link(

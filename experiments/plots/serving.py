@@ -62,6 +62,8 @@ def draw_serving(
                 offered.index, offered, color="black", linewidth=0.6, linestyle=":", zorder=1
             )
             axes[2].set_xlim(left=0)
+        if runs.x.endswith("bandwidth"):
+            axes[0].set_xscale("log")  # the others share it
         for axis in axes[2:]:
             axis.set_xlabel(_axis_label(runs.x))
         figure.legend(
@@ -102,6 +104,8 @@ def _panel(
 
 def _axis_label(key: str) -> str:
     name = key.rpartition(".")[2]
-    return {"rate": "offered load (requests/s)", "latency": "latency of the link (s)"}.get(
-        name, key
-    )
+    return {
+        "rate": "offered load (requests/s)",
+        "latency": "latency of the link (s)",
+        "bandwidth": "bandwidth of the link (Mbit/s)",
+    }.get(name, key)
