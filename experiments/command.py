@@ -34,7 +34,8 @@ from omegaconf.errors import (
 )
 
 from experiments import catalog
-from experiments.configs import GROUPS, SWEEP_ONLY
+from experiments.configs import GROUPS, SWEEP_ONLY, Preset
+from experiments.presets import check_command, refuse_foreign
 from simulator.errors import HetsimError, InvalidInput, shortened
 
 T = TypeVar("T")
@@ -114,17 +115,21 @@ def hydra_command(
     failures: list[Exception] = []
 
     def job(config: DictConfig) -> None:
-        settings = HydraConfig.get()
-        overrides = tuple(OmegaConf.to_container(settings.overrides.task))  # type: ignore[arg-type]
+        given = HydraConfig.get().overrides.task
+        overrides = tuple(OmegaConf.to_container(given))  # type: ignore[arg-type]
         try:
-            task(plain(config, schema), Invocation(module, overrides, tuple(config_dirs)))
+            settings = plain(config, schema)
+            if isinstance(settings, Preset):
+                check_command(settings.command, module)
+            task(settings, Invocation(module, overrides, tuple(config_dirs)))
         except (HetsimError, OmegaConfBaseException) as error:
             # Raised through Hydra it would be printed twice; with -m the other jobs go on.
             failures.append(error)
 
     def run() -> None:
         # The words that are no flags of Hydra's are overrides.
-        refuse_lists([word for word in words if re.match(r"[+~]{0,2}[\w/@.]+=", word)])
+        given = refuse_lists([word for word in words if re.match(r"[+~]{0,2}[\w/@.]+=", word)])
+        refuse_foreign(given, module, config_dirs)
         decorated = hydra.main(
             version_base="1.3", config_path=str(catalog.CONF), config_name=config_name
         )(job)

@@ -453,7 +453,20 @@ S = TypeVar("S", bound=Scenario)
 
 
 @dataclass
-class SimulateConfig(Scenario):
+class Preset(Scenario):
+    """What an entry of ``conf/experiment`` may say of itself, in the schema of every command.
+
+    Attributes:
+        command: that it is for, like ``experiments.size``; see :mod:`experiments.presets`.
+    """
+
+    command: str | None = None
+    description: str = ""
+    source: str = ""
+
+
+@dataclass
+class SimulateConfig(Preset):
     """``python -m experiments.simulate``.
 
     Attributes:
@@ -466,12 +479,12 @@ class SimulateConfig(Scenario):
 
 
 @dataclass
-class DescribeConfig(Scenario):
+class DescribeConfig(Preset):
     """``python -m experiments.describe``."""
 
 
 @dataclass
-class SweepConfig(Scenario):
+class SweepConfig(Preset):
     """``python -m experiments.sweep``.
 
     Attributes:
@@ -487,8 +500,6 @@ class SweepConfig(Scenario):
     """
 
     name: str | None = None
-    description: str = ""
-    source: str = ""
     sweep: dict[str, Any] = field(default_factory=dict)
     exclude: list[Any] = field(default_factory=list)
     baseline: str | None = None
@@ -500,6 +511,7 @@ class SweepConfig(Scenario):
 
 SWEEP_ONLY = (
     "name",
+    "command",
     "description",
     "source",
     "sweep",

@@ -1,5 +1,6 @@
 """Where to split a multi-exit network and let samples leave, against the bandwidth of the first link.
 
+    python -m experiments.early_exit experiment=serving/early_exit
     python -m experiments.early_exit model=multi_exit cluster=tiers workload=poisson workload.rate=5/s
 
 For every bandwidth: the positions and the threshold that a greedy search finds, by how much the best of all
@@ -23,10 +24,11 @@ from rich.console import Console
 
 from experiments import atomic
 from experiments.command import Invocation, hydra_command
-from experiments.configs import Scenario
+from experiments.configs import Preset
 from experiments.statistics import FEWEST_DRAWS, Interval, interval
 from experiments.world import World, prepare
 from scenarios.arrivals import arrival_times
+from scenarios.networks import link_bandwidth
 from scenarios.serving.exit_graphs import ExitGraph
 from scenarios.serving.exit_positions import Found, Placement, PositionSearch, Weights, gap
 from scenarios.serving.exit_requests import exit_requests
@@ -34,20 +36,20 @@ from scenarios.serving.exit_table import DIGITS, ExitTable
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.schedulers import create
-from simulator.units import format_seconds, parse_bandwidth, parse_bytes
+from simulator.units import format_seconds, parse_bytes
 
 SINGLE = ("terminal", "edge", "cloud")
 SEARCHES = ("greedy", "one_start", "exhaustive", "greedy_joint", "joint")
 
 
 @dataclass
-class EarlyExitConfig(Scenario):
+class EarlyExitConfig(Preset):
     """``python -m experiments.early_exit``.
 
     Attributes:
         tiers: memory spaces of terminal, edge and cloud.
         link: the entry of the cluster's links whose bandwidth varies.
-        bandwidths: of it, like ``18.88 Mbit/s``.
+        bandwidths: of it, like ``100 Mbit/s`` or ``4g``.
         table: a table of exits, see :mod:`scenarios.serving.exit_table`; None: the shipped one.
         way: of training: ``separate``, ``joint`` or ``joint_depth``.
         threshold: of confidence; None: it is searched, too.
@@ -143,7 +145,7 @@ class EarlyExit:
                 "whose arrivals are used here"
             )
         self.bandwidths = [
-            (text, parse_bandwidth(text, f"bandwidths of link '{config.link}'"))
+            (text, link_bandwidth(text, f"bandwidths of link '{config.link}'"))
             for text in config.bandwidths
         ]
         self.report_bytes = parse_bytes(config.report, "report")

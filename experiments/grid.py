@@ -30,6 +30,7 @@ from omegaconf.errors import OmegaConfBaseException
 from experiments import catalog
 from experiments.command import plain, readable, refuse_lists, register
 from experiments.configs import GROUPS, SWEEP_ONLY, Scenario, SweepConfig
+from experiments.presets import SWEEP, check_command, refuse_foreign
 from experiments.provenance import config_digest
 from simulator.errors import InvalidInput
 
@@ -84,11 +85,12 @@ def compose_grid(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> 
     """Compose every cell of a sweep.
 
     Raises:
-        InvalidInput: a list where a group takes one choice, an axis of a setting of the sweep
-            itself, an ``exclude`` that names no key, or no cells.
+        InvalidInput: a preset of another command, a list where a group takes one choice, an axis of a
+            setting of the sweep itself, an ``exclude`` that names no key, or no cells.
         HydraException: Hydra refuses an override; :func:`experiments.command.readable` explains.
     """
     parsed = refuse_lists(overrides)
+    refuse_foreign(parsed, SWEEP, config_dirs)
     with _hydra(config_dirs) as composer:
         # Sweep-wide settings and a preset's axes first: they decide what there is to compose.
         swept = [override for override in parsed if override.is_sweep_override()]
@@ -104,6 +106,7 @@ def compose_grid(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> 
         values = [o for o in fixed if o not in groups and o not in whole]
         base = composer.compose([*groups, *whole])
         settings = plain(base, SweepConfig)
+        check_command(settings.command, SWEEP)
         axes = _axes(swept, fixed, settings, config_dirs)
         assembler = _Assembler(composer, base, groups, whole, values, axes)
         cells: dict[str, Cell] = {}

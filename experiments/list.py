@@ -17,6 +17,7 @@ from rich.table import Table
 
 from experiments import catalog
 from experiments.command import report_errors, user_folders
+from experiments.presets import command_of
 from simulator.schedulers import available
 
 GROUPS = {
@@ -35,10 +36,15 @@ def list_entries(group: str, config_dirs: Sequence[Path], console: Console) -> N
     """One line for each entry of a config group."""
     found = catalog.entries(group, config_dirs)
     sourced = any(entry.source for entry in found)
-    table = _table("name", "description", *(["source"] if sourced else []))
+    presets = group == "experiment"
+    table = _table(
+        "name", *(["command"] if presets else []), "description", *(["source"] if sourced else [])
+    )
     for entry in found:
         own = any(entry.path.is_relative_to(folder) for folder in config_dirs)
         cells = [entry.description, *([entry.source] if sourced else [])]
+        if presets:
+            cells.insert(0, command_of(entry.content) or "any")
         table.add_row(entry.name + (" (yours)" if own else ""), *cells)
     console.print(table)
     if group == "scheduler":

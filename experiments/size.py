@@ -1,5 +1,6 @@
 r"""How many devices, and which: the cheapest fleet that meets an objective.
 
+    python -m experiments.size experiment=serving/sizing
     python -m experiments.size workload=serving workload.rate=150/s scheduler=task_groups \
         cluster=edge_t4_cpu slo.p99=200ms 'vary={t4:0..4,cpu:0..8}' minimise=cost
 
@@ -27,7 +28,7 @@ from rich.console import Console
 from experiments import atomic
 from experiments.cell import Runs, make_scheduler
 from experiments.command import Invocation, hydra_command
-from experiments.configs import Scenario
+from experiments.configs import Preset
 from experiments.progress import progress_bar
 from experiments.statistics import bootstrap_mean
 from experiments.world import World, prepare
@@ -61,7 +62,7 @@ class Objective:
 
 
 @dataclass
-class SizeConfig(Scenario):
+class SizeConfig(Preset):
     """``python -m experiments.size``.
 
     Attributes:

@@ -26,7 +26,7 @@ from rich.table import Table
 from experiments import atomic
 from experiments.cell import Runs, make_scheduler
 from experiments.command import Invocation, hydra_command
-from experiments.configs import Scenario
+from experiments.configs import Preset
 from experiments.progress import progress_bar
 from experiments.statistics import Interval, bootstrap_mean, interval
 from experiments.world import prepare
@@ -43,7 +43,7 @@ TRAINED = "lstm"
 
 
 @dataclass
-class TrainPredictorConfig(Scenario):
+class TrainPredictorConfig(Preset):
     """``python -m experiments.train_predictor``. ``seed.search`` draws initial weights and batches.
 
     Attributes:
