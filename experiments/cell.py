@@ -17,6 +17,7 @@ from experiments.configs import Scenario, SchedulerConfig, scheduler_label
 from experiments.provenance import config_digest, revision, versions
 from experiments.structure import width
 from experiments.world import World, prepare
+from scenarios.requests import asked_for
 from simulator import schedulers
 from simulator.bounds import Bounds
 from simulator.costs import CostTable
@@ -61,7 +62,7 @@ class Outcome:
             "hash": config_digest(config)[:12],
             "status": "done",
             "labels": {
-                "model": self.world.graph.name if bare else self.scenario.model.name,
+                "model": self.world.graph.name if bare else model_label(self.scenario),
                 "batch": self.world.graph.batch or 1,
                 "cluster": self.world.cluster.name,
                 "scheduler": self.label,
@@ -101,6 +102,14 @@ def label_of(config: SchedulerConfig, config_dirs: Sequence[Path] = ()) -> str:
     """What tables call a scheduler: its name, and the options that differ from its entry."""
     entry = catalog.entry("scheduler", config.name, config_dirs)
     return scheduler_label(config, None if entry is None else entry.content.get("options") or {})
+
+
+def model_label(scenario: Scenario) -> str:
+    """What tables call the model of a scenario that is not bare; of requests the mix that is asked for."""
+    try:
+        return asked_for(scenario.workload, scenario.model.name)
+    except InvalidInput:  # of a run that failed for it
+        return scenario.model.name
 
 
 class Runs:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from experiments import atomic
-from experiments.cell import FORMAT, label_of, run_scenario
+from experiments.cell import FORMAT, label_of, model_label, run_scenario
 from experiments.command import command_line
 from experiments.configs import Scenario
 from experiments.grid import Cell
@@ -105,7 +105,7 @@ def run_cell(task: CellTask) -> dict[str, Any]:
 def write_failure(task: CellTask, error: str, details: str = "") -> dict[str, Any]:
     """Record that a cell failed; returns the document."""
     scenario = task.scenario
-    model, cluster = scenario.model.name, scenario.cluster.name
+    model, cluster = model_label(scenario), scenario.cluster.name
     if scenario.bare:
         model = cluster = scenario.family.name
         if scenario.instance is not None:

@@ -1,6 +1,7 @@
 """Comparing what runs left: ``python -m experiments.compare outputs/sweeps/paper1 baseline=heft``.
 
-One sweep gives the main table and a report; two runs give what differs between them.
+One sweep gives the main table and a report, of requests by their delays; two runs give what differs between
+them.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 KEYS = ("baseline", "map", "unit", "error")
 HELP = """\
 examples:
-  outputs/sweeps/paper1                      table and report of a sweep (of requests: experiments.serving)
+  outputs/sweeps/paper1                      table and report of a sweep
   outputs/sweeps/paper1 baseline=heft        relative to heft
   outputs/sweeps/paper1 map=ccr,heterogeneity   who wins where, over two factors that vary
   outputs/sweeps/paper1 unit=seed            tests pair single seeds, not models (unit=contest)
@@ -47,7 +48,8 @@ def compare_sweep(
 
     Args:
         folder: the sweep's folder.
-        baseline: the scheduler that answers compare with; ``fcfs`` or the slowest unless given.
+        baseline: the scheduler that answers compare with; ``fcfs`` or the slowest unless given (of requests
+            the sweep's own first).
         console: where to print; standard output at 100 columns unless given.
         options: what else is asked for; its baseline is not used.
 
@@ -77,30 +79,25 @@ def compare_sweep(
             f"All {table.cells} cells of {folder} failed.{first} All of them: "
             f"{folder / 'failures.csv'}"
         )
+    if serves_requests(folder, results["cell"]):
+        if options is not None:
+            raise InvalidInput(
+                "map=, unit= and error= are for makespans; these runs serve requests, which are compared by "
+                "their delays"
+            )
+        return _compare_requests(folder, results, table, baseline, console)
     check_baseline(table, baseline)
     analysis = analyse(table, replace(options or Options(), baseline=baseline))
-    path = folder / "manifest.json"
-    manifest = read_document(path) if path.is_file() else {}
-    seconds = manifest.get("wall_s")
-    # A sweep that found everything done took no time worth telling.
-    took = float(seconds) if manifest.get("simulated") and seconds is not None else None
-    command = manifest.get("command")
+    manifest, took, rerun = _recorded(folder)
     for line in terminal_table(
         table,
         baseline,
         took,
         str(folder / "failures.csv"),
-        f"{command} rerun=failed" if command else None,
+        rerun,
         (analysis.overall, analysis.pairs) if analysis.overall and analysis.pairs else None,
     ):
         console.print(line, soft_wrap=True)
-    if serves_requests(folder):
-        for line in wrapped(
-            "these runs serve requests, and a makespan is when the last one was answered: for delays, answers in "
-            f"time and fairness: python -m experiments.serving {shlex.quote(str(folder))}",
-            "bold",
-        ):
-            console.print(line, soft_wrap=True)
     title = f"Sweep {manifest.get('name') or folder.name}"
     for text in settling(table, folder):
         console.print(text, style="dim", soft_wrap=True, markup=False)
@@ -116,13 +113,67 @@ def compare_sweep(
     return index
 
 
-def serves_requests(folder: Path) -> bool:
-    """Whether the first finished cell of a sweep is of requests."""
-    for path in sorted((folder / "cells").glob("*/result.json")):
-        document = read_document(path)
+def _recorded(folder: Path) -> tuple[dict[str, Any], float | None, str | None]:
+    """A sweep's manifest, the seconds that it took, and the command that runs failed cells again."""
+    path = folder / "manifest.json"
+    manifest = read_document(path) if path.is_file() else {}
+    seconds = manifest.get("wall_s")
+    # A sweep that found everything done took no time worth telling.
+    took = float(seconds) if manifest.get("simulated") and seconds is not None else None
+    command = manifest.get("command")
+    return manifest, took, f"{command} rerun=failed" if command else None
+
+
+def _compare_requests(
+    folder: Path, results: pd.DataFrame, table: Standings, baseline: str | None, console: Console
+) -> Path:
+    """What :func:`compare_sweep` does with runs of requests, whose makespan says when the last one came."""
+    from experiments.methods import methods, read_cells
+    from experiments.plots.serving import draw_serving
+    from experiments.request_comparison import compare_requests
+    from experiments.request_report import request_lines, request_methods, write_request_report
+    from experiments.serving import read_runs, summary
+    from experiments.terminal import wrapped
+
+    manifest, took, rerun = _recorded(folder)
+    cells = results["cell"].tolist()
+    usual = manifest.get("baseline")
+    found = compare_requests(folder / "cells", cells, choices_of(folder), baseline, usual)
+    for line in request_lines(found, table, str(folder / "failures.csv"), rerun, took):
+        console.print(line, soft_wrap=True)
+    (folder / "report").mkdir(exist_ok=True)
+    figures, left_out = [folder / "report" / "fig_serving"], []
+    try:
+        runs = read_runs(folder)
+        draw_serving(runs, summary(runs), figures[0])
+    except InvalidInput as error:
+        figures, left_out = [], [f"delays against what varies ({error})"]
+        for line in wrapped(f"not drawn: {left_out[0]}", "dim"):
+            console.print(line, soft_wrap=True)
+    recorded = read_cells(folder / "cells", cells)
+    title = f"Sweep {manifest.get('name') or folder.name}"
+    paragraph = methods(recorded, table, None) + request_methods(found)
+    index = write_request_report(
+        found, table, folder / "report", manifest, title, paragraph, figures, left_out
+    )
+    command = shlex.join(["python", "-m", "experiments.serving", str(folder), "slo=200ms"])
+    for line in wrapped(f"against the load, with an objective: {command}", "dim"):
+        console.print(line, soft_wrap=True)
+    console.print(f"wrote {index}", style="dim", soft_wrap=True, markup=False)
+    return index
+
+
+def serves_requests(folder: Path, cells: Iterable[str]) -> bool:
+    """Whether the finished cells of a sweep, at least one, are all of requests."""
+    found = False
+    for cell in cells:
+        path = folder / "cells" / cell / "result.json"
+        document = read_document(path) if path.is_file() else {}
         if document.get("status") == "done":
-            return "success_rate" in document.get("metrics", {})
-    return False
+            found = "success_rate" in document.get("metrics", {})
+            if not found:
+                return False
+    return found
 
 
 def settling(table: Standings, folder: Path) -> list[str]:

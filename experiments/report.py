@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,14 @@ _TITLES = {
     "table_pairs": "Pairs of schedulers",
     "table_factors": "What each factor changes",
     "table_by_factor": "Schedulers at each value of each factor",
+    "table_requests": "Schedulers by the delays of requests",
 }
 _FEW = 60
 """Characters of a model's name kept in a file's name."""
 
 
 @dataclass(frozen=True)
-class _Section:
+class Section:
     """Figures under the question that they answer."""
 
     question: str
@@ -123,16 +124,16 @@ def _write_tables(
 
 def _draw(
     analysis: Analysis, folder: Path, cells: Path | None
-) -> tuple[list[_Section], list[str], list[str]]:
+) -> tuple[list[Section], list[str], list[str]]:
     """Draw what there is data for; returns sections, warnings and what was left out."""
     standings = analysis.standings
     always = [analysis.baseline] if analysis.baseline else []
-    sections: list[_Section] = []
+    sections: list[Section] = []
     left_out: list[str] = []
 
     def drawn(question: str, name: str, paths: list[Path] | None, why_not: str) -> None:
         if paths:
-            sections.append(_Section(question, (folder / name,)))
+            sections.append(Section(question, (folder / name,)))
         else:
             left_out.append(why_not)
 
@@ -146,7 +147,7 @@ def _draw(
         stems.append(_free(folder / f"fig_makespan{name}", stems))
         draw_makespans(standings, contests, stems[-1])
     if stems:
-        sections.append(_Section("How long does each scheduler take?", tuple(stems)))
+        sections.append(Section("How long does each scheduler take?", tuple(stems)))
     if len(stems) < len(standings.settings):
         left_out.append(
             f"makespans of {len(standings.settings) - len(stems)} settings (table_main.csv has all)"
@@ -156,8 +157,8 @@ def _draw(
         profile, pairs = folder / "fig_profile", folder / "fig_pairs"
         draw_profile(instances, profile, always)
         draw_pairs(instances, pairs, analysis.pairs, always)
-        sections.append(_Section("Who is best overall?", (profile,)))
-        sections.append(_Section("Pair by pair?", (pairs,)))
+        sections.append(Section("Who is best overall?", (profile,)))
+        sections.append(Section("Pair by pair?", (pairs,)))
     else:
         left_out.append("profile and pairs (one scheduler)")
     drawn(
@@ -196,7 +197,7 @@ def _draw(
     )
     gantts, warnings = _all_gantts(standings, folder, cells)
     if gantts:
-        sections.append(_Section("Why? The best and the worst schedule", tuple(gantts)))
+        sections.append(Section("Why? The best and the worst schedule", tuple(gantts)))
     return sections, warnings, left_out
 
 
@@ -259,7 +260,7 @@ def _bounds(cell: Path, contest: Contest) -> dict[str, float]:
 def _page(
     analysis: Analysis,
     written: Mapping[str, tables.TextTable],
-    sections: list[_Section],
+    sections: list[Section],
     warnings: list[str],
     baseline: str | None,
     manifest: Mapping[str, Any],
@@ -267,28 +268,60 @@ def _page(
     methods: str,
     left_out: list[str],
 ) -> str:
+    standings = analysis.standings
+    verdicts = [
+        f"{standings.label(contest, True)}: {same(contest)}"
+        for contest in standings.contests[:_ROWS]
+        if contest.verdict is not None
+    ]
+    return render(
+        standings, manifest, title, answers(standings, baseline), written, sections, methods,
+        [*cautions(standings), *warnings], left_out, verdicts,
+    )  # fmt: skip
+
+
+def render(
+    standings: Standings,
+    manifest: Mapping[str, Any],
+    title: str,
+    said: Sequence[str],
+    written: Mapping[str, tables.TextTable],
+    sections: Sequence[Section],
+    methods: str,
+    warnings: Sequence[str] = (),
+    left_out: Sequence[str] = (),
+    verdicts: Sequence[str] = (),
+) -> str:
+    """The page.
+
+    Args:
+        standings: what it is of: clusters, failures.
+        manifest: the sweep's, for where it comes from.
+        title: of the page.
+        said: the answers, first.
+        written: tables by the names of their files.
+        sections: figures, which are in the page's folder already.
+        methods: the paragraph for a methods section.
+        warnings: what the figures leave out.
+        left_out: what was not drawn, with the reason.
+        verdicts: of models and settings where there is nothing to choose.
+    """
     import jinja2
 
-    standings = analysis.standings
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False, lstrip_blocks=True
     )
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    every = answers(standings, baseline)
-    shown = every if len(every) <= _CONTESTS else every[:_CONTESTS]
+    shown = said if len(said) <= _CONTESTS else said[:_CONTESTS]
     return template.render(
         title=title,
         description=str(manifest.get("description") or ""),
         answers=shown,
-        more_answers=len(every) - len(shown),
+        more_answers=len(said) - len(shown),
         settings=[_setting(setting) for setting in standings.settings[:_CONTESTS]],
-        warnings=[*cautions(standings), *warnings],
+        warnings=warnings,
         tables=[_html_table(name, written[name]) for name in _TITLES if name in written],
-        verdicts=[
-            f"{standings.label(contest, True)}: {same(contest)}"
-            for contest in standings.contests[:_ROWS]
-            if contest.verdict is not None
-        ],
+        verdicts=verdicts,
         methods=methods.splitlines(),
         left_out=left_out,
         sections=[

@@ -86,7 +86,7 @@ def terminal_table(
         lines += [*_header(setting), Text()]
         lines += [*_setting_table(standings, contests, baseline), Text()]
     lines += _legend(standings, wall_s)
-    lines += _failures(standings, failures_file, rerun)
+    lines += failure_lines(standings, failures_file, rerun)
     return lines
 
 
@@ -137,14 +137,19 @@ def _verdict_text(scheduler: str, row: Mapping[Hashable, Any]) -> str:
 
 def _many(standings: Standings) -> list[Text]:
     """Instead of a table for each: the clusters, and what varies."""
+    varied = ", ".join(factor.name for factor in standings.factors)
+    text = f"{len(standings.contests)} models and settings ({varied} vary), each in table_main.csv"
+    return [*cluster_lines(standings), *wrapped(text, "dim"), Text()]
+
+
+def cluster_lines(standings: Standings) -> list[Text]:
+    """The clusters and their profiles."""
     lines: list[Text] = []
     for text in dict.fromkeys(_cluster_text(setting) for setting in standings.settings):
         lines += wrapped(text)
     for line in lines:
         line.highlight_words([f"{UNCALIBRATED}: uncalibrated"], "yellow")
-    varied = ", ".join(factor.name for factor in standings.factors)
-    text = f"{len(standings.contests)} models and settings ({varied} vary), each in table_main.csv"
-    return [*lines, *wrapped(text, "dim"), Text()]
+    return lines
 
 
 def _header(setting: Setting) -> list[Text]:
@@ -295,7 +300,8 @@ def _legend(standings: Standings, wall_s: float | None) -> list[Text]:
     return lines
 
 
-def _failures(standings: Standings, failures_file: str, rerun: str | None) -> list[Text]:
+def failure_lines(standings: Standings, failures_file: str, rerun: str | None) -> list[Text]:
+    """What failed, why, and the command that runs it again."""
     if not standings.failures:
         return []
     causes: dict[str, list[str]] = {}

@@ -499,23 +499,36 @@ def mix_of(config: WorkloadConfig) -> dict[str, float]:
     """The models of a mix and their shares as written; empty where there is none.
 
     Raises:
-        InvalidInput: a text that is no list of ``model:share``.
+        InvalidInput: neither a text of ``model:share`` nor a mapping of names to numbers.
     """
     if config.mix is None:
         return {}
-    if not isinstance(config.mix, str):
-        return dict(config.mix)
-    found = {}
-    for part in config.mix.replace(",", " ").split():
-        name, _, share = part.partition(":")
-        try:
-            found[name] = float(share or 1)
-        except ValueError:
-            raise InvalidInput(
-                f"Workload '{config.name}' has workload.mix={config.mix}; write it like "
-                '"resnet18:4 googlenet:1"'
-            ) from None
-    return found
+    try:
+        if isinstance(config.mix, str):
+            parts = [part.partition(":") for part in config.mix.replace(",", " ").split()]
+            return {name: float(share or 1) for name, _, share in parts}
+        return {str(name): float(share) for name, share in config.mix.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise InvalidInput(
+            f"Workload '{config.name}' has workload.mix={config.mix}; write it like "
+            '"resnet18:4 googlenet:1"'
+        ) from None
+
+
+def asked_for(config: WorkloadConfig, own: str) -> str:
+    """What tables call the models of a workload: ``resnet18``, ``resnet18:4 googlenet:1``.
+
+    Args:
+        config: the workload.
+        own: name of the scenario's model, which jobs are of where there is no mix.
+
+    Raises:
+        InvalidInput: see :func:`mix_of`.
+    """
+    mix = mix_of(config) or {own: 1.0}
+    if len(mix) == 1:
+        return next(iter(mix))
+    return " ".join(f"{name}:{share:g}" for name, share in mix.items())
 
 
 def named_models(config: WorkloadConfig) -> list[str]:

@@ -181,3 +181,29 @@ def test_sizing_refuses(folder, capsys, words: list[str], message: str) -> None:
     given = WORDS if "workload=poisson" not in words else ["cluster=cpu2"]
     assert size.main([*given, "scheduler=fcfs_batching", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_link_is_a_network_that_varies_on_the_command_line(folder, capsys) -> None:  # type: ignore[no-untyped-def]
+    words = [
+        *("workload=serving", "workload.mix={wide_and_deep: 1, two_tower: 3}", "workload.jobs=40"),
+        *(
+            "workload.rate=5/s",
+            "cluster=edge_cloud",
+            "scheduler=fcfs_batching",
+            "simulation.draws=0",
+        ),
+    ]
+    varying = "cluster.links.wifi.varies={step: 100ms, sigma: 0.8, length: 60s}"
+    assert simulate.main([*words, "cluster.links.wifi.bandwidth=3g", varying, "output_dir=v"]) == 0
+    words += ["name=nets", "workers=1"]
+    assert sweep.main([*words, "cluster.links.wifi.bandwidth=3g,4g,wifi"]) == 0
+    runs = serving.read_runs(Path("outputs/sweeps/nets")).frame
+    assert runs["x"].tolist() == pytest.approx([1.1, 5.85, 18.88])
+    delays = runs["mean_delay_s"].tolist()
+    assert delays[0] > delays[1] > delays[2]
+    varied = json.loads(next(Path("v/runs").glob("*/result.json")).read_text())
+    assert varied["metrics"]["mean_delay_s"] > delays[0]
+    assert varied["labels"]["model"] == "wide_and_deep:1 two_tower:3"
+    capsys.readouterr()
+    assert simulate.main([*words[:-2], "cluster.links.wifi.varies={sigm: 1}"]) == 2
+    assert "has varies.sigm, which there is not" in capsys.readouterr().err
