@@ -1,8 +1,14 @@
-"""What the runner itself needs for an operator: completion, decision and hand-over.
+"""What the runner itself needs for an operator: completion, decision, hand-over and call.
 
 Measured as the median gap between the kernels of a chain, under the scheduler whose decisions it
-contains. The chain's kernels read and write more than a core's private cache, as those of models do:
-after kernels that leave the cache alone the interpreter is twice as fast.
+contains, and what calling them there adds to the kernels themselves. The chain's kernels read and write
+more than a core's private cache, as those of models do: after kernels that leave the cache alone the
+interpreter is twice as fast.
+
+Two workers share one interpreter. One that comes back from a kernel while the other one has it sleeps and
+must be woken, which takes longer than what it was waiting for. How long is what a simulation of two chains
+beside each other, of short kernels, must be told so that they take what they take for real
+(:mod:`simulator.launchers`).
 
 Within a segment there is neither completion nor decision; what remains for each operator is calling its
 kernel and keeping its tensors.
@@ -12,7 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,10 +27,17 @@ import torch
 from calibration.environment import pin, private_cache
 from calibration.kernels import build, make_operator
 from calibration.runner import Machine
-from simulator.costs import CostTable
+from simulator.context import SchedulingContext
+from simulator.costs import CostTable, GraphCosts
 from simulator.graph import DataflowGraph, Tensor, TensorSpec
+from simulator.launchers import Launcher
 from simulator.scheduler import Scheduler
 from simulator.segments import coarsen
+from simulator.trace import Trace
+from simulator.workload import Job, Workload
+
+MOST_HANDOVER = 1e-3
+"""Seconds; a longer hand-over is no waking of a thread."""
 
 
 class DispatchProbe:
@@ -37,28 +50,26 @@ class DispatchProbe:
 
     def __init__(self, machine: Machine, operators: int = 60) -> None:
         self._machine = machine
-        spec = TensorSpec((2 * private_cache() // 4,))
-        operator = make_operator("aten.relu.default", spec)
-        size = float(spec.bytes)
-        tensors = [Tensor("x", "input", size, spec)]
-        tensors += [Tensor(f"y{i}", "activation", size, spec) for i in range(operators)]
-        self._graph = DataflowGraph(
-            "dispatch probe",
-            [replace(operator, name=f"relu{i}") for i in range(operators)],
-            tensors,
-            [[i] for i in range(operators)],
-            [[i + 1] for i in range(operators)],
-        )
-        self._inputs = {self._graph: {"x": torch.ones(spec.shape)}}
+        self._graph = _chain("dispatch probe", 2 * private_cache(), operators)
+        self._short = _chain("handover probe", private_cache() // 2, operators)
+        self._inputs = {
+            graph: {"x": torch.ones(graph.tensors[0].spec.shape)}  # type: ignore[union-attr]
+            for graph in (self._graph, self._short)
+        }
         # The first device is believed to be the fastest, so the chain stays there.
         beliefs = 1e-4 * np.arange(1.0, len(machine.cluster.devices) + 1)
-        self._costs = CostTable.of(self._graph, np.tile(beliefs, (operators, 1)))
+        self._costs = CostTable(
+            {g: GraphCosts(np.tile(beliefs, (operators, 1))) for g in (self._graph, self._short)}
+        )
+        self._calling: float | None = None
         machine.load(self._graph, {})
+        machine.load(self._short, {})
         self._segment = coarsen(self._graph)
         machine.load(self._segment.graph, {}, self._segment)
 
     def seconds(self, make_scheduler: Callable[[], Scheduler], repeats: int = 5) -> float:
-        """Median seconds between an operator's end and the next one's start on the same worker.
+        """Median seconds between an operator's end and the next one's start on the same worker, and what
+        the runner's call adds to an operator.
 
         Args:
             make_scheduler: gives a fresh scheduler for each run.
@@ -75,7 +86,58 @@ class DispatchProbe:
                     rows["slot"][1:] == rows["slot"][:-1]
                 )
                 gaps.append((rows["start"][1:] - rows["finish"][:-1])[same])
-        return float(np.median(np.concatenate(gaps)))
+        return float(np.median(np.concatenate(gaps))) + self.calling_seconds()
+
+    def calling_seconds(self, repeats: int = 5) -> float:
+        """Seconds by which kernels take longer in a run than called one by one, as measuring does.
+
+        The 10th percentiles of both, measured once; 0 where the first device is a GPU, whose kernels are
+        called while others run.
+        """
+        if self._calling is None:
+            self._calling = 0.0
+            if self._machine.specs[0].device == "cpu":
+                whole, alone = [], []
+                for _ in range(repeats + 1):
+                    whole.append(_durations(self._run([0]), 0))
+                    alone.append(self._alone())
+                low = [float(np.percentile(np.concatenate(r[1:]), 10)) for r in (whole, alone)]
+                self._calling = max(0.0, low[0] - low[1])
+        return self._calling
+
+    def handover_seconds(self, repeats: int = 7) -> float | None:
+        """Seconds until a worker that had to wait for the interpreter goes on.
+
+        Two chains of short kernels, each on a device of its own, first one by one and then beside each
+        other. The answer makes the simulation of both take what they took, in the median of the runs.
+
+        Args:
+            repeats: of each, after one that is not counted.
+
+        Returns:
+            None where there is one device, or the first two are not both CPUs'.
+        """
+        if [spec.device for spec in self._machine.specs[:2]] != ["cpu", "cpu"]:
+            return None
+        kernels, gaps = [], []
+        for device in (0, 1):
+            runs = [self._run([device], self._short) for _ in range(repeats + 1)][1:]
+            kernels.append(np.median([_durations(run, device) for run in runs], axis=0))
+            gaps.append(
+                np.median([_span(run, device) - _durations(run, device).sum() for run in runs])
+            )
+        both = [self._run([0, 1], self._short) for _ in range(repeats + 1)][1:]
+        measured = float(np.median([_span(run, 0) + _span(run, 1) for run in both]))
+        count = len(self._short)
+        overhead = [max(0.0, float(gap)) / (count - 1) for gap in gaps]
+        return handover(np.stack(kernels, 1), overhead, measured)
+
+    def _run(self, devices: list[int], graph: DataflowGraph | None = None) -> Trace:
+        """A chain on each of these devices at once."""
+        graph = graph or self._graph
+        jobs = _jobs(graph, len(devices), self._machine.cluster.host)
+        scheduler = OneByOne(devices)
+        return self._machine.run(jobs, self._costs, scheduler, self._inputs).trace
 
     def segment_seconds(self, make_scheduler: Callable[[], Scheduler], repeats: int = 5) -> float:
         """Seconds that a segment takes for each of its operators beyond the operator's own.
@@ -100,13 +162,13 @@ class DispatchProbe:
                 graph, costs, make_scheduler(), {graph: self._inputs[self._graph]}
             ).trace.executions
             whole.append(float(rows["finish"][0] - rows["start"][0]))
-            alone.append(self._alone())
+            alone.append(self._alone().sum())
         count = len(self._graph)
         return max(0.0, (min(whole[1:]) - min(alone[1:])) / count)
 
-    def _alone(self) -> float:
-        """Seconds of all kernels of the chain, each timed by itself where the first worker runs."""
-        spec, found = self._machine.specs[0], [0.0]
+    def _alone(self) -> np.ndarray:
+        """Seconds of each kernel of the chain, timed by itself where the first worker runs."""
+        spec, found = self._machine.specs[0], []
         kernels = [build(operator) for operator in self._graph.operators]
 
         def time_kernels() -> None:
@@ -119,9 +181,90 @@ class DispatchProbe:
                     call = kernel.bind(value)
                     began = time.perf_counter()
                     value = call()
-                    found[0] += time.perf_counter() - began
+                    found.append(time.perf_counter() - began)
 
         thread = threading.Thread(target=time_kernels)
         thread.start()
         thread.join()
-        return found[0] * spec.repeat_kernel
+        return np.array(found) * spec.repeat_kernel
+
+
+class OneByOne(Scheduler):
+    """Each job on a device of its own.
+
+    Args:
+        devices: of the jobs, in their order.
+    """
+
+    name = "one_by_one"
+
+    def __init__(self, devices: Sequence[int]) -> None:
+        self._devices = devices
+
+    def decide(self, context: SchedulingContext) -> None:
+        """See :class:`Scheduler`."""
+        for task in list(context.ready):
+            context.place(task, self._devices[context.job_of(task)])
+
+
+def _chain(name: str, size: int, operators: int) -> DataflowGraph:
+    """Kernels one after the other that read and write ``size`` bytes each."""
+    spec = TensorSpec((size // 4,))
+    operator = make_operator("aten.relu.default", spec)
+    tensors = [Tensor("x", "input", float(spec.bytes), spec)]
+    tensors += [Tensor(f"y{i}", "activation", float(spec.bytes), spec) for i in range(operators)]
+    return DataflowGraph(
+        name,
+        [replace(operator, name=f"relu{i}") for i in range(operators)],
+        tensors,
+        [[i] for i in range(operators)],
+        [[i + 1] for i in range(operators)],
+    )
+
+
+def _jobs(graph: DataflowGraph, count: int, host: str | None) -> Workload:
+    return Workload([Job(graph, origin=host, destination=host) for _ in range(count)])
+
+
+def _durations(trace: Trace, device: int) -> np.ndarray:
+    """Of the executions on a device, in their order, seconds."""
+    rows = trace.executions
+    mine = rows["device"] == device
+    return (rows["finish"] - rows["start"])[mine][np.argsort(rows["start"][mine])]
+
+
+def _span(trace: Trace, device: int) -> float:
+    """From the first start on a device to the last finish, seconds."""
+    rows = trace.executions
+    mine = rows["device"] == device
+    return float(rows["finish"][mine].max() - rows["start"][mine].min())
+
+
+def handover(kernels: np.ndarray, overheads: Sequence[float], measured: float) -> float:
+    """The hand-over with which two chains beside each other take as long as they did, by bisection.
+
+    Args:
+        kernels: float64[operators, 2] seconds.
+        overheads: of the launches of both, seconds.
+        measured: seconds from the first kernel's start to the last one's end, the sum of both chains.
+    """
+    low, high = 0.0, MOST_HANDOVER
+    if chains_beside(kernels, overheads, low) >= measured:
+        return low
+    for _ in range(30):
+        middle = (low + high) / 2
+        enough = chains_beside(kernels, overheads, middle) >= measured
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def chains_beside(kernels: np.ndarray, overheads: Sequence[float], handover: float) -> float:
+    """What two chains behind one launcher take, seconds; see :func:`handover`."""
+    launcher, now, done = Launcher(), [0.0, 0.0], [0, 0]
+    count = len(kernels)
+    while min(done) < count:
+        chain = min((c for c in (0, 1) if done[c] < count), key=now.__getitem__)
+        now[chain] += launcher.wait(now[chain], overheads[chain], handover)
+        now[chain] += overheads[chain] + float(kernels[done[chain], chain])
+        done[chain] += 1
+    return sum(now) - sum(overheads)

@@ -37,11 +37,16 @@ class Prediction:
         world: of the model.
         slowness: how much longer operators take than in the profiles, by the reference operator, on all
             devices or float64[devices]; what schedulers believe stays the profiles'.
+        handover: seconds that the runner's interpreter needs to go on with another worker that had to
+            wait for it; None: workers are taken not to wait for each other.
     """
 
-    def __init__(self, world: World, slowness: float | np.ndarray = 1.0) -> None:
+    def __init__(
+        self, world: World, slowness: float | np.ndarray = 1.0, handover: float | None = None
+    ) -> None:
         self.world = world
         self.slowness = np.broadcast_to(np.asarray(slowness), len(world.cluster.devices))
+        self.handover = handover
 
     @property
     def costs(self) -> CostTable:
@@ -50,7 +55,7 @@ class Prediction:
 
     def cluster(self, overhead: float) -> Cluster:
         """The cluster with what the runner needs for an operator added to every device."""
-        return with_overhead(self.world.cluster, overhead)
+        return with_overhead(self.world.cluster, overhead, self.handover)
 
     def run(
         self,
@@ -129,12 +134,19 @@ class _SlowedNoise:
         return self.noise.realise(graph, costs, rng, arrival) * self.slowness
 
 
-def with_overhead(cluster: Cluster, overhead: float) -> Cluster:
-    """The cluster with seconds added to every device's launch overhead."""
+def with_overhead(cluster: Cluster, overhead: float, handover: float | None = None) -> Cluster:
+    """The cluster with seconds added to every device's launch overhead.
+
+    With ``handover`` one interpreter launches on all of them, see :mod:`simulator.launchers`.
+    """
     devices = [
         replace(device, launch_overhead=device.launch_overhead + overhead)
         for device in cluster.devices
     ]
+    if handover is not None:
+        devices = [
+            replace(device, launcher="interpreter", launch_handover=handover) for device in devices
+        ]
     return replace(cluster, devices=devices)
 
 

@@ -313,6 +313,7 @@ def measure_block(
     with Machine(world.cluster, workers) as machine:
         probe = DispatchProbe(machine)
         overheads = runner_overheads(probe, contestants)
+        machine_document["handover_s"] = probe.handover_seconds()
         plain = probe.seconds(lambda: create("single_device"))
         hardware = Hardware(machine, world, scenario, limit, config_dirs)
         alone = [_alone(name) for name in devices]

@@ -107,7 +107,7 @@ def resimulate(model: ModelValidation, config_dirs: Sequence[Path]) -> list[Resi
     """Every case of a model simulated today."""
     found = []
     for contestant, case in zip(model.contestants, model.cases, strict=True):
-        present, reason = _present(contestant, case, model.slowed, config_dirs)
+        present, reason = _present(model, contestant, case, config_dirs)
         found.append(Resimulated(case, _same_beliefs(model, contestant, case), present, reason))
     return found
 
@@ -119,7 +119,7 @@ def _same_beliefs(model: ModelValidation, contestant: Contestant, case: Case) ->
             build_workload(
                 scenario.workload, model.graph, model.cluster.host, scenario.seed.workload
             ),
-            with_overhead(model.cluster, case.dispatch_s),
+            with_overhead(model.cluster, case.dispatch_s, model.handover),
             CostTable({model.graph: model.costs}),
             contestant.make(),
             actual=CostTable({model.graph: model.costs}).scaled(np.array(model.slowed or 1.0)),
@@ -131,13 +131,14 @@ def _same_beliefs(model: ModelValidation, contestant: Contestant, case: Case) ->
 
 
 def _present(
-    saved: Contestant, case: Case, slowed: Sequence[float], config_dirs: Sequence[Path]
+    model: ModelValidation, saved: Contestant, case: Case, config_dirs: Sequence[Path]
 ) -> tuple[Case | None, str]:
     contestant = present_contestant(saved, config_dirs)
     if isinstance(contestant, str):
         return None, contestant
     try:
-        prediction = Prediction(prepare(contestant.scenario, config_dirs), np.array(slowed or 1.0))
+        world = prepare(contestant.scenario, config_dirs)
+        prediction = Prediction(world, np.array(model.slowed or 1.0), model.handover)
         simulated = prediction.run(contestant, case.dispatch_s)
         low, high = case.low_s, case.high_s
         if not _close(simulated.makespan, case.simulated_s):

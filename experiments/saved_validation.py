@@ -236,7 +236,7 @@ def _model(entry: Mapping[str, Any], folder: Path, config_dirs: Sequence[Path]) 
                 measured.makespan,
                 error_steps(
                     build_workload(scenario.workload, graph, cluster.host, scenario.seed.workload),
-                    with_overhead(cluster, row["dispatch_s"]),
+                    with_overhead(cluster, row["dispatch_s"], entry["machine"].get("handover_s")),
                     actual,
                     row["simulated_s"],
                     measured,

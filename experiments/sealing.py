@@ -51,8 +51,8 @@ def seal(plan: Plan, settings: ValidateSettings, invocation: Invocation, console
     cases = []
     for group in plan.groups:
         world = prepare(group.scenario, invocation.config_dirs)
-        overheads, slowed = _of_machine(group, world, settings)
-        prediction = Prediction(world, np.array(slowed or 1.0))
+        overheads, slowed, handover = _of_machine(group, world, settings)
+        prediction = Prediction(world, np.array(slowed or 1.0), handover)
         for contestant in group.contestants:
             overhead = overheads[contestant.key]
             simulated = prediction.run(contestant, overhead)
@@ -68,6 +68,7 @@ def seal(plan: Plan, settings: ValidateSettings, invocation: Invocation, console
                     "statistic": profile_statistic(group),
                     "dispatch_s": overhead,
                     "slowed": slowed,
+                    "handover_s": handover,
                     "simulated_s": simulated.makespan,
                     "low_s": low,
                     "high_s": high,
@@ -150,10 +151,12 @@ def check_paths(folder: Path, name: str) -> list[Path]:
 
 def _of_machine(
     group: Group, world: World, settings: ValidateSettings
-) -> tuple[Mapping[str, float], list[float]]:
-    """The runner's overhead by contestant, and how slow each device is; empty for the profiles' speed."""
+) -> tuple[Mapping[str, float], list[float], float | None]:
+    """The runner's overhead by contestant, how slow each device is (empty for the profiles' speed), and
+    what its interpreter's handing over takes.
+    """
     if settings.dispatch_s is not None:
-        return {one.key: settings.dispatch_s for one in group.contestants}, []
+        return {one.key: settings.dispatch_s for one in group.contestants}, [], None
     from calibration.dispatch import DispatchProbe
     from calibration.runner import Machine
     from calibration.workers import workers_for
@@ -171,8 +174,10 @@ def _of_machine(
     if settings.speed == "now":
         slow = slowness(world.cluster, profiles, workers, tenth_percentile)
     with Machine(world.cluster, workers) as machine:
-        overheads = runner_overheads(DispatchProbe(machine), group.contestants)
-    return overheads, [] if slow is None else slow.tolist()
+        probe = DispatchProbe(machine)
+        overheads = runner_overheads(probe, group.contestants)
+        handover = probe.handover_seconds()
+    return overheads, [] if slow is None else slow.tolist(), handover
 
 
 def changes_since(sealed: Mapping[str, Any], present: Sequence[Mapping[str, Any]]) -> list[str]:

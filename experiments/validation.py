@@ -156,6 +156,12 @@ class ModelValidation:
         return float(np.mean(self.machine.get("slowness", np.nan)))
 
     @property
+    def handover(self) -> float | None:
+        """What the prediction had for :class:`experiments.both_worlds.Prediction`, seconds."""
+        found = self.machine.get("handover_s")
+        return None if found is None else float(found)
+
+    @property
     def devices(self) -> tuple[str, ...]:
         """Names of the devices."""
         return tuple(device.name for device in self.cluster.devices)

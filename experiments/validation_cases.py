@@ -49,6 +49,7 @@ class Intervals:
                 contestant.key,
                 overhead,
                 prediction.slowness.tolist(),
+                prediction.handover,
                 simulation.draws,
                 INTERVAL,
                 code_digest(),
@@ -92,7 +93,7 @@ def model_validation(
     blocks = measured.blocks(group, world.graph)
     machine = _machine(blocks)
     slowness = machine.get("slowness", 1.0) if at_speed else 1.0
-    prediction = Prediction(world, np.asarray(slowness))
+    prediction = Prediction(world, np.asarray(slowness), machine.get("handover_s"))
     unseen = unseen_costs(world, group.scenario) if held_out else None
     alone = statistic_of(np.concatenate([block.alone for block in blocks]), statistic)
     contestants, cases = [], []
@@ -136,10 +137,13 @@ def model_validation(
 
 
 def _machine(blocks: Sequence[Block]) -> dict[str, Any]:
-    """What the blocks ran on, and how slow it was: the median of them."""
+    """What the blocks ran on, how slow it was, and what its runner needs: the median of them."""
     found = dict(blocks[-1].machine)
-    slow = [block.machine["slowness"] for block in blocks if "slowness" in block.machine]
-    return found | ({"slowness": np.median(slow, axis=0).tolist()} if slow else {})
+    for figure in ("slowness", "handover_s"):
+        values = [block.machine[figure] for block in blocks if figure in block.machine]
+        if values:
+            found[figure] = np.median(values, axis=0).tolist()
+    return found
 
 
 def _case(

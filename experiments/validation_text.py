@@ -327,7 +327,9 @@ def _machine_lines(models: Sequence[ModelValidation]) -> list[str]:
     found: dict[str, None] = {}
     for model in models:
         machine = {
-            key: value for key, value in model.machine.items() if key not in ("workers", "slowness")
+            key: value
+            for key, value in model.machine.items()
+            if key not in ("workers", "slowness", "handover_s")
         }
         found[", ".join(f"{key} {value}" for key, value in machine.items())] = None
     return [f"Measured on: {text}." for text in found]

@@ -162,11 +162,15 @@ def error_steps(
 
 
 def _without_slowdown(cluster: Cluster) -> Cluster:
-    """The cluster whose tasks do not slow each other: the times in question say already how much."""
+    """The cluster whose tasks do not slow each other: the times in question say already how much.
+
+    They contain the waiting for the interpreter, too: a kernel has ended when its worker has it again.
+    """
     spaces = [
         replace(space, bandwidth=None, corun_slowdown=0.0, cache=None) for space in cluster.spaces
     ]
-    return replace(cluster, spaces=spaces)
+    devices = [replace(device, launcher=None, launch_handover=0.0) for device in cluster.devices]
+    return replace(cluster, spaces=spaces, devices=devices)
 
 
 def _without_cache(cluster: Cluster) -> Cluster:

@@ -54,7 +54,9 @@ class DeviceConfig:
     operator's end to the host's knowing of it; ``issue_depth`` operators for each slot may be submitted
     by then.
     ``sharing``: ``slots`` (each at full rate) or ``processor``
-    (the running tasks share one full rate).
+    (the running tasks share one full rate). ``launcher`` names what launches its operators: all devices
+    of one launcher are launched one at a time, as by one Python process, and a launch that had to wait
+    begins ``launch_handover`` after the one before it.
     """
 
     profile: str
@@ -68,6 +70,8 @@ class DeviceConfig:
     issue_depth: int = 1
     completion_latency: str = "0s"
     sharing: str = "slots"
+    launcher: str | None = None
+    launch_handover: str = "0s"
 
 
 @dataclass
@@ -151,6 +155,7 @@ def build_cluster(
         power_busy = _known(parse_power, device.power_busy, f"busy power of device '{name}'")
         price = _known(parse_price, device.price, f"price of device '{name}'")
         latency = parse_seconds(device.completion_latency, f"completion latency of device '{name}'")
+        handover = parse_seconds(device.launch_handover, f"launch_handover of device '{name}'")
         if device.issue_depth < 1:
             raise InvalidInput(
                 f"Device '{name}' of cluster '{config.name}' has issue_depth {device.issue_depth}; "
@@ -174,6 +179,8 @@ def build_cluster(
                     issue_depth=device.issue_depth,
                     completion_latency=latency,
                     sharing=device.sharing,
+                    launcher=device.launcher,
+                    launch_handover=handover,
                 )
             )
     spaces = []

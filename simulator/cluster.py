@@ -64,6 +64,10 @@ class Device:
         completion_latency: seconds from an operator's end to the host's knowing of it.
         sharing: ``slots``: each slot runs at full rate; ``processor``: the tasks that run share one
             full rate equally (processor sharing).
+        launcher: name of what launches operators on it, one at a time for all its devices: a host
+            thread, an interpreter (:mod:`simulator.launchers`); None: nothing that others wait for.
+        launch_handover: seconds that it takes to go on with this device after another launch that this
+            one had to wait for.
     """
 
     name: str
@@ -77,6 +81,8 @@ class Device:
     issue_depth: int = 1
     completion_latency: float = 0.0
     sharing: str = "slots"
+    launcher: str | None = None
+    launch_handover: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +186,16 @@ class Cluster:
                 raise InvalidInput(
                     f"Device '{device.name}': completion latency must be >= 0 s and at most "
                     f"{MOST_LATENCY:g} s"
+                )
+            if not 0 <= device.launch_handover <= MOST_LATENCY:
+                raise InvalidInput(
+                    f"Device '{device.name}': launch_handover must be >= 0 s and at most "
+                    f"{MOST_LATENCY:g} s"
+                )
+            if device.launch_handover and device.launcher is None:
+                raise InvalidInput(
+                    f"Device '{device.name}' has a launch_handover and no launcher that would be handed "
+                    "over; name one"
                 )
             for what, value in (
                 ("idle power", device.power_idle),

@@ -17,6 +17,7 @@ from simulator.errors import InvalidInput
 from simulator.faults import Faults
 from simulator.faulty import FaultySimulation
 from simulator.graph import DataflowGraph
+from simulator.launchers import shares_launchers
 from simulator.memory import counts_memory, within_capacity
 from simulator.node_room import within_nodes, without_batches
 from simulator.planned import PlannedSimulation
@@ -297,6 +298,7 @@ def _is_constant(setting: Setting) -> bool:
         or counts_memory(setting.memory, setting.weights)
         or shares_rates(cluster)
         or caches_weights(cluster)
+        or shares_launchers(cluster)
         or any(device.completion_latency for device in cluster.devices)
     )
 

@@ -25,6 +25,7 @@ from typing import Protocol
 
 from simulator.cluster import Cluster, MemorySpace
 from simulator.execution import ConstantRate, ExecutionModel
+from simulator.launchers import launched
 
 
 class CoRun(Protocol):
@@ -262,4 +263,4 @@ def execution_models(
         else ConstantRate(device.launch_overhead, finish_at)
         for number, device in enumerate(cluster.devices)
     ]
-    return models, shared
+    return launched(cluster, models), shared

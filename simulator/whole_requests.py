@@ -16,6 +16,7 @@ from simulator.costs import CostTable
 from simulator.dispatching import Dispatcher
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
+from simulator.launchers import shares_launchers
 from simulator.rates import shares_rates
 from simulator.schedulers.dynamic_batching import DynamicBatching
 from simulator.schedulers.fcfs_batching import FCFSBatching
@@ -56,6 +57,7 @@ def covers(setting: Setting) -> bool:
         and not shares_rates(cluster)
         and len(cluster.spaces) <= MOST_SPACES
         and not caches_weights(cluster)
+        and not shares_launchers(cluster)
         and all(len(g) == 1 and {*g.outputs} <= {*g.writes[0]} for g in workload.graphs)
         and _are_prepared(workload.batches)
         and _are_timed(setting.costs, workload.graphs, isinstance(scheduler, DynamicBatching))

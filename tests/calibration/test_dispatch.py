@@ -2,17 +2,29 @@
 
 import time
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from calibration.dispatch import DispatchProbe  # noqa: E402
+from calibration.dispatch import (  # noqa: E402
+    DispatchProbe,
+    OneByOne,
+    chains_beside,
+    handover,
+)
 from calibration.runner import Machine  # noqa: E402
 from calibration.segment_kernel import SegmentKernel  # noqa: E402
 from calibration.workers import WorkerSpec  # noqa: E402
 from simulator.cluster import Cluster, Device, MemorySpace  # noqa: E402
+from simulator.costs import CostTable  # noqa: E402
+from simulator.engine import simulate  # noqa: E402
+from simulator.graph import from_edges  # noqa: E402
 from simulator.schedulers import create  # noqa: E402
 from simulator.schedulers.fcfs import Fcfs  # noqa: E402
+from simulator.workload import Job, Workload  # noqa: E402
 
 
 class Slow(Fcfs):
@@ -51,3 +63,57 @@ def test_overhead_within_a_segment(monkeypatch):
         found = probe.segment_seconds(lambda: create("fcfs"), repeats=3)
     assert 0 <= usual < 2e-3
     assert 2.5e-3 < found < 50e-3
+
+
+def two_chains(kernels, overheads, seconds):
+    """The sum of both chains' spans, simulated."""
+    devices = [
+        Device(name, "ram", launch_overhead=o, launcher="interpreter", launch_handover=seconds)
+        for name, o in zip("ab", overheads, strict=True)
+    ]
+    graph = from_edges("chain", len(kernels), [(i, i + 1, 0.0) for i in range(len(kernels) - 1)])
+    trace = simulate(
+        Workload([Job(graph), Job(graph)]),
+        Cluster("two", [MemorySpace("ram")], devices),
+        CostTable.of(graph, kernels),
+        OneByOne([0, 1]),
+    )
+    rows = trace.executions
+    return sum(rows["finish"][rows["device"] == d].max() for d in (0, 1)) - sum(overheads)
+
+
+@given(
+    st.lists(st.tuples(*2 * [st.floats(1e-6, 1e-4)]), min_size=1, max_size=12),
+    st.tuples(*2 * [st.floats(0, 5e-5)]),
+    st.floats(0, 5e-5),
+)
+def test_chains_beside_each_other_are_those_of_the_simulator(kernels, overheads, seconds):
+    kernels = np.array(kernels)
+    assert chains_beside(kernels, overheads, seconds) == pytest.approx(
+        two_chains(kernels, overheads, seconds), rel=1e-12
+    )
+
+
+@given(st.floats(0, 1e-4), st.floats(1e-6, 2e-5), st.floats(1e-6, 2e-5))
+def test_the_hand_over_is_found_again(seconds, overhead, kernel):
+    kernels = np.full((30, 2), min(kernel, overhead))  # so short that launches always wait
+    measured = chains_beside(kernels, (overhead, overhead), seconds)
+    assert handover(kernels, (overhead, overhead), measured) == pytest.approx(seconds, abs=1e-9)
+
+
+def test_no_hand_over_without_waiting():
+    kernels = np.full((30, 2), 1e-4)
+    alone = chains_beside(kernels, (1e-5, 1e-5), 0.0)
+    assert handover(kernels, (1e-5, 1e-5), 0.9 * alone) == 0.0
+
+
+def test_hand_over_on_this_machine():
+    spaces, devices = [MemorySpace("ram")], [Device("a", "ram"), Device("b", "ram")]
+    with Machine(
+        Cluster("two", spaces, devices, host="ram"), {"a": WorkerSpec(), "b": WorkerSpec()}
+    ) as machine:
+        probe = DispatchProbe(machine, operators=20)
+        assert 0 <= probe.handover_seconds(repeats=2) < 1e-3
+        assert 0 <= probe.calling_seconds(repeats=1) < 1e-2
+    with Machine(Cluster("one", spaces, devices[:1], host="ram"), {"a": WorkerSpec()}) as machine:
+        assert DispatchProbe(machine, operators=4).handover_seconds(repeats=1) is None

@@ -108,6 +108,13 @@ def test_submission_ahead_is_taken_over():
     assert found == [(4, pytest.approx(1e-5)), (1, 0.0)]
 
 
+def test_launchers_are_taken_over():
+    one = DeviceConfig("p", "ram", count=2, launcher="process", launch_handover="20us")
+    cluster = build_cluster(config(devices={"gpu": one, "cpu": DeviceConfig("p", "ram")}, links={}))
+    found = [(d.launcher, d.launch_handover) for d in cluster.devices]
+    assert found == [*2 * [("process", pytest.approx(2e-5))], (None, 0.0)]
+
+
 def test_measured_slowdown_is_the_largest_of_the_profiles_in_a_space():
     spaces = {
         "ram": SpaceConfig(corun_slowdown="profile"),

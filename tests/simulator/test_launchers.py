@@ -1,0 +1,139 @@
+"""Launches that wait for each other: by hand, in closed form, and every execution recounted from the trace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.cluster import Cluster, Device, MemorySpace
+from simulator.costs import CostTable
+from simulator.engine import simulate
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph, from_edges
+from simulator.launchers import shares_launchers
+from simulator.trace import Trace
+from simulator.workload import Job, Workload
+from tests.simulator.scripted import RandomPlan, StaticPlan
+from tests.simulator.strategies import graphs
+
+
+def cluster(
+    devices: int, overhead: float, handover: float = 0.0, slots: int = 1, slowdown: float = 0.0
+) -> Cluster:
+    """Devices of one memory and one launcher."""
+    made = [
+        Device(f"d{i}", "m", None, slots, overhead, launcher="host", launch_handover=handover)
+        for i in range(devices)
+    ]
+    return Cluster("cluster", [MemorySpace("m", corun_slowdown=slowdown)], made)
+
+
+def chain(operators: int) -> DataflowGraph:
+    return from_edges("chain", operators, [(i, i + 1, 0.0) for i in range(operators - 1)])
+
+
+def beside(graph: DataflowGraph, where: Cluster, seconds: float) -> Trace:
+    """A job of the graph on each device."""
+    count = len(where.devices)
+    plans = [[(device, 0.0)] * len(graph) for device in range(count)]
+    costs = CostTable.of(graph, np.full((len(graph), count), seconds))
+    return simulate(Workload([Job(graph)] * count), where, costs, StaticPlan(*plans))
+
+
+def finishes(trace: Trace) -> list[float]:
+    return trace.executions["finish"][np.argsort(trace.executions["task"])].tolist()
+
+
+def test_a_launch_waits_for_another_and_for_the_hand_over() -> None:
+    graph = chain(1)
+    assert finishes(beside(graph, cluster(3, 1.0), 3.0)) == [4.0, 5.0, 6.0]
+    assert finishes(beside(graph, cluster(3, 1.0, 0.5), 3.0)) == [4.0, 5.5, 7.0]
+    # Who comes when nobody launches waits for nobody.
+    late = Workload([Job(graph), Job(graph, arrival=1.0)])
+    costs = CostTable.of(graph, np.full((1, 2), 3.0))
+    trace = simulate(late, cluster(2, 1.0, 0.5), costs, StaticPlan([(0, 0.0)], [(1, 0.0)]))
+    assert finishes(trace) == [4.0, 5.0]
+
+
+def test_slots_of_one_device_wait_too() -> None:
+    graph = from_edges("two", 2, [])
+    costs = CostTable.of(graph, np.full((2, 1), 3.0))
+    plan = StaticPlan([(0, 0.0), (0, 1.0)])
+    assert finishes(simulate(graph, cluster(1, 1.0, slots=2), costs, plan)) == [4.0, 5.0]
+
+
+def test_what_waits_runs_at_the_rate_of_who_is_beside_it() -> None:
+    # From 0 both slots are busy: at 1 / 1.5 of the full rate until the first ends at 1 + 4.5.
+    graph = chain(1)
+    times = finishes(beside(graph, cluster(2, 1.0, slowdown=0.5), 3.0))
+    assert times == pytest.approx([5.5, 5.5 + 3.0 - (5.5 - 2.0) / 1.5])
+
+
+@pytest.mark.parametrize("seconds", [0.1, 1.0, 1.2])
+def test_two_chains_of_short_operators_take_turns(seconds: float) -> None:
+    """Operators shorter than a launch and a hand-over: 2 (o + h) for one of each chain."""
+    count, overhead, handover = 20, 1.0, 0.25
+    trace = beside(chain(count), cluster(2, overhead, handover), seconds)
+    ends = finishes(trace)
+    period = 2 * (overhead + handover)
+    first = (count - 1) * period + overhead + seconds
+    assert ends[count - 1] == pytest.approx(first)
+    assert ends[-1] == pytest.approx(first + overhead + handover)
+
+
+@settings(deadline=None, max_examples=60)
+@given(graphs(), st.integers(1, 3), st.integers(1, 2), st.sampled_from([0.0, 0.25, 1.0]), st.data())
+def test_executions_recounted(
+    graph: DataflowGraph, devices: int, slots: int, handover: float, data: st.DataObject
+) -> None:
+    """Launches in the order of their starts, none beside another; hand-overs where one had to wait."""
+    where = cluster(devices, 0.5, handover, slots)
+    seconds = np.array(
+        data.draw(
+            st.lists(
+                st.sampled_from([0.1, 0.5, 1.0, 2.0, 3.3]),
+                min_size=len(graph) * devices,
+                max_size=len(graph) * devices,
+            )
+        )
+    ).reshape(len(graph), devices)
+    jobs = Workload([Job(graph), Job(graph, arrival=1.0)])
+    trace = simulate(
+        jobs, where, CostTable.of(graph, seconds), RandomPlan(data.draw(st.integers(0, 9)))
+    )
+    rows = trace.executions
+    launches = []
+    for row in np.lexsort((rows["finish"], rows["start"])).tolist():
+        spent = seconds[rows["operator"][row], rows["device"][row]]
+        end = float(rows["finish"][row] - spent)
+        launches.append((float(rows["start"][row]), end - 0.5, end))
+    launches.sort(key=lambda launch: launch[1])
+    free = 0.0
+    for start, begin, end in launches:
+        expected = start if start >= free - 1e-9 else free + handover
+        if devices * slots == 1:
+            expected = start
+        assert begin == pytest.approx(expected, abs=1e-9)
+        free = end
+
+
+def test_without_others_a_launcher_changes_nothing() -> None:
+    assert shares_launchers(cluster(2, 1.0))
+    assert not shares_launchers(cluster(1, 1.0))
+    apart = cluster(2, 1.0)
+    apart = replace(
+        apart, devices=[replace(d, launcher=f"host{i}") for i, d in enumerate(apart.devices)]
+    )
+    assert not shares_launchers(apart)
+    assert finishes(beside(chain(3), apart, 2.0)) == [3.0, 6.0, 9.0] * 2
+
+
+def test_refused() -> None:
+    with pytest.raises(InvalidInput, match="launch_handover and no launcher"):
+        Cluster("c", [MemorySpace("m")], [Device("d", "m", launch_handover=1e-6)])
+    with pytest.raises(InvalidInput, match="launch_handover must be >= 0"):
+        cluster(2, 1.0, -1.0)
