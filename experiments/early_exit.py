@@ -39,7 +39,15 @@ from simulator.schedulers import create
 from simulator.units import format_seconds, parse_bytes
 
 SINGLE = ("terminal", "edge", "cloud")
-SEARCHES = ("greedy", "one_start", "exhaustive", "greedy_joint", "joint")
+SEARCHES = (
+    "greedy",
+    "one_start",
+    "every_threshold",
+    "exhaustive",
+    "greedy_joint",
+    "every_threshold_joint",
+    "joint",
+)
 
 
 @dataclass
@@ -54,8 +62,9 @@ class EarlyExitConfig(Preset):
         way: of training: ``separate``, ``joint`` or ``joint_depth``.
         threshold: of confidence; None: it is searched, too.
         weights: of the cost, see :class:`scenarios.serving.exit_positions.Weights`.
-        search: whose find is simulated: ``greedy`` (from four starts), ``one_start``, ``exhaustive``, and
-            with cuts and exits apart ``greedy_joint`` and ``joint`` (the best of all).
+        search: whose find is simulated: ``greedy`` (from four starts), ``one_start``, ``every_threshold``
+            (from four starts at each), ``exhaustive``, and with cuts and exits apart ``greedy_joint``,
+            ``every_threshold_joint`` and ``joint`` (the best of all).
         report: bytes that the terminal sends for every sample, whatever exit it takes.
         requests: simulated alone, for each bandwidth and placement.
     """
@@ -170,8 +179,10 @@ class EarlyExit:
         found = {
             "greedy": search.greedy(),
             "one_start": search.greedy(restarts=False),
+            "every_threshold": search.every_threshold(),
             "exhaustive": search.exhaustive(),
             "greedy_joint": search.greedy_joint(),
+            "every_threshold_joint": search.every_threshold_joint(),
             "joint": search.exhaustive_joint(),
             **dict(zip(SINGLE, search.single_tier(), strict=True)),
         }
@@ -271,8 +282,8 @@ class EarlyExit:
 def tables(rows: Sequence[AtBandwidth], layers: int) -> list[str]:
     """Markdown: what was found, and what was simulated."""
     lines = [
-        "| bandwidth | i, j, threshold | latency | accuracy | gap (one start) | all on terminal | edge | "
-        "cloud | cuts and exits apart: the best (gap of greedy) |",
+        "| bandwidth | i, j, threshold | latency | accuracy | gap (one start; every threshold) | "
+        "all on terminal | edge | cloud | cuts and exits apart: the best (gap of greedy; every threshold) |",
         "|" + "---|" * 9,
     ]
     for row in rows:
@@ -282,16 +293,18 @@ def tables(rows: Sequence[AtBandwidth], layers: int) -> list[str]:
         latency = format_seconds(chosen.evaluation.latency_s)
         if spread is not None:
             latency += f" [{format_seconds(spread.low)}, {format_seconds(spread.high)}]"
+        every = gap(row.found["every_threshold_joint"], joint)
         apart = (
             f"{_joint_text(joint)}: {format_seconds(joint.evaluation.latency_s)}, "
             f"{joint.evaluation.accuracy:.2%}, cost {gap(joint, best):+.1%} "
-            f"({gap(row.found['greedy_joint'], joint):.1%})"
+            f"({gap(row.found['greedy_joint'], joint):.1%}; {every:.1%})"
         )
         low, high = row.accuracy
         lines.append(
             f"| {row.text} | {_text(chosen, layers)} | {latency} | "
             f"{chosen.evaluation.accuracy:.2%} [{low:.1%}, {high:.1%}] | "
-            f"{gap(chosen, best):.1%} ({gap(row.found['one_start'], best):.1%}) | "
+            f"{gap(chosen, best):.1%} ({gap(row.found['one_start'], best):.1%}; "
+            f"{gap(row.found['every_threshold'], best):.1%}) | "
             f"{' | '.join(singles)} | {apart} |"
         )
     lines += [

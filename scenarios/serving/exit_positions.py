@@ -252,6 +252,23 @@ def coordinate_search(
     return point, evaluated
 
 
+def _best_end(
+    cost: Callable[[Point], float],
+    starts: Sequence[Point],
+    choices: Callable[[Point, int], Iterable[int]],
+) -> tuple[Point, int]:
+    """The best of the ends of :func:`coordinate_search`, and how many points were looked at."""
+    known: dict[Point, float] = {}
+
+    def at(point: Point) -> float:
+        if point not in known:
+            known[point] = cost(point)
+        return known[point]
+
+    ends = [coordinate_search(at, start, choices)[0] for start in starts]
+    return min(ends, key=at), len(known)
+
+
 @dataclass
 class PositionSearch:
     """Searches over positions and the confidence threshold.
@@ -338,18 +355,29 @@ class PositionSearch:
             restarts: also from everything on one tier, which a single coordinate may not lead to; the
                 best of the four ends, never worse than a single tier.
         """
-        layers, count = self.network.layers, len(self.thresholds)
+        middle = len(self.thresholds) // 2
+        starts = self._starts(middle) if restarts else self._starts(middle)[:1]
+        point, evaluated = _best_end(self._cost_at, starts, self._choices)
+        return self.found(*self._at(point), evaluated)
 
-        def choices(point: Point, coordinate: int) -> Iterable[int]:
-            i, j, _ = point
-            return (range(j + 1), range(i, layers + 1), range(count))[coordinate]
+    def every_threshold(self) -> Found:
+        """:meth:`greedy` from each threshold instead of the middle one, so never worse than that.
 
-        starts = [(layers // 3, 2 * layers // 3, count // 2)]
-        if restarts:
-            starts += [(*cuts, count // 2) for cuts in self._single_cuts]
-        ends = [coordinate_search(self._cost_at, start, choices) for start in starts]
-        best = min((point for point, _ in ends), key=self._cost_at)
-        return self.found(*self._at(best), sum(evaluated for _, evaluated in ends))
+        From a threshold that suits no exit, every single cut loses to the start.
+        """
+        starts = [s for k in range(len(self.thresholds)) for s in self._starts(k)]
+        point, evaluated = _best_end(self._cost_at, starts, self._choices)
+        return self.found(*self._at(point), evaluated)
+
+    def _starts(self, threshold: int) -> list[Point]:
+        layers = self.network.layers
+        cuts = ((layers // 3, 2 * layers // 3), *self._single_cuts)
+        return [(*pair, threshold) for pair in cuts]
+
+    def _choices(self, point: Point, coordinate: int) -> Iterable[int]:
+        i, j, _ = point
+        thresholds = range(len(self.thresholds))
+        return (range(j + 1), range(i, self.network.layers + 1), thresholds)[coordinate]
 
     def exhaustive(self) -> Found:
         """The best of all positions and thresholds."""
@@ -369,20 +397,29 @@ class PositionSearch:
 
     def greedy_joint(self) -> Found:
         """Coordinate search over cuts and exits apart, from where :meth:`greedy` starts four times."""
-        layers, count = self.network.layers, len(self.thresholds)
+        starts = self._joint_starts(len(self.thresholds) // 2)
+        point, evaluated = _best_end(self._joint_cost_at, starts, self._joint_choices)
+        return self.found(*self._joint_at(point), evaluated)
 
-        def choices(point: Point, coordinate: int) -> Iterable[int]:
-            i, j, a, b, _ = point
-            first = range(b) if b else range(1)
-            second = range(a + 1, layers) if a else range(layers)
-            return (range(j + 1), range(i, layers + 1), first, second, range(count))[coordinate]
+    def every_threshold_joint(self) -> Found:
+        """:meth:`greedy_joint` from each threshold instead of the middle one."""
+        starts = [s for k in range(len(self.thresholds)) for s in self._joint_starts(k)]
+        point, evaluated = _best_end(self._joint_cost_at, starts, self._joint_choices)
+        return self.found(*self._joint_at(point), evaluated)
 
+    def _joint_starts(self, threshold: int) -> list[Point]:
+        layers = self.network.layers
         i, j = layers // 3, 2 * layers // 3
-        starts: list[Point] = [(i, j, *_two_exits(i, j, layers), count // 2)]
-        starts += [(*cuts, 0, 0, count // 2) for cuts in self._single_cuts]
-        ends = [coordinate_search(self._joint_cost_at, start, choices) for start in starts]
-        best = min((point for point, _ in ends), key=self._joint_cost_at)
-        return self.found(*self._joint_at(best), sum(evaluated for _, evaluated in ends))
+        first = (i, j, *_two_exits(i, j, layers), threshold)
+        return [first, *((*cuts, 0, 0, threshold) for cuts in self._single_cuts)]
+
+    def _joint_choices(self, point: Point, coordinate: int) -> Iterable[int]:
+        layers = self.network.layers
+        i, j, a, b, _ = point
+        first = range(b) if b else range(1)
+        second = range(a + 1, layers) if a else range(layers)
+        thresholds = range(len(self.thresholds))
+        return (range(j + 1), range(i, layers + 1), first, second, thresholds)[coordinate]
 
     def exhaustive_joint(self) -> Found:
         """The best of all cuts, exits and thresholds."""

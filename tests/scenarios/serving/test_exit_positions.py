@@ -194,10 +194,32 @@ def test_searches_are_ordered_and_exhaustive_is_brute_force(seed: int) -> None:
     assert gap(search.greedy(restarts=False), best) >= gap(greedy, best) >= -1e-12
     assert greedy.cost <= min(one.cost for one in search.single_tier())
     assert joint.cost <= best.cost * (1 + 1e-12)
-    assert search.greedy_joint().cost >= joint.cost * (1 - 1e-12)
+    every, every_joint = search.every_threshold(), search.every_threshold_joint()
+    assert greedy.cost >= every.cost >= best.cost * (1 - 1e-12)
+    assert search.greedy_joint().cost >= every_joint.cost >= joint.cost * (1 - 1e-12)
+    assert greedy.evaluated < every.evaluated <= best.evaluated
+    assert every_joint.evaluated < joint.evaluated
     assert greedy.cost <= search.found(Placement.at(2, 4, 6), 0.8).cost
     terminal = search.single_tier()[0]
     assert terminal.cost == pytest.approx(1.0 + 0.2 + 0.5)
+
+
+def test_starting_at_every_threshold_leaves_a_start_that_single_steps_do_not() -> None:
+    """At the middle threshold nobody leaves; at the lowest all do, and rightly. A slow terminal then gains
+    by an exit that no single cut makes pay from where greedy begins.
+    """
+    rng = np.random.default_rng(0)
+    net = network(rng, latencies=(0.5, 0.5))  # far away: whatever goes up loses
+    confidence = np.full((10, 6), 0.6)
+    correct = np.ones((10, 6), dtype=bool)
+    correct[0] = False
+    counts = count_exits(confidence, correct, (0.5, 0.8, 0.9))
+    exits = ExitTable({("joint", 0, *key): value for key, value in counts.items()})
+    search = PositionSearch(net, exits, "joint")
+    best = search.exhaustive()
+    assert (best.placement.exits, best.threshold) == ((1,), 0.5)
+    assert gap(search.greedy(), best) > 0.1
+    assert search.every_threshold().cost == best.cost
 
 
 def test_what_cannot_be_is_refused() -> None:
