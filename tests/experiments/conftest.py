@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from cost_models.profile import Profile
 from cost_models.roofline import Roofline
@@ -74,6 +75,31 @@ links:
 """,
 }
 FORK = '{"cost": [[2, 4], [6, 3], [6, 3], [2, 4]], "edges": [[0, 1, 1], [0, 2, 1], [1, 3, 1], [2, 3, 1]]}'
+
+
+SAVEFIG = Figure.savefig
+
+
+def _save_roughly(figure: Figure, *files, **options) -> None:
+    """All of it is drawn, once instead of twice, as it lies and at few dots."""
+    figure.set_layout_engine("none")
+    SAVEFIG(figure, *files, **(options | {"dpi": 50}))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def rough_figures():
+    """Laying figures out takes most of a small report's time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", _save_roughly)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole_figures(rough_figures):
+    """For the tests that look at figures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", SAVEFIG)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -44,10 +44,9 @@ def operators() -> list[OperatorSample]:
     return found
 
 
-@pytest.fixture
-def folder(tmp_path):
+def measured_folder(root):
     """A calibration's folder with samples of a machine of 10 GFLOP/s and 5 GB/s, noise of 1%."""
-    raw = tmp_path / "box" / "raw"
+    raw = root / "box" / "raw"
     samples = operators()
     prepare_folder(raw, MeasurePlan("cpu", "box-1core", ("graph", "warm")), samples)
     rng = np.random.default_rng(1)
@@ -86,8 +85,27 @@ def folder(tmp_path):
     return raw.parent
 
 
-def test_fit_leaves_table_profile_and_report(folder):
+@pytest.fixture
+def folder(tmp_path):
+    return measured_folder(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """The same after ``step=fit``; only read."""
+    folder = measured_folder(tmp_path_factory.mktemp("fitted"))
     assert main(["step=fit", f"out={folder}", "models=[boosted]"]) == 0
+    return folder
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Drawing takes most of a small fit's time."""
+    monkeypatch.setattr("experiments.calibration_report._figures", lambda *_: [])
+
+
+def test_fit_leaves_table_profile_and_report(fitted):
+    folder = fitted
     table = load(folder / "measurements.parquet")
     assert len(table) == 240
     profile = Profile.load(folder / "profile")
@@ -126,25 +144,26 @@ def test_fit_leaves_table_profile_and_report(folder):
     assert report.count("data:image/png;base64,") == 6
 
 
-def test_a_profile_is_fitted_anew_with_other_models(folder):
-    assert main(["step=fit", f"out={folder}", "models=[boosted]"]) == 0
-    before = Profile.load(folder / "profile")
-    words = [f"base={folder / 'profile'}", f"out={folder / 'again'}", "models=[polynomial]"]
+def test_a_profile_is_fitted_anew_with_other_models(fitted, tmp_path):
+    before = Profile.load(fitted / "profile")
+    words = [f"base={fitted / 'profile'}", f"out={tmp_path / 'again'}", "models=[polynomial]"]
     assert main(["step=fit", *words]) == 0
-    after = Profile.load(folder / "again" / "profile")
+    after = Profile.load(tmp_path / "again" / "profile")
     assert set(after.models) == {"polynomial"}
     assert set(after.held_out) == {"polynomial", "roofline"}
     assert after.roofline == before.roofline
     assert after.deviations == before.deviations
     assert after.provenance == before.provenance
     assert after.measurements.equals(before.measurements)
-    assert (folder / "again" / "report.html").exists()
+    assert (tmp_path / "again" / "report.html").exists()
 
 
-def test_a_profile_of_this_device_says_what_has_changed_since(folder, capsys, monkeypatch):
-    assert main(["step=fit", f"out={folder}", "models=[boosted]"]) == 0
-    base = f"base={folder / 'profile'}"
-    words = ["step=fit", base, "models=[polynomial]", f"out={folder / 'again'}"]
+@pytest.mark.usefixtures("no_figures")
+def test_a_profile_of_this_device_says_what_has_changed_since(
+    fitted, tmp_path, capsys, monkeypatch
+):
+    base = f"base={fitted / 'profile'}"
+    words = ["step=fit", base, "models=[polynomial]", f"out={tmp_path / 'again'}"]
     for here, told in (
         ({"torch": "2.14.0", "processor": "box"}, True),
         ({"torch": "2.13.0", "processor": "box"}, False),
@@ -158,6 +177,7 @@ def test_a_profile_of_this_device_says_what_has_changed_since(folder, capsys, mo
         assert (sentence in error) is told
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_another_devices_profile_is_a_start(folder):
     words = ["step=fit", f"out={folder}", "models=[boosted]", "start=nvidia-h200-sxm"]
     assert main(words) == 0
@@ -185,30 +205,22 @@ def test_few_operators_are_of_the_kinds_that_take_long_and_far_apart():
     assert len(chosen_operators(config, Path("nowhere"))) == 25
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_repeated_kernel_has_a_third_of_the_rates(folder):
     path = folder / "raw" / "plan.json"
     plan = json.loads(path.read_text()) | {"repeat_kernel": 3, "name": "box-1core-3x"}
     path.write_text(json.dumps(plan))
-    assert main(["step=fit", f"out={folder}", "models=[boosted]"]) == 0
+    assert main(["step=fit", f"out={folder}", "models=[polynomial]"]) == 0
     roofline = Profile.load(folder / "profile").roofline
     assert roofline.flops_per_s["float32"] == pytest.approx(1e10 / 3)
     assert roofline.bandwidth == pytest.approx(5e9 / 3)
     assert roofline.overhead == pytest.approx(9e-6)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_statistic_and_name_are_taken(folder):
-    assert (
-        main(
-            [
-                "step=fit",
-                f"out={folder / 'raw'}",
-                "statistic=median",
-                "name=mine",
-                "models=[boosted]",
-            ]
-        )
-        == 0
-    )
+    words = ["step=fit", f"out={folder / 'raw'}", "models=[polynomial]"]
+    assert main([*words, "statistic=median", "name=mine"]) == 0
     profile = Profile.load(folder / "profile")
     assert (profile.name, profile.statistic) == ("mine", "median")
 
@@ -359,11 +371,12 @@ def test_operators_of_a_model_are_all_kept(tmp_path):
         assert len(sample.weights) == 2
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_measure_and_fit_in_one_command(tmp_path):
     write_samples(tmp_path / "ops.json", operators()[:6])
     words = [f"operators={tmp_path / 'ops.json'}", "budget=190s", "rounds=1"]
     words += [f"output_dir={tmp_path}"]
-    assert main([*words, "models=[boosted]"]) == 0
+    assert main([*words, "models=[polynomial]"]) == 0
     (profile,) = tmp_path.glob("calibration/*/*/profile/profile.json")
     found = Profile.load(profile.parent)
     assert set(found.kinds) == {"linear", "relu"}

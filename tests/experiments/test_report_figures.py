@@ -40,7 +40,7 @@ def compared(folder, axes, options=None, seeds=range(2), baseline=None, formula=
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory):
+def large(tmp_path_factory, whole_figures):
     """56 schedulers on 12 models and settings."""
     folder = tmp_path_factory.mktemp("large") / "large"
     return compared(folder, AXES, Options(map=("heterogeneity", "ccr")), baseline="s05")

@@ -17,6 +17,8 @@ from simulator.errors import InvalidInput
 from simulator.graph import from_edges
 from tests.experiments.synthetic_sweep import two_job_trace
 
+pytestmark = pytest.mark.usefixtures("whole_figures")
+
 
 @pytest.fixture(scope="module")
 def trace():
