@@ -108,11 +108,12 @@ def resimulate(model: ModelValidation, config_dirs: Sequence[Path]) -> list[Resi
     found = []
     for contestant, case in zip(model.contestants, model.cases, strict=True):
         present, reason = _present(model, contestant, case, config_dirs)
-        found.append(Resimulated(case, _same_beliefs(model, contestant, case), present, reason))
+        found.append(Resimulated(case, same_beliefs_s(model, contestant, case), present, reason))
     return found
 
 
-def _same_beliefs(model: ModelValidation, contestant: Contestant, case: Case) -> float:
+def same_beliefs_s(model: ModelValidation, contestant: Contestant, case: Case) -> float:
+    """Makespan of a case with the saved operator times; NaN where it cannot be simulated."""
     scenario = contestant.scenario
     try:
         return simulate(

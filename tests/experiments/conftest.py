@@ -148,15 +148,23 @@ def folder(tmp_path: Path, monkeypatch, _graphs) -> Path:
     return root
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch) -> Path:
-    """The folder of :mod:`tests.experiments.own_machine`."""
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory) -> Path:
+    """Profiles of this machine and a model: each read, traced and priced once."""
     pytest.importorskip("torch")
+    from tests.experiments.own_machine import make_machine
+
+    return make_machine(tmp_path_factory.mktemp("machine"))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch, machine, _graphs) -> Path:
+    """The folder of :mod:`tests.experiments.own_machine`."""
     from tests.experiments.own_machine import make_home
 
-    monkeypatch.setenv("HETSIM_PROFILES", str(tmp_path / "profiles"))
-    monkeypatch.setenv("HETSIM_CACHE", str(tmp_path / "cache"))
-    return make_home(tmp_path)
+    monkeypatch.setenv("HETSIM_PROFILES", str(machine / "profiles"))
+    monkeypatch.setenv("HETSIM_CACHE", str(_graphs))
+    return make_home(tmp_path, machine)
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ class Net(torch.nn.Module):
 """
 
 
-def make_home(root: Path) -> Path:
-    """A model, a cluster of this machine, and shipped profiles under this machine's name."""
+def make_machine(root: Path) -> Path:
+    """What tests only read: a model, and shipped profiles under this machine's name."""
     from calibration.environment import device_name
     from cost_models.profile_files import SHIPPED
 
@@ -26,11 +26,19 @@ def make_home(root: Path) -> Path:
         shutil.copytree(SHIPPED / "amd-epyc-1core", folder)
         document = json.loads((folder / "profile.json").read_text())
         (folder / "profile.json").write_text(json.dumps(document | {"name": name}))
+    (root / "net.py").write_text(MODEL)
+    return root
+
+
+def make_home(root: Path, machine: Path) -> Path:
+    """Configs of that model and of a cluster of this machine."""
+    from calibration.environment import device_name
+
+    base = device_name("cpu")
     for group in ("model", "cluster"):
         (root / "conf" / group).mkdir(parents=True)
-    (root / "net.py").write_text(MODEL)
     (root / "conf" / "model" / "tiny.yaml").write_text(
-        f"name: tiny\ntarget: {root / 'net.py'}:Net\n"
+        f"name: tiny\ntarget: {machine / 'net.py'}:Net\n"
         "inputs: [{shape: [batch, 64], dtype: float32}]\nbatch: 4\n"
     )
     (root / "conf" / "cluster" / "here.yaml").write_text(

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ torch = pytest.importorskip("torch")
 
 from calibration import environment  # noqa: E402
 from calibration.environment import device_name  # noqa: E402
-from cost_models.profile_files import SHIPPED  # noqa: E402
 from experiments import validate_serving as subject  # noqa: E402
 from simulator.errors import ExecutionError  # noqa: E402
 from simulator.serving_metrics import serving_metrics  # noqa: E402
@@ -28,24 +26,26 @@ class Net(torch.nn.Module):
 """
 
 
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    path = tmp_path_factory.mktemp("source") / "net.py"
+    path.write_text(MODEL)
+    return path
+
+
 @pytest.fixture
-def home(tmp_path, monkeypatch):
+def home(tmp_path, monkeypatch, machine, _graphs, source):
     """A user's folder: two models, a cluster of this machine, and a profile under its name."""
     base = device_name("cpu")
-    folder = tmp_path / "profiles" / base
-    shutil.copytree(SHIPPED / "amd-epyc-1core", folder)
-    document = json.loads((folder / "profile.json").read_text())
-    (folder / "profile.json").write_text(json.dumps(document | {"name": base}))
-    monkeypatch.setenv("HETSIM_PROFILES", str(tmp_path / "profiles"))
-    monkeypatch.setenv("HETSIM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HETSIM_PROFILES", str(machine / "profiles"))
+    monkeypatch.setenv("HETSIM_CACHE", str(_graphs))
     monkeypatch.setattr(subject, "BURST_SECONDS", 0.02)
     monkeypatch.setattr(subject, "JOINS", 2)
     for group in ("model", "cluster"):
         (tmp_path / "conf" / group).mkdir(parents=True)
-    (tmp_path / "net.py").write_text(MODEL)
     for name, width in (("narrow", 32), ("wide", 256)):
         (tmp_path / "conf" / "model" / f"{name}.yaml").write_text(
-            f"name: {name}\ntarget: {tmp_path / 'net.py'}:Net\narguments: {{width: {width}}}\n"
+            f"name: {name}\ntarget: {source}:Net\narguments: {{width: {width}}}\n"
             "inputs: [{shape: [batch, 64], dtype: float32}]\nbatch: 1\n"
         )
     (tmp_path / "conf" / "cluster" / "here.yaml").write_text(
@@ -63,6 +63,7 @@ def command(home, *words):
     return subject.main(["--config-dir", str(home / "conf"), f"output_dir={home}", *words])
 
 
+@pytest.mark.slow
 def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
     known = environment.described("cpu")
     monkeypatch.setattr(environment, "described", lambda device: known | {"torch": "99.0"})
