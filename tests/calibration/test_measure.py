@@ -291,6 +291,7 @@ def command(folder: Path, operators: Path, budget: str, *more: str) -> list[str]
     return [*words, "--operators", str(operators), "--cores", str(core), *more]
 
 
+@pytest.mark.slow
 def test_command_line_measures_in_two_fresh_processes(tmp_path, tiny_operators):
     write_samples(tmp_path / "ops.json", tiny_operators)
     # Ends after a round, however slow the machine is; the budget is never used up.
@@ -310,6 +311,7 @@ def test_command_line_measures_in_two_fresh_processes(tmp_path, tiny_operators):
     assert all(record["threads"] == 1 and len(record["cores"]) == 1 for record in records)
 
 
+@pytest.mark.slow
 def test_killed_run_keeps_its_parts_and_goes_on(tmp_path, tiny_operators):
     write_samples(tmp_path / "ops.json", tiny_operators)
     folder = tmp_path / "out"

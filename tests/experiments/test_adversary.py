@@ -20,6 +20,7 @@ def run(folder: Path, *words: str) -> dict[str, dict[str, object]]:
     return {file.parent.name: json.loads(file.read_text()) for file in files}
 
 
+@pytest.mark.slow
 def test_what_is_found_is_what_the_saved_instance_gives(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,6 +45,7 @@ def test_what_is_found_is_what_the_saved_instance_gives(
     assert "fcfs takes" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_same_seed_finds_the_same_and_nothing_is_searched_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,6 +177,7 @@ def test_a_profile_of_this_device_says_what_has_changed_since(
         assert (sentence in error) is told
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
 def test_another_devices_profile_is_a_start(folder):
     words = ["step=fit", f"out={folder}", "models=[boosted]", "start=nvidia-h200-sxm"]
@@ -371,6 +372,7 @@ def test_operators_of_a_model_are_all_kept(tmp_path):
         assert len(sample.weights) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
 def test_measure_and_fit_in_one_command(tmp_path):
     write_samples(tmp_path / "ops.json", operators()[:6])

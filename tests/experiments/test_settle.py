@@ -117,6 +117,7 @@ def sweep(folder, *words):
 OPEN = ["model=branches", "cluster=pair", "scheduler=mine", "scheduler.options.device=0,1"]
 
 
+@pytest.mark.slow
 def test_a_verdict_is_measured_and_settled(here, capsys, monkeypatch):
     """Both cores are believed to be equally fast; the toy's real times are what it says, ours are not."""
     run = sweep(here, *OPEN)
