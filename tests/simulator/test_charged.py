@@ -26,6 +26,7 @@ from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from simulator.trace import COLUMNS, Trace
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.replay import Replay, _Shop
 from tests.simulator.scripted import Decision, Recorded, Script
 from tests.simulator.strategies import SCHEDULERS, Case, cases
@@ -181,13 +182,13 @@ def test_refusals() -> None:
         four(DecisionCost(per_decision=1.0), "packed")
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=examples(300))
 @given(cases(contentions=("none", "fifo", "fair")))
 def test_no_cost_is_the_run_without(case: Case) -> None:
     check_same(case.run(decision_cost=DecisionCost()), case.run(way="general"))
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150))
 @given(broken_cases())
 def test_no_cost_is_the_run_without_where_things_break(broken: tuple[Case, Faults]) -> None:
     case, faults = broken
@@ -295,7 +296,7 @@ COSTS = st.builds(
 )
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=examples(300))
 @given(cases(schedulers=STEADY), COSTS)
 def test_replay_derives_the_same_run(case: Case, cost: DecisionCost) -> None:
     recorded = Recorded(case.scheduler())
@@ -321,7 +322,7 @@ def test_replay_derives_the_same_run(case: Case, cost: DecisionCost) -> None:
     assert {(j, t, to, c): tuple(row) for j, t, to, c, *row in moved} == expected.transfers
 
 
-@settings(quick, max_examples=200)
+@settings(quick, max_examples=examples(200))
 @given(broken_cases(), COSTS)
 def test_every_job_ends_where_things_break(broken: tuple[Case, Faults], cost: DecisionCost) -> None:
     case, faults = broken
@@ -362,7 +363,7 @@ def state_of(run: ChargedSimulation) -> dict[str, object]:
     return state
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150))
 @given(tight_cases(), st.sampled_from(["unlimited", "resident", "on_demand"]))
 def test_until_its_cost_has_passed_a_decision_leaves_no_trace(case: Case, memory: str) -> None:
     options = {"memory": "limited", "weights": memory} if memory != "unlimited" else {}
@@ -389,7 +390,7 @@ def test_until_its_cost_has_passed_a_decision_leaves_no_trace(case: Case, memory
     assert decided
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150))
 @given(tight_cases(), st.sampled_from(["resident", "on_demand"]))
 def test_no_cost_is_the_run_without_where_memory_is_tight(case: Case, weights: str) -> None:
     if weights == "on_demand":

@@ -20,6 +20,7 @@ from simulator.graph import DataflowGraph, Tensor, from_edges
 from simulator.schedulers import create
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.strategies import Case, graphs, seconds_of
 from tests.simulator.test_properties import quick
 from tests.simulator.test_ways import assert_same
@@ -128,7 +129,7 @@ class Counted(EqualDevices):
         return cls(context, pricing, idle_only) if context.forecasts_hold else None
 
 
-@settings(quick, max_examples=400)
+@settings(quick, max_examples=examples(400))
 @given(alike())
 def test_the_same_trace_as_with_a_look_at_every_device(case: Case) -> None:
     expected = case.run(way="direct")

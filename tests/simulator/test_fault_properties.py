@@ -20,6 +20,7 @@ from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from simulator.trace import COLUMNS, Trace
 from simulator.workload import Workload
+from tests.examples import examples
 from tests.simulator.strategies import PACKING, SCHEDULERS, Case, cases
 from tests.simulator.test_memory_properties import OUT_OF_MEMORY, TOO_LARGE, tight_cases, tighten
 from tests.simulator.test_properties import quick
@@ -103,7 +104,7 @@ def run(
     return case.run(scheduler, faults=faults, horizon=horizon, memory=memory, way="general")
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=examples(300))
 @given(broken_cases())
 def test_invariants(broken: tuple[Case, Faults]) -> None:
     case, faults = broken
@@ -223,7 +224,7 @@ def _check_bytes(case: Case, trace: Trace) -> None:
                     assert to in written[j, t] or (j, t, to) in arrived
 
 
-@settings(quick, max_examples=200)
+@settings(quick, max_examples=examples(200))
 @given(broken_cases(), st.floats(0.01, 30.0))
 def test_a_horizon_cuts_the_run_to_the_end(broken: tuple[Case, Faults], horizon: float) -> None:
     """Up to the horizon the two runs are one, and every submitted job is counted once."""
@@ -267,7 +268,7 @@ def test_a_horizon_cuts_the_run_to_the_end(broken: tuple[Case, Faults], horizon:
         assert begin <= end <= horizon
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150))
 @given(broken_cases(fails=False), st.data())
 def test_memory_that_is_short(broken: tuple[Case, Faults], data: st.DataObject) -> None:
     """Slow devices and links do not make anything lie where it has no room."""
@@ -309,7 +310,7 @@ def test_faults_after_the_end_change_nothing(case: Case, horizon: float | None) 
     check_same(run(case, late, horizon=horizon), plain)
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150))
 @given(tight_cases())
 def test_what_waits_for_room_does_not_wait_for_a_fault(case: Case) -> None:
     """What goes because nothing else is left to happen goes at once."""

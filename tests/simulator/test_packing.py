@@ -29,6 +29,7 @@ from simulator.schedulers import create
 from simulator.simulation import Setting
 from simulator.trace import COLUMNS, Trace
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.scripted import Erratic, RandomPacks, Recorded, Script
 from tests.simulator.strategies import PACKING, Case, cases
 from tests.simulator.test_memory import graph_of, moves, spans
@@ -554,7 +555,7 @@ def test_an_outage_of_a_link_holds_a_message_up() -> None:
 
 # -- every run ----------------------------------------------------------------------------------
 
-packing = settings(quick, max_examples=200)
+packing = settings(quick, max_examples=examples(200))
 
 
 @packing
@@ -647,7 +648,7 @@ def crowded(seed: int) -> Case:
     return Case(workload, cluster, costs, None, scheduler, movement, contention, seed, "random")
 
 
-@settings(quick, max_examples=200)
+@settings(quick, max_examples=examples(200))
 @given(st.integers(0, 2**20), st.sampled_from(["resident", "on_demand"]))
 def test_limited_memory_is_never_above_capacity(seed: int, weights: str) -> None:
     def watch(context: SchedulingContext) -> None:

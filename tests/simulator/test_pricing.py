@@ -17,6 +17,7 @@ from simulator.graph import from_edges
 from simulator.pricing import PRICINGS, data_ready
 from simulator.scheduler import Scheduler
 from simulator.schedulers import create
+from tests.examples import examples
 from tests.simulator.scripted import Recorded
 from tests.simulator.strategies import Case, cases
 from tests.simulator.test_properties import quick
@@ -44,7 +45,7 @@ def by_formula(context: SchedulingContext, task: int, device: int, pricing: str)
     return latest
 
 
-@settings(quick, max_examples=200)
+@settings(quick, max_examples=examples(200))
 @given(cases(schedulers=("donf", "adon", "mct", "min_min", "sufferage-remap")))
 def test_formulas(case: Case) -> None:
     def check(context: SchedulingContext) -> None:

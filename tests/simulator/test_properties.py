@@ -18,6 +18,7 @@ from simulator.engine import simulate
 from simulator.metrics import metrics
 from simulator.trace import COLUMNS, Trace
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.replay import replay
 from tests.simulator.scripted import Recorded, StaticPlan
 from tests.simulator.strategies import ONLINE, Case, cases
@@ -37,7 +38,7 @@ def run(case: Case, scheduler: object = None) -> Trace:
     return case.run(scheduler)
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=examples(300))
 @given(cases())
 def test_replay_derives_the_same_run(case: Case) -> None:
     check_replay(case, Recorded(case.scheduler()))
@@ -202,7 +203,7 @@ def test_removing_contention_never_lengthens_a_fixed_schedule(case: Case) -> Non
     assert np.all(spans["none"] <= spans["fifo"] * (1 + SLACK))
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150))
 @given(cases(schedulers=ONLINE, exact=True))
 def test_estimates_are_exact_when_belief_is_true(case: Case) -> None:
     """``available`` at each decision is when the work placed before it really leaves a slot."""

@@ -20,6 +20,7 @@ from simulator.rates import SharedRates, fair_level
 from simulator.simulation import Setting, Simulation
 from simulator.trace import COLUMNS, Trace
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.scripted import StaticPlan, WhenReady
 from tests.simulator.strategies import Case, cases
 from tests.simulator.test_properties import quick
@@ -210,7 +211,7 @@ def sharing_cases(draw: st.DrawFn) -> Case:
     return case
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150))
 @given(sharing_cases())
 def test_rates_add_up_to_the_work(case: Case) -> None:
     """From the trace and the definition of the rates alone: the integral of a task's rate from its
@@ -286,7 +287,7 @@ class Paced(Simulation):
         return range(len(self.cluster.devices))
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150))
 @given(cases())
 def test_where_nobody_is_slowed_the_trace_is_the_same(case: Case) -> None:
     setting = Setting(

@@ -17,6 +17,7 @@ from simulator.graph import DataflowGraph, Operator, Tensor
 from simulator.residency import occupancy
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.scripted import StaticPlan
 from tests.simulator.strategies import Case, cases
 
@@ -214,7 +215,10 @@ def plain(case: Case, trace: Trace) -> list[float]:
 
 
 @settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=examples(150),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
 )
 @given(cases(contentions=("none", "fifo", "fair")))
 def test_peaks_are_those_of_a_plain_loop(case: Case) -> None:

@@ -22,6 +22,7 @@ from simulator.schedulers import create
 from simulator.submission import Asynchronous
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.scripted import Recorded, Script, StaticPlan, WhenReady
 from tests.simulator.strategies import ONLINE, Case, cases
 from tests.simulator.test_properties import check_replay, quick
@@ -220,7 +221,7 @@ def submitted(draw: st.DrawFn, latencies: st.SearchStrategy[float] = LATENCY, **
     return dataclasses.replace(case, cluster=dataclasses.replace(case.cluster, devices=devices))
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=examples(300))
 @given(submitted())
 def test_replay_derives_the_same_run(case: Case) -> None:
     check_replay(case, Recorded(case.scheduler()))
@@ -265,7 +266,7 @@ class Appending(Scheduler):
                 context.place(task, 0)
 
 
-@settings(quick, max_examples=200)
+@settings(quick, max_examples=examples(200))
 @given(
     LATENCY,
     st.integers(1, 4),

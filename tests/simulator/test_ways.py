@@ -18,6 +18,7 @@ from simulator.graph import from_edges
 from simulator.pricing import best_device
 from simulator.schedulers import create
 from simulator.trace import COLUMNS, Trace
+from tests.examples import examples
 from tests.simulator.scripted import Script
 from tests.simulator.strategies import STATIC, Case, cases
 from tests.simulator.test_properties import quick
@@ -43,7 +44,7 @@ def assert_same(found: Trace, expected: Trace) -> None:
     assert found.wallclock["decisions"] == expected.wallclock["decisions"]
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=examples(300))
 @given(cases())
 def test_the_direct_way_is_the_general_one(case: Case) -> None:
     direct, general = run(case, "direct"), run(case, "general")
@@ -52,7 +53,7 @@ def test_the_direct_way_is_the_general_one(case: Case) -> None:
     assert_same(direct, general)
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=examples(300))
 @given(cases())
 def test_the_compiled_way_is_the_direct_one(case: Case) -> None:
     compiled, direct = run(case, "compiled"), run(case, "direct")
@@ -62,7 +63,7 @@ def test_the_compiled_way_is_the_direct_one(case: Case) -> None:
     assert_same(compiled, direct)
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=examples(300))
 @given(cases(schedulers=tuple(STATIC), contentions=("none",), movements=("push",), least=0.1))
 def test_the_planned_way_is_the_general_one(case: Case) -> None:
     planned, general = run(case, "planned"), run(case, "general")
@@ -71,7 +72,7 @@ def test_the_planned_way_is_the_general_one(case: Case) -> None:
     assert_same(planned, general)
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=examples(300))
 @given(cases(schedulers=tuple(STATIC), contentions=("none",), movements=("push",), least=0.1))
 def test_the_compiled_way_of_plans_is_the_general_one(case: Case) -> None:
     compiled, general = run(case, "compiled_plan"), run(case, "general")
@@ -100,7 +101,7 @@ def test_what_came_for_a_withdrawn_task_is_priced_as_there(way: str) -> None:
     assert trace.makespan == 7.0
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=examples(300))
 @given(cases(contentions=("fair",)), st.booleans())
 def test_the_compiled_way_of_shared_links_is_the_general_one(case: Case, even: bool) -> None:
     if even:  # ends that coincide, and levels that are equal

@@ -18,6 +18,7 @@ from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
 from simulator.planners.evaluator import Evaluator, order_of
 from simulator.workload import Job, Workload
 from tests.benchmarks.layered import layered
+from tests.examples import examples
 from tests.simulator.scripted import StaticPlan
 from tests.simulator.strategies import clusters, graphs, seconds_of
 
@@ -50,7 +51,7 @@ def plans(draw: st.DrawFn) -> tuple[Job, Cluster, CostTable, list[int], list[flo
 
 @pytest.mark.parametrize("contention", ["none", "fifo"])
 @pytest.mark.parametrize("movement", ["push", "pull"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(made=plans())
 def test_equals_the_engine(
     movement: str,

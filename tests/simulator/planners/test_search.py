@@ -24,6 +24,7 @@ from simulator.planners.search import Plan, Problem, SearchPlanner
 from simulator.schedulers import create
 from simulator.workload import Job, Workload
 from tests.benchmarks.search import random_instance
+from tests.examples import examples
 from tests.simulator.strategies import Case, cases
 
 ORACLES = Path(__file__).parents[2] / "oracles"
@@ -281,7 +282,7 @@ def test_runs_of_the_same_beliefs_plan_once() -> None:
         simulate(graph, cluster, CostTable.of(graph, 2 * costs[graph].seconds), second)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     tasks=st.integers(1, 12), devices=st.integers(1, 4), seed=st.integers(0, 2**31), data=st.data()
 )

@@ -22,6 +22,7 @@ from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from simulator.trace import COLUMNS
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.schedulers.test_arrival_order import Times, matrices, run
 from tests.simulator.schedulers.test_sufferage import BEATS_MIN_MIN, EQUAL_MACHINES
 from tests.simulator.strategies import Case, cases
@@ -107,7 +108,7 @@ class Plain(Scheduler):
             left.remove(task)
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=examples(300))
 @given(
     cases(schedulers=("fcfs",), contentions=("none", "fifo", "fair")),
     st.sampled_from(sorted(KEYS)),

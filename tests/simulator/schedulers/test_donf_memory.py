@@ -15,11 +15,12 @@ from simulator.errors import HetsimError, InvalidInput, SchedulingError
 from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
 from simulator.schedulers import create
 from simulator.trace import COLUMNS
+from tests.examples import examples
 from tests.simulator.strategies import Case, cases
 from tests.simulator.test_properties import quick
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150))
 @given(cases(schedulers=("fcfs",), contentions=("none", "fifo", "fair")))
 def test_donf_where_memory_is_plentiful(case: Case) -> None:
     found, expected = case.run(create("donf_memory")), case.run(create("donf"))

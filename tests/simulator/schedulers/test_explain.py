@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scenarios.instances import load_instance
 from simulator.engine import simulate
 from simulator.schedulers import available, create
+from tests.examples import examples
 from tests.simulator.strategies import Case, cases
 from tests.simulator.test_properties import quick
 
@@ -36,7 +37,7 @@ FREE = tuple(name for name, kind in available().items() if not kind.needs | A_JO
 """Schedulers that run anything."""
 
 
-@settings(quick, max_examples=200)
+@settings(quick, max_examples=examples(200))
 @given(cases(schedulers=("fcfs",)), st.sampled_from(FREE))
 def test_listening_changes_nothing(case: Case, name: str) -> None:
     heard = case.run(create(name), explain=lambda line: None).executions

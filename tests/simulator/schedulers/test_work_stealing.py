@@ -18,6 +18,7 @@ from simulator.graph import from_edges
 from simulator.schedulers import create
 from simulator.trace import Trace
 from simulator.workload import Workload
+from tests.examples import examples
 from tests.simulator.strategies import Case, cases
 from tests.simulator.test_properties import quick
 
@@ -121,7 +122,7 @@ def test_unknown_ways() -> None:
         create("work_stealing", victim="richest")
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150))
 @given(
     cases(schedulers=("fcfs",), exact=True, least=0.1),
     st.sampled_from(["longest", "nearest", "random"]),
