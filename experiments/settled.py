@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import atomic
-from experiments.calibrate import CalibrateConfig
+from experiments.calibration_settings import CalibrateConfig
 from experiments.command import Invocation
 from experiments.pricing import load_profiles
 from experiments.rounding import percent, probability

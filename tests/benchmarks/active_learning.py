@@ -22,15 +22,9 @@ from cost_models.folds import FOLDS, folds_of
 from cost_models.profile import Profile, row_keys
 from cost_models.table import FEATURES
 from experiments.active import next_operators
-from experiments.calibrate import (
-    BEGUN,
-    BOOSTERS,
-    CalibrateConfig,
-    affordable,
-    next_count,
-    thinned,
-    turns,
-)
+from experiments.calibration_fitting import BOOSTERS
+from experiments.calibration_operators import BEGUN, affordable, next_count, thinned, turns
+from experiments.calibration_settings import CalibrateConfig
 
 MODEL = "boosted"
 BUDGETS = ("1min", "2min", "5min", "15min", "40min")

@@ -15,18 +15,18 @@ from cost_models.arithmetic import operator_bytes, operator_flops
 from cost_models.profile import Profile
 from cost_models.roofline import Roofline
 from cost_models.table import load
-from experiments.calibrate import (
+from experiments.calibrate import main
+from experiments.calibration_measuring import measure_step
+from experiments.calibration_operators import (
     VISITS,
-    CalibrateConfig,
     affordable,
     chosen_operators,
-    main,
-    measure_step,
     more_operators,
     next_count,
     thinned,
     turns,
 )
+from experiments.calibration_settings import CalibrateConfig
 from experiments.few_shot import few_operators
 from scenarios.model_config import InputConfig, ModelConfig
 from tests.calibration.conftest import linear, relu
@@ -329,10 +329,12 @@ def test_budget_is_spent_in_turns_between_choices(tmp_path, monkeypatch):
         return Outcome(2, 3, {}, False)
 
     monkeypatch.setattr("calibration.measure.measure", measure)
-    monkeypatch.setattr("experiments.calibrate.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("experiments.calibrate.chosen_operators", lambda *given: list(begun))
+    monkeypatch.setattr("experiments.calibration_measuring.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(
-        "experiments.calibrate.more_operators", lambda *given: [relu(given[3] + 1000)]
+        "experiments.calibration_measuring.chosen_operators", lambda *given: list(begun)
+    )
+    monkeypatch.setattr(
+        "experiments.calibration_measuring.more_operators", lambda *given: [relu(given[3] + 1000)]
     )
     config = CalibrateConfig(budget="1200s", active=True)
     assert measure_step(config, tmp_path, lambda line: None)

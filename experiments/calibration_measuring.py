@@ -1,0 +1,54 @@
+"""The measuring step of a calibration, with its turns of choosing what to measure next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from experiments.calibration_operators import BEGUN, chosen_operators, more_operators, turns
+from experiments.calibration_settings import CalibrateConfig
+from simulator.units import parse_seconds
+
+
+def measure_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None]) -> bool:
+    """Measure into ``folder/raw``; returns False if it was interrupted."""
+    from calibration import environment
+    from calibration.measure import measure
+    from calibration.plan import MeasurePlan
+    from calibration.timing import default_states
+
+    states = tuple(config.states.split(",")) if config.states else default_states(config.device)
+    name = config.name or environment.device_name(
+        config.device, config.threads, config.repeat_kernel
+    )
+    plan = MeasurePlan(
+        config.device, name, states, config.threads, config.repeat_kernel, config.seed
+    )
+    operators = chosen_operators(config, folder)
+    show(f"{len(operators)} operators on {name} for {config.budget}, into {folder}")
+    end = time.monotonic() + parse_seconds(config.budget, "budget")
+    for turn in range(turns(config), -1, -1):
+        left = end - time.monotonic()
+        first = turn == turns(config)
+        if not first:
+            operators = [*operators, *more_operators(config, folder, operators, turn, show)]
+            left = max(end - time.monotonic(), 1.0)
+        outcome = measure(
+            folder / "raw",
+            plan,
+            operators,
+            left * BEGUN if first and turn else left / (turn + 1),
+            cores=config.cores,
+            rounds=config.rounds,
+            show=show,
+        )
+        if outcome.interrupted:
+            break
+    for index, why in list(outcome.failed.items())[:5]:
+        show(f"not measured: {operators[index].operator.name}: {why}")
+    if outcome.complete_rounds < 2:
+        show(
+            "fewer than two complete rounds: times and A/A error are rough; go on with out=<folder>"
+        )
+    return not outcome.interrupted
