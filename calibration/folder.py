@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from calibration.plan import MeasurePlan
 from calibration.samples import OperatorSample, distinct, read_samples, write_samples
 from simulator.errors import HetsimError, InvalidInput
+from simulator.measured_with import differences
 from simulator.whole_file import replacing
 
 REFERENCE = -1
@@ -129,6 +130,25 @@ def prepare_folder(
     if more:
         write_samples(folder / "operators.json", [*begun, *more])
     return [*begun, *more]
+
+
+def refuse_another_machine(folder: Path, here: Mapping[str, str]) -> None:
+    """Samples of two processors, or of two releases of torch, would become one table's.
+
+    Args:
+        folder: of the run; nothing is refused where nothing was measured.
+        here: what a process would measure with now (:func:`calibration.environment.described`).
+
+    Raises:
+        InvalidInput: it was measured with something else.
+    """
+    for record in process_records(folder):
+        processor = record.get("gpu", record.get("processor"))
+        if found := differences({"processor": processor, **record.get("versions", {})}, here):
+            raise InvalidInput(
+                f"{folder} was measured with {'; '.join(found)}: such times do not belong into one table. Go on "
+                "where it was measured, or choose another folder"
+            )
 
 
 def _parts(folder: Path) -> list[Path]:

@@ -17,23 +17,34 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from calibration import corun, environment, reuse
-from calibration.folder import CORUN_FILE, REUSE_FILE, prepare_folder, visits, write_json
+from calibration.folder import (
+    CORUN_FILE,
+    REUSE_FILE,
+    prepare_folder,
+    refuse_another_machine,
+    visits,
+    write_json,
+)
 from calibration.plan import MeasurePlan
 from calibration.process import run_process
 from calibration.recorder import PART_SECONDS
 from calibration.samples import DTYPES, OperatorSample, in_dtypes, read_samples
 from calibration.timing import CACHE_STATES, default_states
 from simulator.errors import HetsimError, InvalidInput
+from simulator.lifeline import end_with
 from simulator.units import parse_seconds
 
 SHIPPED_OPERATORS = Path(__file__).resolve().parent / "data" / "operators.json.gz"
 """What is measured unless other operators are given."""
 PROCESS_SECONDS = 240.0
 """About how long a process lives."""
+LAST_WORDS = 5.0
+"""Seconds in which a process whose parent was killed saves what it has; a kernel may be running."""
 BESIDES_BUDGET = 200.0
 """Seconds; a call with at least as many measures co-running and what the cache keeps as well, where the
 folder lacks them."""
@@ -76,11 +87,13 @@ def measure(
         show: called with a line of progress, time left included.
 
     Raises:
-        InvalidInput: the device is not here, or the folder holds something else.
+        InvalidInput: the device is not here, the folder holds something else, or it was measured on another
+            machine or with other software.
         HetsimError: a process ended early, or the folder cannot be written; what was measured is kept.
     """
     folder = Path(folder)
     environment.check_device(plan.device)
+    refuse_another_machine(folder, environment.described(plan.device))
     if not operators:
         raise InvalidInput("There are no operators to measure")
     if not budget > 0:
@@ -167,10 +180,12 @@ def _child(
     search = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.Popen(
         command,
+        stdin=subprocess.PIPE,  # nothing is written: it closes when this process ends
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment.thread_variables(plan.threads), "PYTHONPATH": search},
     )
+    assert process.stdin is not None
     assert process.stdout is not None
     stopped, error = False, ""
     while True:
@@ -190,6 +205,8 @@ def _child(
             else:
                 yield message
     code = process.wait()
+    process.stdin.close()
+    process.stdout.close()
     if stopped:
         yield {"stopped": True}
     elif error:
@@ -251,8 +268,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _measuring_process(options: argparse.Namespace) -> int:
     def report(message: dict[str, Any]) -> None:
-        print(json.dumps(message), flush=True)
+        with contextlib.suppress(BrokenPipeError):  # nobody is there to be told
+            print(json.dumps(message), flush=True)
 
+    # As on Ctrl-C: what was measured is saved.
+    end_with(
+        Connection(sys.stdin.fileno(), writable=False),
+        lambda: os.kill(os.getpid(), signal.SIGINT),
+        LAST_WORDS,
+    )
     try:
         environment.pin(_cores(options))
         run_process(

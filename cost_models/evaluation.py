@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +25,7 @@ from cost_models.folds import FOLDS, folds_of
 from cost_models.model import DEFAULT, Prediction
 from cost_models.roofline import Roofline
 from cost_models.table import identities
+from simulator.lifeline import end_with
 
 
 class Predicts(Protocol):
@@ -132,16 +131,7 @@ def _begin(work: _Work, lifeline: Connection) -> None:
     signal.signal(
         signal.SIGINT, signal.SIG_DFL
     )  # Ctrl-C reaches the whole group: no traceback each
-    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
-
-
-def _end_with(lifeline: Connection) -> None:
-    """End this process at once when the other end is closed, or its process is gone.
-
-    A fit may take minutes more, which nobody waits for then.
-    """
-    lifeline.poll(None)
-    os._exit(1)
+    end_with(lifeline)  # a fit may take minutes more, which nobody waits for then
 
 
 def _result_of_kept(split: Split) -> list[tuple[str, pd.DataFrame]]:

@@ -1,7 +1,7 @@
 """Processes that work through tasks, each keeping to tasks of a kind so that its caches serve them.
 
 Every worker is a process of its own with one task at a time: when one dies it is known which task it
-had, and only that task is lost.
+had, and only that task is lost. All of them end with the process that started them, however that ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import cache
+from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
+
+from simulator.lifeline import end_with
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -31,7 +35,10 @@ class _Worker:
     def __init__(self) -> None:
         # Spawned, not forked: the parent may have threads (NumPy, XGBoost), which a fork would break.
         self._executor = ProcessPoolExecutor(
-            1, mp_context=multiprocessing.get_context("spawn"), initializer=_die_on_interrupt
+            1,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_begin,
+            initargs=(_lifeline()[0],),
         )
         self.seen: set[str] = set()
 
@@ -42,9 +49,16 @@ class _Worker:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _die_on_interrupt() -> None:
+@cache
+def _lifeline() -> tuple[Connection, Connection]:
+    """Both ends of a pipe; the second is this process's alone, and open as long as it lives."""
+    return multiprocessing.get_context("spawn").Pipe(duplex=False)
+
+
+def _begin(lifeline: Connection) -> None:
     """Ctrl-C reaches the whole process group; files are written whole or not at all, so just end."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    end_with(lifeline)
 
 
 class _Queue(Generic[T]):

@@ -126,6 +126,36 @@ def test_folder_of_another_plan_or_other_operators_is_refused(tmp_path, tiny_ope
         prepare_folder(tmp_path, PLAN, tiny_operators[:2])
 
 
+@pytest.mark.parametrize(
+    ("now", "message"),
+    [
+        ({"torch": "2.12.1+cpu"}, r"measured with torch 2\.13\.0, here 2\.12\.1\+cpu: such times"),
+        ({"processor": "Another 9000"}, "processor AMD EPYC, here Another 9000"),
+        ({"torch": "2.13.0+cu130", "system": "linux 7"}, None),  # the same release
+    ],
+)
+def test_folder_of_another_machine_or_torch_is_refused(
+    tmp_path, tiny_operators, monkeypatch, now, message
+):
+    """Before anything is measured, and nothing of the folder changes."""
+    prepare_folder(tmp_path, PLAN, tiny_operators)
+    versions = {"torch": "2.13.0", "python": "3.12.1", "system": "linux 6"}
+    record = {"process": 0, "versions": versions, "processor": "AMD EPYC"}
+    (tmp_path / "process-0000.json").write_text(json.dumps(record))
+    here = {**versions, "processor": "AMD EPYC", **now}
+    monkeypatch.setattr("calibration.environment.described", lambda device: here)
+    started = []
+    monkeypatch.setattr("calibration.measure._child", lambda *given: started.append(given) or [])
+    if message is None:
+        measure(tmp_path, PLAN, [*tiny_operators, relu(9)], 1.0)
+        assert started
+        return
+    with pytest.raises(InvalidInput, match=message):
+        measure(tmp_path, PLAN, [*tiny_operators, relu(9)], 1.0)
+    assert not started
+    assert len(read_samples(tmp_path / "operators.json")) == 3
+
+
 def test_folder_grows_by_appending(tmp_path, tiny_operators):
     prepare_folder(tmp_path, PLAN, tiny_operators)
     more = [relu(9), *reversed(tiny_operators), relu(9)]
@@ -359,6 +389,49 @@ def test_interrupt_saves_and_says_how_to_go_on(tmp_path, tiny_operators):
     assert "stopped" in out
     assert "Traceback" not in errors
     assert len(read_raw(folder)) > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_measuring_process_ends_with_its_parent_and_saves_what_it_has(tmp_path, tiny_operators):
+    """The parent alone is killed, and cannot tell its child. One part an hour: what is there was saved."""
+    write_samples(tmp_path / "ops.json", tiny_operators)
+    folder = tmp_path / "out"
+    words = command(folder, tmp_path / "ops.json", "190s", "--part-seconds", "3600")
+    run = subprocess.Popen(
+        words, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        wait_for(lambda: (folder / "process-0000.json").exists())
+        (child,) = children(run.pid)
+        time.sleep(1.0)
+        os.kill(run.pid, signal.SIGKILL)
+        # Left alone it would measure for a minute and a half.
+        wait_for(lambda: not running(child), 20)
+        errors = run.communicate(timeout=20)[1]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+    assert "Traceback" not in errors
+    assert len(read_raw(folder)) > 0
+    assert "finished" in json.loads((folder / "process-0000.json").read_text())
+
+
+def children(pid):
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == pid:
+                found.append(int(stat.parent.name))
+    return found
+
+
+def running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def wait_for(condition, seconds=60):

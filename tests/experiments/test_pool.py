@@ -1,6 +1,14 @@
 """The pool: every task once, tasks of a kind kept together, a dead process loses one task."""
 
+import contextlib
 import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
 
 from experiments.pool import WorkerDiedError, _Queue, _Worker, work_through
 
@@ -39,3 +47,56 @@ def test_a_worker_stays_with_a_kind_and_helps_with_the_longest_in_the_end():
     assert queue.take(first) == "b2"
     assert queue.take(second) == "b3"
     assert queue.take(first) is None
+
+
+ENDLESS = """
+import os, sys, time
+from pathlib import Path
+from experiments.pool import work_through
+
+def endless(folder):
+    Path(folder, f"{os.getpid()}.begun").touch()
+    time.sleep(600)
+
+if __name__ == "__main__":
+    list(work_through([("a", sys.argv[1]), ("b", sys.argv[1]), ("c", sys.argv[1])], endless, 2))
+"""
+
+
+def running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.parametrize("with_signal", ["SIGTERM", "SIGKILL"])
+def test_workers_end_with_a_killed_parent(tmp_path, pytestconfig, with_signal):
+    script = tmp_path / "endless.py"
+    script.write_text(ENDLESS)
+    parent = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(pytestconfig.rootpath)},
+        stderr=subprocess.DEVNULL,
+    )
+    workers = []
+    try:
+        assert until(lambda: len(list(tmp_path.glob("*.begun"))) == 2, 120)
+        workers = [int(path.stem) for path in tmp_path.glob("*.begun")]
+        assert all(map(running, workers))
+        parent.send_signal(getattr(signal, with_signal))
+        assert until(lambda: not any(map(running, workers)), 20)
+        assert until(lambda: parent.poll() is not None, 20)
+    finally:
+        for pid in (parent.pid, *filter(running, workers)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        parent.wait()
