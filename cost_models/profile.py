@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from cost_models import evaluation
+from cost_models.correlation import read_rows, residual_rows
 from cost_models.fitting import fitted_models
 from cost_models.model import DEFAULT, OWN, CostModel, names
 from cost_models.roofline import Roofline
@@ -23,6 +24,7 @@ from cost_models.table import FEATURES, identities, load, row_of
 from cost_models.uncertainty import Residuals, repeat_residuals, residuals_by_kind
 from simulator.errors import InvalidInput
 from simulator.graph import Operator
+from simulator.measured_with import differences
 from simulator.reuse_curve import ReuseCurve
 
 LABELS = ("measured", "public", "datasheet")
@@ -62,6 +64,8 @@ class Profile:
         held_out: for each model and way of holding out (``architecture``,
             ``fold``) the error by kind, as :func:`cost_models.evaluation.summary` gives it.
         residuals: for each model the residuals by kind.
+        held_out_rows: the residuals of operators, as :func:`cost_models.correlation.residual_rows` gives
+            them, their path, or None: what tells how its errors go with another profile's.
         spread: for each kind the median run-to-run spread of log seconds.
         deviations: for each kind equally likely values of log(one call / the statistic of its
             operator), ``*`` of all kinds together; empty where single calls were not kept.
@@ -89,6 +93,7 @@ class Profile:
         default_factory=dict
     )
     residuals: Mapping[str, Mapping[str, Residuals]] = field(default_factory=dict)
+    held_out_rows: pd.DataFrame | Path | None = None
     spread: Mapping[str, float] = field(default_factory=dict)
     deviations: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     launch_overhead_s: float = 0.0
@@ -251,6 +256,16 @@ class Profile:
         """Held-out residuals by kind of the model that prices; empty where none are known."""
         return self.residuals.get(self.model_name(model), {})
 
+    @cached_property
+    def residual_rows(self) -> pd.DataFrame | None:
+        """The held-out residuals of operators; None where they were not kept.
+
+        Raises:
+            InvalidInput: their file is damaged.
+        """
+        rows = self.held_out_rows
+        return read_rows(rows) if isinstance(rows, Path) else rows
+
     def differences(self, here: Mapping[str, Any]) -> list[str]:
         """In what its measurements were made with something else than there is here, in words.
 
@@ -259,11 +274,7 @@ class Profile:
                 passed over.
         """
         there = {**self.provenance, **self.versions}
-        return [
-            f"{key} {there[key]}, here {here[key]}"
-            for key in ("torch", "cuda", "driver", "processor")
-            if there.get(key) and here.get(key) and _release(there[key]) != _release(here[key])
-        ]
+        return differences(there, here)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -343,6 +354,7 @@ class Profile:
             statistic=str(table["statistic"].iloc[0]) if "statistic" in table else None,
             held_out=held_out,
             residuals=residuals,
+            held_out_rows=residual_rows(table, errors) if errors else None,
             spread=spread,
             dtypes=tuple(sorted(table["dtype"].unique())),
             table=table,
@@ -425,11 +437,6 @@ class Profile:
 def row_keys(operators: Sequence[Operator]) -> list[RowKey]:
     """The rows that name operators, in order."""
     return [tuple(row_of(operator).values()) for operator in operators]
-
-
-def _release(version: Any) -> str:
-    """A version without its build: ``2.13.0+cpu`` is ``2.13.0``."""
-    return str(version).partition("+")[0].strip()
 
 
 def _least_wrong(

@@ -3,7 +3,9 @@
 * ``profile.json``: name, label, roofline, names of its models, held-out errors, residuals, transfers,
   versions, coverage;
 * ``<model>.json.gz``: a fitted cost model (a datasheet has none; an ensemble is made of its members);
-* ``measurements.parquet``: the measurement table it was fitted to (a datasheet has none).
+* ``measurements.parquet``: the measurement table it was fitted to (a datasheet has none);
+* ``residuals.parquet``: held-out residuals of its operators (:mod:`cost_models.correlation`; a datasheet
+  has none).
 
 Found by name in the folders of ``HETSIM_PROFILES`` (separated as in ``PATH``), then among those that
 come with the project, ``calibration/data``. Models and measurements are read when they are asked for.
@@ -23,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from cost_models.correlation import rows_digest, write_rows
 from cost_models.ensemble import MEMBERS, Ensemble
 from cost_models.model import CostModel, model_class
 from cost_models.profile import LABELS, Profile
@@ -34,6 +37,7 @@ from simulator.reuse_curve import ReuseCurve
 from simulator.whole_file import write_whole
 
 FORMAT = "hetsim.profile/2"
+ROWS = "residuals.parquet"
 SHIPPED = Path(__file__).resolve().parent.parent / "calibration" / "data"
 
 
@@ -95,6 +99,10 @@ def document_of(profile: Profile) -> dict[str, Any]:
         "reuse": profile.reuse and [list(profile.reuse.distances), list(profile.reuse.kept)],
         "capacity_bytes": profile.capacity_bytes,
         "cache_bytes": profile.cache_bytes,
+        # Not all that draws rest on stands here, but all of it is named: the digest is of this file.
+        "residual_rows": None
+        if profile.residual_rows is None
+        else rows_digest(profile.residual_rows),
     }
     return document | {key: value for key, value in measured.items() if value}
 
@@ -105,6 +113,10 @@ def save(profile: Profile, folder: str | Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     if profile.measurements is not None:
         write(profile.measurements, folder / "measurements.parquet")
+    if profile.residual_rows is not None:
+        write_rows(profile.residual_rows, folder / ROWS)
+    else:
+        (folder / ROWS).unlink(missing_ok=True)  # of a profile that was here before
     for name, model in profile.models.items():
         if name != "ensemble":
             text = json.dumps(model.to_json(), separators=(",", ":"))
@@ -126,7 +138,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
     """
     folder = folder_of(name_or_path)
     document = _document(folder)
-    table = folder / "measurements.parquet"
+    table, rows = folder / "measurements.parquet", folder / ROWS
     try:
         spread = {
             kind: np.nan if value is None else float(value)
@@ -146,6 +158,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
             statistic=document.get("statistic"),
             held_out=document.get("held_out", {}),
             residuals=residuals,
+            held_out_rows=rows if rows.exists() else None,
             spread=spread,
             deviations={
                 kind: _finite(values) for kind, values in document.get("deviations", {}).items()

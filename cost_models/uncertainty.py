@@ -9,7 +9,9 @@ interval that is far too narrow. So a draw takes
   architectures that were held out, and
 * one factor for each distinct operator, from the residuals within those architectures,
 
-and applies both wherever that operator runs on that profile.
+and applies both wherever that operator runs on that profile. Where the errors of two profiles were seen to
+go together (:mod:`cost_models.correlation`) their factors are drawn together: each from its own residuals,
+at places of their distributions that correlate.
 
 An operator whose time was looked up, not predicted, is off by no more than a measurement that is
 repeated (:func:`repeat_residuals`). And what an architecture's measured operators are off by together is
@@ -22,7 +24,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -30,6 +32,9 @@ import pandas as pd
 from cost_models.table import identities, rows_of
 from simulator.costs import CostTable
 from simulator.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from cost_models.correlation import Correlations
 
 POOLED = "*"
 """Residuals of all kinds together, for kinds with too few of their own."""
@@ -90,17 +95,61 @@ class Residuals:
             measured: bool[operators], those whose time was measured, not predicted.
             repeat: the error of a measurement; without it all are taken for predicted.
         """
-        spread = float(np.std(self.biases)) / math.sqrt(max(len(self.biases), 1))
         # One of the biases seen, smoothed: the next architecture's is none of them exactly.
-        bias = rng.choice(self.biases) + spread * rng.standard_normal() if self.biases else 0.0
+        bias = (
+            rng.choice(self.biases) + self._smoothing * rng.standard_normal()
+            if self.biases
+            else 0.0
+        )
         position = rng.random(operators)
+        return self._factors(bias, position, position, measured, repeat)
+
+    def draw_at(
+        self,
+        shared: np.ndarray,
+        own: np.ndarray,
+        again: np.ndarray,
+        measured: np.ndarray | None = None,
+        repeat: Residuals | None = None,
+    ) -> np.ndarray:
+        """As :meth:`draw`, from standard normal numbers that may correlate with another profile's.
+
+        Args:
+            shared: float64[2], what the systematic part comes from.
+            own: float64[operators], what is each operator's own.
+            again: float64[operators], the errors of measurements.
+            measured: as in :meth:`draw`.
+            repeat: as in :meth:`draw`.
+        """
+        from scipy.special import ndtr
+
+        bias = 0.0
+        if self.biases:
+            place = min(int(ndtr(shared[0]) * len(self.biases)), len(self.biases) - 1)
+            bias = sorted(self.biases)[place] + self._smoothing * float(shared[1])
+        return self._factors(bias, ndtr(own), ndtr(again), measured, repeat)
+
+    def _factors(
+        self,
+        bias: float,
+        position: np.ndarray,
+        again: np.ndarray,
+        measured: np.ndarray | None,
+        repeat: Residuals | None,
+    ) -> np.ndarray:
+        """Log factors from a bias and places, 0 to 1, in the distributions."""
         found = np.interp(position, _QUANTILES, self.within)
         if measured is None or repeat is None or not measured.any():
             return bias + found
         observation = self.within_variance + repeat.within_variance
         found += bias * math.sqrt(narrowing(self.bias_variance, observation, int(measured.sum())))
-        found[measured] = np.interp(position[measured], _QUANTILES, repeat.within)
+        found[measured] = np.interp(again[measured], _QUANTILES, repeat.within)
         return found
+
+    @cached_property
+    def _smoothing(self) -> float:
+        """Standard deviation around a bias that was seen."""
+        return float(np.std(self.biases)) / math.sqrt(max(len(self.biases), 1))
 
     @property
     def systematic(self) -> float:
@@ -247,19 +296,69 @@ def draw_factors(
     factors = np.ones(len(kinds))
     if not residuals:
         return factors
-    labels = np.array(kinds, dtype=object)
-    for kind in sorted(set(kinds)):
-        chosen = np.flatnonzero(labels == kind)
-        known, first, position = np.unique(identity[chosen], return_index=True, return_inverse=True)
+    for kind, chosen, first, position in _distinct(kinds, identity):
         source = residuals.get(kind) or residuals.get(POOLED)
         if source is None:
             continue
-        measured = repeat = None
-        if looked_up is not None:
-            measured = looked_up.measured[chosen[first]]
-            repeat = looked_up.repeat.get(kind) or looked_up.repeat.get(POOLED)
-        factors[chosen] = np.exp(source.draw(rng, len(known), measured, repeat))[position]
+        known = _measured(looked_up, kind, first)
+        factors[chosen] = np.exp(source.draw(rng, len(first), *known))[position]
     return factors
+
+
+def draw_together(
+    residuals: Mapping[str, Mapping[str, Residuals]],
+    kinds: Sequence[str],
+    identity: np.ndarray,
+    rngs: Mapping[str, np.random.Generator],
+    correlations: Correlations,
+    looked_up: Mapping[str, LookedUp],
+) -> dict[str, np.ndarray]:
+    """Factors of several profiles whose errors go together; as :func:`draw_factors` for each.
+
+    Args:
+        residuals: by profile.
+        kinds: of each operator.
+        identity: of each operator.
+        rngs: by profile.
+        correlations: of the profiles.
+        looked_up: by profile.
+    """
+    names = sorted(residuals)
+    factors = {name: np.ones(len(kinds)) for name in names}
+    for kind, chosen, first, position in _distinct(kinds, identity):
+        count = len(first)
+        independent = np.array([rngs[name].standard_normal(2 + 2 * count) for name in names])
+        shared, own = correlations.mixing(names, kind)
+        together, alone = shared @ independent[:, :2], own @ independent[:, 2 : 2 + count]
+        again = independent[:, 2 + count :]  # how far off a measurement is is no matter of profiles
+        for number, name in enumerate(names):
+            source = residuals[name].get(kind) or residuals[name].get(POOLED)
+            if source is not None:
+                known = _measured(looked_up.get(name), kind, first)
+                drawn = source.draw_at(together[number], alone[number], again[number], *known)
+                factors[name][chosen] = np.exp(drawn)[position]
+    return factors
+
+
+def _distinct(
+    kinds: Sequence[str], identity: np.ndarray
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
+    """For each kind its operators, a first one of each distinct, and which of these every one is."""
+    labels = np.array(kinds, dtype=object)
+    for kind in sorted(set(kinds)):
+        chosen = np.flatnonzero(labels == kind)
+        _, first, position = np.unique(identity[chosen], return_index=True, return_inverse=True)
+        yield kind, chosen, chosen[first], position
+
+
+def _measured(
+    looked_up: LookedUp | None, kind: str, operators: np.ndarray
+) -> tuple[np.ndarray | None, Residuals | None]:
+    """Which operators of a kind were measured, and the error of a measurement."""
+    if looked_up is None:
+        return None, None
+    repeat = looked_up.repeat.get(kind) or looked_up.repeat.get(POOLED)
+    return looked_up.measured[operators], repeat
 
 
 HOUR = 1 << 20
@@ -273,6 +372,7 @@ def draws(
     seed: int = 0,
     looked_up: Mapping[str, LookedUp] | None = None,
     drift: Mapping[str, float] | None = None,
+    correlations: Correlations | None = None,
 ) -> Iterator[CostTable]:
     """Possible actual times of every operator, ``count`` tables of them.
 
@@ -285,6 +385,8 @@ def draws(
         looked_up: by profile the operators whose times were measured.
         drift: by profile the standard deviation of log seconds between one hour of the machine and
             another: one factor for all of its operators, and one normal number for all profiles.
+        correlations: how the errors of profiles go together; those that go with no other one's are
+            drawn as without.
 
     Raises:
         InvalidInput: another number of devices than the table has.
@@ -300,18 +402,30 @@ def draws(
     kinds = [operator.kind for operator in operators]
     identity = identities(rows_of(operators))
     profiles = {entry[0]: entry[1] for entry in residuals if entry is not None}
+    together = [name for name in (correlations.names if correlations else ()) if name in profiles]
+    # Of two profiles one may not be in this cluster.
+    if len(together) < 2:
+        together = []
     for number in range(count):
         hour = float(np.random.default_rng([seed, number, HOUR]).standard_normal())
-        factors = {
-            name: draw_factors(
-                profiles[name],
-                kinds,
-                identity,
-                np.random.default_rng([seed, number, i]),
-                (looked_up or {}).get(name),
-            )
+        rngs = {
+            name: np.random.default_rng([seed, number, i])
             for i, name in enumerate(sorted(profiles))
         }
+        factors = {
+            name: draw_factors(profiles[name], kinds, identity, rng, (looked_up or {}).get(name))
+            for name, rng in rngs.items()
+            if name not in together
+        }
+        if correlations and together:
+            factors |= draw_together(
+                {name: profiles[name] for name in together},
+                kinds,
+                identity,
+                rngs,
+                correlations,
+                looked_up or {},
+            )
         entries, start = {}, 0
         for graph in graphs:
             part = slice(start, start + len(graph))

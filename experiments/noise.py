@@ -26,7 +26,8 @@ def noise_model(
 ) -> NoiseModel | None:
     """The noise of a simulation; None for none.
 
-    Devices of one profile are wrong together; each device drifts on its own.
+    Devices of one profile are wrong together, and so are profiles as far as they were seen to be; each device
+    drifts on its own. A systematic error of a given size is each profile's own.
 
     Args:
         simulation: checked.
@@ -94,7 +95,13 @@ def _systematic(sigma: float | None, cluster: Cluster, pricer: Pricer | None) ->
             "simulation.noise=systematic takes the held-out errors of profiles, and no profile of "
             f"{_of(cluster, pricer)} has any; give a simulation.systematic.sigma, e.g. 0.1"
         )
-    return SystematicError(_groups(cluster), sigmas)
+    assert pricer is not None
+    correlation = {
+        (*pair, kind): entry.shared
+        for pair, kinds in pricer.correlations.pairs.items()
+        for kind, entry in kinds.items()
+    }
+    return SystematicError(_groups(cluster), sigmas, correlation=correlation)
 
 
 def _drifts(simulation: SimulationConfig, cluster: Cluster) -> list[NoiseModel]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from simulator.weight_cache import caches_weights
 
 # Profiles bring pandas and XGBoost along, which a simulation of a bare instance does not need.
 if TYPE_CHECKING:
+    from cost_models.correlation import Correlations
     from cost_models.profile import Profile
     from cost_models.uncertainty import LookedUp, Residuals
 
@@ -112,6 +113,17 @@ class Pricer:
         """Held-out residuals of a profile by kind, of the fit that prices; empty where unknown."""
         return self._profiles[profile].residuals_for(self._model)
 
+    @cached_property
+    def correlations(self) -> Correlations:
+        """How the errors of the profiles go together, of the fits that price."""
+        from cost_models.correlation import Correlations, measured
+
+        if len(self._profiles) < 2:
+            return Correlations()
+        kept = {name: profile.residual_rows for name, profile in self._profiles.items()}
+        rows = {name: frame for name, frame in kept.items() if frame is not None}
+        return measured(rows, {n: self._profiles[n].model_name(self._model) for n in rows})
+
     def deviations(self, profile: str) -> Mapping[str, tuple[float, ...]]:
         """Measured deviations of a profile by kind (:attr:`Profile.deviations`)."""
         return self._profiles[profile].deviations
@@ -131,7 +143,7 @@ class Pricer:
         )
 
     def draws(self, costs: CostTable, count: int, seed: int) -> Iterator[CostTable]:
-        """``count`` possible tables of actual seconds, errors correlated by profile and kind."""
+        """``count`` possible tables of actual seconds, errors correlated as they were seen to be."""
         from cost_models.uncertainty import draws
 
         residuals = [
@@ -142,7 +154,8 @@ class Pricer:
             name: float(profile.provenance.get("reference_spread", 0.0))
             for name, profile in self._profiles.items()
         }
-        return draws(costs, residuals, count, seed, self._looked_up(costs), drift)
+        looked_up = self._looked_up(costs)
+        return draws(costs, residuals, count, seed, looked_up, drift, self.correlations)
 
     def _looked_up(self, costs: CostTable) -> dict[str, LookedUp]:
         from cost_models.cached_graphs import cache_state

@@ -8,6 +8,7 @@ of the difference, by :mod:`experiments.narrowing`; :mod:`experiments.settled` m
 
 from __future__ import annotations
 
+import itertools
 import math
 import shlex
 from collections import Counter
@@ -21,7 +22,7 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from experiments import catalog
-from experiments.calibrate import CLEARING_SECONDS
+from experiments.calibration_operators import CLEARING_SECONDS
 from experiments.cell import Runs, label_of
 from experiments.command import plain, user_folders
 from experiments.compare import choices_of, read_sweep
@@ -55,6 +56,8 @@ NOISE_RUNS = 60
 """Runs of each scheduler that tell what of the variance is noise."""
 UNKNOWN_REPEAT = 0.05
 """Standard deviation of a measurement's log error where nobody has measured twice."""
+COLUMNS = ("group", "sensitivity", "shared", "own", "repeat", "seconds", "measured", "operator")
+"""Of what is unknown of an operator on a profile."""
 VISITS = (6, 24)
 """Fewest and most visits to an operator; between them, as many as the profile's others had."""
 
@@ -484,7 +487,7 @@ def _candidates(
     operators = [world.graph.operators[keys.index(key)] for key in distinct]
     sensitivity = pair.sensitivity()
     found: list[Candidate] = []
-    columns: dict[str, list[Any]] = {name: [] for name in Unknowns.__dataclass_fields__}
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     groups: dict[tuple[str, str], int] = {}
     visits = {}
     for name, profile in sorted(profiles.items()):
@@ -522,11 +525,20 @@ def _candidates(
                 seconds if runs_here else math.inf,
                 # Without a second half draws take the error of a prediction.
                 bool(measured[number]) and repeat is not None,
+                number,
             )
             for column, value in zip(columns.values(), row, strict=True):
                 column.append(value)
             found.append(Candidate(name, operators[number], key, seconds, 0.0))
-    return found, Unknowns(**{k: np.array(v) for k, v in columns.items()}), visits
+    assert world.pricer is not None
+    together = world.pricer.correlations
+    correlation = {}
+    for ((one, kind), a), ((other, same), b) in itertools.combinations(groups.items(), 2):
+        entry = together.of(one, other, kind)
+        if kind == same and (entry.shared or entry.own):
+            correlation[a, b] = entry.shared, entry.own
+    arrays = {name: np.array(values) for name, values in columns.items()}
+    return found, Unknowns(**arrays, correlation=correlation), visits
 
 
 def on_gpu(profile: Profile) -> bool:

@@ -13,10 +13,11 @@ first.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
@@ -24,6 +25,7 @@ import numpy as np
 
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
+from simulator.joint_normals import mixing
 
 if TYPE_CHECKING:
     from simulator.costs import GraphCosts
@@ -150,7 +152,8 @@ class SystematicError:
     """One factor for each (group, kind), the same for every operator and every job of a run.
 
     Predictors err together: if they take convolutions on a device for 5% too fast, then all of them.
-    Factors are log-normal of median 1 and depend on the run's seed, the group and the kind alone.
+    Factors are log-normal of median 1 and depend on the run's seed, the group and the kind alone, and on the
+    groups whose errors they go together with.
 
     Args:
         groups: for each device of the cluster the group that it belongs to: devices of one profile
@@ -158,14 +161,17 @@ class SystematicError:
         sigma: standard deviation of log factors; or one for each (group, kind), where
             :data:`ANY_KIND` stands for kinds without an entry and nothing means no error.
         factors: given factors for (group, kind), taken in place of drawn ones.
+        correlation: of the log factors of two groups, for (group, group, kind) with the lesser group first,
+            :data:`ANY_KIND` as for ``sigma``; without an entry there is none.
 
     Raises:
-        InvalidInput: a sigma or a factor out of range.
+        InvalidInput: a sigma, a factor or a correlation out of range.
     """
 
     groups: Sequence[str]
     sigma: float | Mapping[tuple[str, str], float] = 0.0
     factors: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    correlation: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sigmas = self.sigma.values() if isinstance(self.sigma, Mapping) else [self.sigma]
@@ -175,6 +181,12 @@ class SystematicError:
             if not 0 < factor < math.inf:
                 raise InvalidInput(
                     f"The factor of '{kind}' on '{group}' is {factor}; it must be above 0 and finite"
+                )
+        for (one, other, kind), value in self.correlation.items():
+            if not (one < other and -1 <= value <= 1):
+                raise InvalidInput(
+                    f"The errors of '{kind}' on '{one}' and '{other}' correlate by {value}; it must be from "
+                    "-1 to 1, and the lesser name first"
                 )
 
     def realise(
@@ -187,18 +199,44 @@ class SystematicError:
         """See :class:`NoiseModel`."""
         _check_devices(self.groups, graph, costs)
         kinds, code = _kinds_of(graph)
-        of_kind = np.array([[self._factor(rng, g, kind) for g in self.groups] for kind in kinds])
+        of_kind = np.array([self._factors(rng, kind) for kind in kinds])
         actual: np.ndarray = costs.seconds * of_kind[code]
         return actual
 
-    def _factor(self, rng: np.random.Generator, group: str, kind: str) -> float:
+    def _factors(self, rng: np.random.Generator, kind: str) -> list[float]:
+        """Of each device."""
+        names = sorted(set(self.groups))
+        drawn = np.array([_normals(*_root(rng), 1, "systematic", name, kind)[0] for name in names])
+        if self.correlation:
+            drawn = self._mixing(kind, names) @ drawn
+        of = {n: self._factor(n, kind, z) for n, z in zip(names, drawn.tolist(), strict=True)}
+        return [of[group] for group in self.groups]
+
+    def _factor(self, group: str, kind: str, normal: float) -> float:
         given = self.factors.get((group, kind))
         if given is not None:
             return given
         sigma = self.sigma
         if isinstance(sigma, Mapping):
             sigma = sigma.get((group, kind), sigma.get((group, ANY_KIND), 0.0))
-        return math.exp(sigma * float(_normals(*_root(rng), 1, "systematic", group, kind)[0]))
+        return math.exp(sigma * normal)
+
+    def _mixing(self, kind: str, names: Sequence[str]) -> np.ndarray:
+        known = self._mixings.get(kind)
+        if known is None:
+            wanted = np.eye(len(names))
+            for i, j in itertools.combinations(range(len(names)), 2):
+                pair = names[i], names[j]
+                value = self.correlation.get((*pair, kind))
+                if value is None:
+                    value = self.correlation.get((*pair, ANY_KIND), 0.0)
+                wanted[i, j] = wanted[j, i] = value
+            known = self._mixings[kind] = mixing(wanted)
+        return known
+
+    @cached_property
+    def _mixings(self) -> dict[str, np.ndarray]:
+        return {}
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,34 @@
 For each architecture of a shipped table: the sum of its operators' measured times against draws around
 times predicted without it, the draws being of the residuals of the other architectures alone. In
 thirteen architectures the share inside a 90% interval is itself only known within about 8%.
+
+``between`` instead asks for what decides between two devices, the shipped cores: of the operators that both
+have measured, the ratio of the sums, and the difference between two placements, each operator on the one or the
+other core by chance, one after the other. Once with errors drawn for each profile by itself and once together
+(:mod:`cost_models.correlation`), from the same random numbers.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 
-from cost_models import evaluation
+from cost_models import correlation, evaluation
 from cost_models.fitting import fitted_models
 from cost_models.profile import Profile
 from cost_models.table import identities
-from cost_models.uncertainty import draw_factors, residuals_by_kind
+from cost_models.uncertainty import draw_factors, draw_together, residuals_by_kind
 
+CORES = ("amd-epyc-1core", "amd-epyc-1core-3x")
+FEWEST = 10
+"""Operators of an architecture that both cores have measured."""
+PLACEMENTS = 200
 MODEL = "boosted"
 DRAWS = 2000
+BETWEEN_DRAWS = 500
 LEVEL = 0.9
 
 
@@ -66,5 +78,118 @@ def main(name: str) -> None:
     )
 
 
+def common_rows() -> pd.DataFrame:
+    """Operators that both cores have held out: ``measured_i`` and ``predicted_i`` of either, seconds."""
+    parts = []
+    for number, name in enumerate(CORES):
+        profile = Profile.load(name)
+        rows, table = profile.residual_rows, profile.measurements
+        assert rows is not None
+        assert table is not None
+        table = table[table["cache"] == profile.cache]
+        features = (table[c] for c in ("kind", "dtype", "inputs", "outputs", "attributes"))
+        times = pd.DataFrame(
+            {
+                "operator": [correlation.signature(row) for row in zip(*features, strict=True)],
+                f"measured_{number}": table["seconds"].to_numpy(),
+            }
+        )
+        # A few operators are there twice, from two models that differ in what is a weight.
+        keys = ["operator", "kind", "group"]
+        logs = rows.groupby(keys, as_index=False)[MODEL].mean()
+        found = logs.merge(times.groupby("operator", as_index=False).mean(), on="operator")
+        found[f"predicted_{number}"] = found[f"measured_{number}"] / np.exp(found.pop(MODEL))
+        parts.append(found)
+    return parts[0].merge(parts[1], on=keys)
+
+
+def drawn_without(
+    group: str, rows: pd.DataFrame, together: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Draws of the operators' times on both cores, from what the other architectures show."""
+    kept = {}
+    for name in CORES:
+        found = Profile.load(name).residual_rows
+        assert found is not None
+        kept[name] = found[found["group"] != group]
+    logs = {name: frame.rename(columns={MODEL: "log_residual"}) for name, frame in kept.items()}
+    residuals = {name: residuals_by_kind(frame, frame) for name, frame in logs.items()}
+    known = correlation.Correlations()
+    if together:
+        known = correlation.measured(kept, dict.fromkeys(CORES, MODEL))
+    kinds, identity = rows["kind"].tolist(), rows["operator"].to_numpy()
+    predicted = [rows[f"predicted_{number}"].to_numpy() for number in (0, 1)]
+    for i in range(BETWEEN_DRAWS):
+        rngs = {name: np.random.default_rng([0, i, n]) for n, name in enumerate(CORES)}
+        factors = draw_together(residuals, kinds, identity, rngs, known, {})
+        yield predicted[0] * factors[CORES[0]], predicted[1] * factors[CORES[1]]
+
+
+def between() -> None:
+    """Coverage of ratios and of differences, drawn apart and together."""
+    every = common_rows()
+    known = correlation.measured(
+        {name: Profile.load(name).residual_rows for name in CORES},  # type: ignore[misc]
+        dict.fromkeys(CORES, MODEL),
+    )
+    for kind, entry in known.pairs[CORES].items():
+        print(
+            f"{kind:30} shared {entry.shared:5.2f} of {entry.means:4} pairs, own {entry.own:5.2f} of {entry.rows}"
+        )
+    rng = np.random.default_rng(0)
+    quantiles = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    inside: dict[bool, list[bool]] = {False: [], True: []}
+    widths: dict[bool, list[float]] = {False: [], True: []}
+    pairs: dict[bool, list[np.ndarray]] = {False: [], True: []}
+    print("architecture        operators  ratio of the cores  drawn apart     drawn together")
+    for group, rows in every.groupby("group"):
+        if len(rows) < FEWEST:
+            continue
+        measured = rows[["measured_0", "measured_1"]].to_numpy()
+        ratio = float(np.log(measured[:, 1].sum() / measured[:, 0].sum()))
+        first, second = rng.integers(0, 2, (2, PLACEMENTS, len(rows)))
+        # One operator's time counts for the core on which it is.
+        weights = np.stack([second == core for core in (0, 1)]) * 1.0
+        weights -= np.stack([first == core for core in (0, 1)])
+        truth = np.einsum("cpo,oc->p", weights, measured)
+        line = f"{group!s:20}{len(rows):9}  {np.exp(ratio):18.3f}"
+        for together in (False, True):
+            times = np.array(
+                list(drawn_without(str(group), rows, together))
+            )  # [draw, core, operator]
+            sums = times.sum(axis=2)
+            low, high = np.quantile(np.log(sums[:, 1] / sums[:, 0]), quantiles)
+            inside[together].append(bool(low <= ratio <= high))
+            widths[together].append(high - low)
+            differences = np.einsum("cpo,dco->dp", weights, times)
+            lows, highs = np.quantile(differences, quantiles, axis=0)
+            wins = (differences > 0).mean(axis=0)
+            pairs[together].append(
+                np.stack(
+                    [
+                        (lows <= truth) & (truth <= highs),
+                        (highs - lows) / measured.sum() * 2,
+                        np.maximum(wins, 1 - wins),
+                        (wins > 0.5) == (truth > 0),
+                        (wins - (truth > 0)) ** 2,
+                    ]
+                )
+            )
+            mark = " " if low <= ratio <= high else "*"
+            line += f"  {np.exp(low):5.3f}-{np.exp(high):5.3f}{mark}"
+        print(line, flush=True)
+    for together in (False, True):
+        covered, width, certain, right, brier = np.mean(pairs[together], axis=(0, 2))
+        print(
+            f"{'together' if together else 'apart':9} ratios: {sum(inside[together])} of "
+            f"{len(inside[together])} inside, mean width {np.mean(widths[together]):.3f}; differences: "
+            f"{covered:.1%} inside, mean width {width:.2%} of a makespan, P(win) says {certain:.1%} and "
+            f"{right:.1%} are right, mean square {brier:.4f}"
+        )
+
+
 if __name__ == "__main__":
+    if "between" in sys.argv[1:]:
+        between()
+        sys.exit()
     main(sys.argv[1] if len(sys.argv) > 1 else "amd-epyc-1core")

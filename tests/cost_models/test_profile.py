@@ -72,7 +72,25 @@ def test_saved_profile_prices_as_before(tmp_path, profile):
         "mlp.json.gz",
         "polynomial.json.gz",
         "measurements.parquet",
+        "residuals.parquet",
     }
+
+
+def test_residuals_of_operators_are_kept(tmp_path, profile):
+    """As many as the held-out errors count, and the means that draws take for biases follow from them."""
+    before = digest(profile.save(tmp_path / "box"))
+    again = Profile.load(tmp_path / "box")
+    pd.testing.assert_frame_equal(again.residual_rows, profile.residual_rows)
+    rows = again.residual_rows
+    assert list(rows)[:3] == ["operator", "kind", "group"]
+    assert set(list(rows)[3:]) == set(again.held_out)
+    assert len(rows) == again.held_out["boosted"]["architecture"]["all"]["rows"]
+    means = rows.groupby(["kind", "group"])["boosted"].mean()
+    biases = again.residuals_for("boosted")["*"].biases
+    assert means.tolist() == pytest.approx(biases, abs=1e-4)
+    # Without them nobody knows how errors go with another profile's: that is another profile.
+    assert digest(replace(profile, held_out_rows=None).save(tmp_path / "box")) != before
+    assert Profile.load(tmp_path / "box").residual_rows is None
 
 
 def test_device_figures_are_kept(tmp_path, profile):
@@ -209,6 +227,7 @@ def test_unknown_name_gives_the_nearest_and_the_way_out():
         ("boosted.json.gz", lambda data: data[:-30], "is damaged"),
         ("boosted.json.gz", lambda data: gzip.compress(b"{}"), "incomplete or damaged"),
         ("measurements.parquet", lambda data: data[:-30], "cannot be read as Parquet"),
+        ("residuals.parquet", lambda data: data[:-30], "cannot be read as Parquet"),
     ],
 )
 def test_damaged_files_are_named(tmp_path, profile, name, damage, message):
@@ -221,7 +240,8 @@ def test_damaged_files_are_named(tmp_path, profile, name, damage, message):
 def read_whole(folder):
     """Models and measurements are read when they are asked for: ask."""
     profile = Profile.load(folder)
-    return [profile.models[name] for name in profile.models], profile.measurements
+    models = [profile.models[name] for name in profile.models]
+    return models, profile.measurements, profile.residual_rows
 
 
 def test_a_model_that_is_missing_is_named(tmp_path, profile):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_models.table import rows_of
-from cost_models.uncertainty import LEARNT, LookedUp, Residuals, draw_factors
+from cost_models.uncertainty import LEARNT, LookedUp, Residuals, draw_factors, narrowing
 from experiments.narrowing import (
     Unknowns,
     choose,
@@ -19,7 +19,9 @@ from experiments.narrowing import (
 from tests.cost_models.test_profile import linear
 
 
-def unknowns(sensitivity, *, shared, own, group=None, repeat=0.0, seconds=1.0, measured=False):
+def unknowns(
+    sensitivity, *, shared, own, group=None, repeat=0.0, seconds=1.0, measured=False, **more
+):
     n = len(sensitivity)
     given = {"shared": shared, "own": own, "repeat": repeat, "seconds": seconds}
     columns = {key: np.broadcast_to(np.asarray(v, float), n).copy() for key, v in given.items()}
@@ -28,6 +30,7 @@ def unknowns(sensitivity, *, shared, own, group=None, repeat=0.0, seconds=1.0, m
         sensitivity=np.array(sensitivity, float),
         measured=np.broadcast_to(measured, n).copy(),
         **columns,
+        **more,
     )
 
 
@@ -103,6 +106,92 @@ def test_variance_is_that_of_the_draws():
             ]
         )
         assert found.variance() == pytest.approx(float(np.var(logs @ s)), rel=0.15)
+
+
+# -- two profiles whose errors go together ----------------------------------------------------------
+
+
+def on_two(sensitivity, r, *, shared=0.0, own=0.0, **more):
+    """The operators of one profile, then the same on another."""
+    n = len(sensitivity) // 2
+    return unknowns(
+        sensitivity,
+        shared=shared,
+        own=own,
+        group=[0] * n + [1] * n,
+        operator=np.tile(np.arange(n), 2),
+        correlation={(0, 1): (r, r)},
+        **more,
+    )
+
+
+@pytest.mark.parametrize("part", ["shared", "own"])
+def test_two_profiles_in_closed_form(part):
+    """3 s on the one against 4 s on the other, each off by 10%: 9 + 16 - 2 r 12, over 100."""
+    for r in (0.0, 0.5, 1.0):
+        found = on_two([3, -4], r, **{part: 0.01})
+        assert found.variance() == pytest.approx(0.01 * (25 - 24 * r))
+    # Known on the one, it is the other's error alone.
+    assert found.variance(only(0, of=2)) == pytest.approx(0.16)
+
+
+def test_a_common_error_is_chosen_on_both_or_on_none():
+    """The same times on two devices whose errors are the same: no measuring tells anything.
+
+    With an error that is nearly the same either alone would make it worse, and both make it certain.
+    """
+    assert choose(on_two([3, -3], 1.0, own=0.01)) == []
+    found = on_two([3, -3], 0.9, own=0.01, repeat=0.0001)
+    assert found.variance() < found.variance(only(0, of=2))
+    chosen = choose(found)
+    assert [choice.operator for choice in chosen] == [0, 1]
+    assert chosen[0].variance == pytest.approx((found.variance() + chosen[1].variance) / 2)
+    assert chosen[1].variance == pytest.approx(2 * 9 * 0.0001)
+    assert choose(found, budget=1.5) == []  # seconds for one of the two
+    assert len(choose(on_two([3, -3], 0.0, own=0.01), enough=1.0)) == 2
+
+
+def test_only_the_same_operators_go_together():
+    found = on_two([3, 0, 0, -4], 1.0, own=0.01)
+    assert found.variance() == pytest.approx(0.25)
+    assert on_two([3, 0, 0, -4], 1.0, shared=0.01).variance() == pytest.approx(0.01)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10_000), st.integers(1, 5), st.floats(-1, 1))
+def test_variance_of_two_profiles_is_that_of_their_covariance(seed, n, r):
+    """Against the whole matrix, which the program never makes."""
+    rng = np.random.default_rng(seed)
+    found = on_two(
+        rng.normal(size=2 * n),
+        r,
+        shared=np.repeat(rng.uniform(0, 0.02, 2), n),
+        own=rng.uniform(0.001, 0.02, 2 * n),
+        repeat=0.001,
+        measured=rng.random(2 * n) < 0.3,
+    )
+    together = np.where(np.eye(2, dtype=bool), 1, r).repeat(n, 0).repeat(n, 1)
+    same = np.tile(np.eye(n), (2, 2)) * together
+    unknown = ~found.measured
+    shares = []
+    for part in (slice(0, n), slice(n, None)):
+        known = found.measured[part]
+        share = 1.0
+        if known.any():
+            observation = float((found.own[part][known] + 0.001).mean())
+            share = narrowing(float(found.shared[part][0]), observation, int(known.sum()))
+        shares.append(share)
+    shared = np.sqrt(found.shared * np.repeat(shares, n)) * unknown
+    own = np.sqrt(found.own) * unknown
+    covariance = together * np.outer(shared, shared) + same * np.outer(own, own)
+    covariance += np.diag(np.where(found.measured, found.repeat, 0.0))
+    expected = found.sensitivity @ covariance @ found.sensitivity
+    assert found.variance() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    chosen = choose(found, enough=1.0)
+    falls = [found.variance(), *(choice.variance for choice in chosen)]
+    assert all(after < before for before, after in itertools.pairwise(falls))
+    measured = only(*(choice.operator for choice in chosen), of=2 * n)
+    assert falls[-1] == pytest.approx(found.variance(measured), rel=1e-6, abs=1e-12)
 
 
 def _normal(sigma):

@@ -2,13 +2,18 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from cost_models.profile import Profile
 from experiments import simulate
+from experiments.grid import compose_grid
 from experiments.results import load_results
+from experiments.world import prepare
 from simulator.graph import DataflowGraph
 from simulator.metrics import metrics
 from simulator.trace import Trace
@@ -310,6 +315,47 @@ def test_noise_from_what_profiles_know(no_plots, folder):
     assert len(by_kind) == len({*kinds}) == len({factor for _, factor in by_kind})
     # Held-out architectures were off by 8% (root mean square of -10%, 0, 10%).
     assert all(0.6 < factor < 1.6 and factor != 1 for _, factor in by_kind)
+
+
+def test_profiles_whose_errors_were_the_same_are_wrong_together(no_plots, folder):
+    """In draws and under systematic noise; without the rows that tell, each by itself."""
+    words = ["--config-dir", str(folder), "model=branches", "cluster=box", "simulation.draws=0"]
+    words += ["scheduler=single_device"]
+
+    def factors():
+        found = []
+        for device in ("cpu0", "gpu"):
+            where = f"scheduler.options.device={device}"
+            assert simulate.main([*words, where]) == 0
+            believed = lengths(latest())
+            assert simulate.main([*words, where, "simulation.noise=systematic"]) == 0
+            found.append(lengths(latest()) / believed)
+        (cell,) = compose_grid(words[2:], [folder]).cells
+        made = prepare(cell.scenario, [folder])
+        (table,) = made.pricer.draws(made.costs, 1, 0)
+        drawn = table[made.graph].seconds / made.costs[made.graph].seconds
+        return np.array([*found, drawn[:, 0], drawn[:, 2]])
+
+    apart = factors()
+    assert (np.abs(apart[0] / apart[1] - 1) > 1e-3).all()
+    assert (np.abs(apart[2] / apart[3] - 1) > 1e-3).all()
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(
+        {
+            "operator": np.arange(60),
+            "kind": "linear",
+            "group": [f"net{i // 4}" for i in range(60)],
+            "roofline": rng.standard_normal(60).astype(np.float32),
+        }
+    )
+    for name in ("toy-core", "toy-card"):
+        path = folder / "profiles" / name
+        replace(Profile.load(path), held_out_rows=rows).save(path)
+    together = factors()
+    assert together[0] == pytest.approx(together[1])
+    assert together[2] == pytest.approx(together[3])
+    # The first of the two is as wrong as it was.
+    assert together[1] == pytest.approx(apart[1])
 
 
 def test_a_systematic_error_takes_the_place_of_the_predictors(no_plots, folder):

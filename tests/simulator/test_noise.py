@@ -198,6 +198,34 @@ def test_given_factors_and_sigmas() -> None:
     assert len({*drawn[:, 1].tolist(), 1.0}) == 4
 
 
+def test_systematic_errors_that_go_together() -> None:
+    """As much as is said of the kind, else of any; a group that is not named goes with nobody."""
+    kinds = ["conv", "relu"]
+    groups = ["a", "b", "c"]
+    alone = SystematicError(groups, 0.3)
+    noise = SystematicError(
+        groups, 0.3, correlation={("a", "b", "conv"): 1.0, ("a", "b", ANY_KIND): 0.7}
+    )
+    runs = 1500
+    logs = np.log([factors(noise, graph_of(kinds), 3, seed) for seed in range(runs)])
+    assert np.all(logs[:, 0, 0] == logs[:, 0, 1])
+    found = np.corrcoef([logs[:, 1, 0], logs[:, 1, 1], logs[:, 1, 2], logs[:, 0, 0]])
+    expected = np.eye(4)
+    expected[0, 1] = expected[1, 0] = 0.7
+    assert np.abs(found - expected).max() < 5 / math.sqrt(runs)
+    assert logs[:, 1, 1].std() == pytest.approx(0.3, abs=5 * 0.3 / math.sqrt(2 * runs))
+    for seed in range(5):
+        before = factors(alone, graph_of(kinds), 3, seed)
+        after = factors(noise, graph_of(kinds), 3, seed)
+        assert (before[:, [0, 2]] == after[:, [0, 2]]).all()
+        assert (before[:, 1] != after[:, 1]).all()
+    # Without sizes alike the factors still are functions of one number.
+    sizes = {("a", ANY_KIND): 0.1, ("b", ANY_KIND): 0.2}
+    two = SystematicError(["a", "b"], sizes, correlation={("a", "b", ANY_KIND): 1.0})
+    drawn = factors(two, graph_of(kinds), 2)
+    assert drawn[:, 1] == pytest.approx(drawn[:, 0] ** 2)
+
+
 # -- composition and the protocol -------------------------------------------------------------------
 
 
@@ -316,6 +344,8 @@ def test_a_scheduler_does_not_see_noise() -> None:
         (lambda: SystematicError(["a"], -1.0), "A systematic error needs a sigma >= 0"),
         (lambda: SystematicError(["a"], {("a", "k"): math.nan}), "needs a sigma >= 0"),
         (lambda: SystematicError(["a"], factors={("a", "k"): 0.0}), "factor of 'k' on 'a' is 0"),
+        (lambda: SystematicError(["a"], correlation={("a", "b", "k"): 1.1}), "correlate by 1.1"),
+        (lambda: SystematicError(["a"], correlation={("b", "a", "k"): 0.1}), "lesser name first"),
         (lambda: EmpiricalNoise({("a", "k"): np.zeros(0)}, ["a"]), "deviations of 'k' on 'a'"),
         (lambda: EmpiricalNoise({("a", "k"): np.array([math.nan])}, ["a"]), "must be log ratios"),
         (lambda: Stragglers(1.5, 2.0), "a probability from 0 to 1, got 1.5"),
