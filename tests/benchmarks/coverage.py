@@ -8,12 +8,18 @@ thirteen architectures the share inside a 90% interval is itself only known with
 have measured, the ratio of the sums, and the difference between two placements, each operator on the one or the
 other core by chance, one after the other. Once with errors drawn for each profile by itself and once together
 (:mod:`cost_models.correlation`), from the same random numbers.
+
+``validation`` asks the same of the committed runs on hardware, one job each: are the measured makespans, and their
+differences between two schedulers, in the intervals of draws of today's profiles?
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,6 +29,11 @@ from cost_models.fitting import fitted_models
 from cost_models.profile import Profile
 from cost_models.table import identities
 from cost_models.uncertainty import draw_factors, draw_together, residuals_by_kind
+from experiments import world
+from experiments.both_worlds import Prediction
+from experiments.pricing import Pricer
+from experiments.saved_validation import load_validation, present_contestant
+from experiments.validation import ModelValidation
 
 CORES = ("amd-epyc-1core", "amd-epyc-1core-3x")
 FEWEST = 10
@@ -31,6 +42,7 @@ PLACEMENTS = 200
 MODEL = "boosted"
 DRAWS = 2000
 BETWEEN_DRAWS = 500
+VALIDATION_DRAWS = 40
 LEVEL = 0.9
 
 
@@ -188,7 +200,72 @@ def between() -> None:
         )
 
 
+def makespans(model: ModelValidation) -> list[tuple[float, np.ndarray]]:
+    """Of each scheduler on one job the measured makespan and the draws', seconds; the draws are paired."""
+    found = []
+    for saved, case in zip(model.contestants, model.cases, strict=True):
+        if case.jobs != 1:
+            continue
+        drawn = replace(saved.scenario.simulation, draws=VALIDATION_DRAWS)
+        contestant = present_contestant(
+            replace(saved, scenario=replace(saved.scenario, simulation=drawn)), []
+        )
+        assert not isinstance(contestant, str), contestant
+        scenario = contestant.scenario
+        prediction = Prediction(world.prepare(scenario, []), np.array(model.slowed or 1.0))
+        times = [
+            prediction.run(
+                contestant, case.dispatch_s, actual, scenario.seed.noise + number + 1
+            ).makespan
+            for number, actual in enumerate(prediction.world.draws(scenario))
+        ]
+        found.append((case.measured_s, np.array(times)))
+    return found
+
+
+def validation() -> None:
+    """A line for all models so far after each, drawn apart and together."""
+    saved, _ = load_validation(Path("docs/validation"), [])
+    measured = Pricer.correlations
+    ways = {"apart": property(lambda pricer: correlation.Correlations()), "together": measured}
+    quantiles = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    cases: dict[str, list[tuple[bool, float]]] = {way: [] for way in ways}
+    pairs: dict[str, list[tuple[bool, float, float]]] = {way: [] for way in ways}
+    for model in saved.models:
+        for way, correlations in ways.items():
+            world._worlds.clear()  # which keep draws
+            Pricer.correlations = correlations  # type: ignore[assignment, method-assign]
+            found = makespans(model)
+            for seconds, draws in found:
+                low, high = np.quantile(draws, quantiles)
+                cases[way].append((bool(low <= seconds <= high), (high - low) / seconds))
+            for (one, first), (other, second) in itertools.combinations(found, 2):
+                if np.allclose(first, second, rtol=1e-6):
+                    continue  # the same schedule
+                low, high = np.quantile(first - second, quantiles)
+                wins = float((first < second).mean())
+                pairs[way].append(
+                    (
+                        bool(low <= one - other <= high),
+                        (high - low) / one,
+                        (wins - (one < other)) ** 2,
+                    )
+                )
+            inside, width = np.mean(cases[way], axis=0)
+            covered, wide, brier = np.mean(pairs[way], axis=0)
+            print(
+                f"{model.model:16} {way:9} makespans {inside:.1%} of {len(cases[way])} inside, mean width "
+                f"{width:.1%}; differences {covered:.1%} of {len(pairs[way])}, {wide:.1%}, mean square "
+                f"{brier:.4f}",
+                flush=True,
+            )
+    Pricer.correlations = measured  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
+    if "validation" in sys.argv[1:]:
+        validation()
+        sys.exit()
     if "between" in sys.argv[1:]:
         between()
         sys.exit()
