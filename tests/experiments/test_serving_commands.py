@@ -103,12 +103,13 @@ def test_two_runs_of_requests_are_compared_by_their_delays(folder, capsys) -> No
         assert figure in out
 
 
-def test_a_sweep_of_requests_is_sent_on(folder, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_a_sweep_of_requests_is_compared_by_delays(folder, capsys) -> None:  # type: ignore[no-untyped-def]
     words = [word for word in WORDS if not word.startswith("scheduler")]
     given = [*words, "scheduler=fcfs,fcfs_batching", "simulation.draws=0", "name=two", "workers=1"]
     assert sweep.main(given) == 0
     capsys.readouterr()
     assert compare.main(["outputs/sweeps/two"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "these runs serve requests, and a makespan is when the last one was answered" in out
+    assert "fcfs_batching against fcfs: mean delay" in out
+    assert "makespan" not in out
     assert "python -m experiments.serving outputs/sweeps/two" in out
