@@ -206,6 +206,21 @@ def residual_rows(table: pd.DataFrame, errors: Errors) -> pd.DataFrame:
     return found
 
 
+def few_of_each_kind(rows: pd.DataFrame, at_most: int) -> pd.DataFrame:
+    """Of each kind the ``at_most`` operators with the smallest numbers, in the order in which they were.
+
+    Numbers are hashes, so that these are drawn by chance; and of two profiles that measured the same
+    operators they are the same ones (bottom-k sketches, Cohen and Kaplan 2007,
+    https://doi.org/10.1145/1281100.1281133).
+
+    Args:
+        rows: as :func:`residual_rows` gives them.
+        at_most: operators of a kind; each with all its rows.
+    """
+    place = rows.groupby("kind")["operator"].rank(method="dense")
+    return rows[place <= at_most].reset_index(drop=True)
+
+
 def rows_digest(rows: pd.DataFrame) -> str:
     """sha256 of what :func:`residual_rows` gives, however it is stored."""
     found = hashlib.sha256(json.dumps(list(rows)).encode())

@@ -9,6 +9,9 @@ have measured, the ratio of the sums, and the difference between two placements,
 other core by chance, one after the other. Once with errors drawn for each profile by itself and once together
 (:mod:`cost_models.correlation`), from the same random numbers.
 
+``gpus MODEL ...`` says what drawing public profiles together does where nothing was measured that could cover it:
+for two GPUs the interval of the ratio of a model's summed operator times, and of differences between placements.
+
 ``validation`` asks the same of the committed runs on hardware, one job each: are the measured makespans, and their
 differences between two schedulers, in the intervals of draws of today's profiles?
 """
@@ -26,16 +29,20 @@ import pandas as pd
 
 from cost_models import correlation, evaluation
 from cost_models.fitting import fitted_models
+from cost_models.pricing import price_graphs
 from cost_models.profile import Profile
 from cost_models.table import identities
-from cost_models.uncertainty import draw_factors, draw_together, residuals_by_kind
+from cost_models.uncertainty import draw_factors, draw_together, draws, residuals_by_kind
 from experiments import world
 from experiments.both_worlds import Prediction
 from experiments.pricing import Pricer
 from experiments.saved_validation import load_validation, present_contestant
 from experiments.validation import ModelValidation
+from scenarios.model_config import graph_of
+from tests.benchmarks.end_to_end import model_config
 
 CORES = ("amd-epyc-1core", "amd-epyc-1core-3x")
+GPUS = ("tesla-p100-pcie-16gb", "tesla-t4", "tesla-v100-pcie-32gb", "nvidia-a100-pcie-40gb")
 FEWEST = 10
 """Operators of an architecture that both cores have measured."""
 PLACEMENTS = 200
@@ -200,6 +207,36 @@ def between() -> None:
         )
 
 
+def gpus(models: list[str]) -> None:
+    """A line for each model and two GPUs: widths of intervals, drawn apart and then together."""
+    profiles = {name: Profile.load(name) for name in GPUS}
+    quantiles = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    print(
+        "of each way: the second's time over the first's, the widths of its log and of placements"
+    )
+    for model in models:
+        graph = graph_of(model_config(model), 1)
+        for names in itertools.combinations(GPUS, 2):
+            rows = {name: profiles[name].residual_rows for name in names}
+            known = correlation.measured(rows, dict.fromkeys(names, MODEL))  # type: ignore[arg-type]
+            costs = price_graphs([graph], names, profiles, model=MODEL)
+            residuals = [(name, profiles[name].residuals_for(MODEL)) for name in names]
+            first, second = np.random.default_rng(0).integers(0, 2, (2, PLACEMENTS, len(graph)))
+            weights = np.stack([(second == gpu) * 1.0 - (first == gpu) for gpu in (0, 1)])
+            line = f"{model:13} {names[0]:22} {names[1]:22}"
+            for correlations in (None, known):
+                tables = draws(costs, residuals, BETWEEN_DRAWS, correlations=correlations)
+                times = np.array([table[graph].seconds for table in tables])
+                sums = times.sum(axis=1)
+                low, high = np.quantile(np.log(sums[:, 1] / sums[:, 0]), quantiles)
+                lows, highs = np.quantile(
+                    np.einsum("gpo,dog->dp", weights, times), quantiles, axis=0
+                )
+                width = np.mean(highs - lows) / sums.mean()
+                line += f"  {np.exp((low + high) / 2):5.2f}x {high - low:5.3f} {width:6.2%}"
+            print(line, flush=True)
+
+
 def makespans(model: ModelValidation) -> list[tuple[float, np.ndarray]]:
     """Of each scheduler on one job the measured makespan and the draws', seconds; the draws are paired."""
     found = []
@@ -236,8 +273,8 @@ def validation() -> None:
             world._worlds.clear()  # which keep draws
             Pricer.correlations = correlations  # type: ignore[assignment, method-assign]
             found = makespans(model)
-            for seconds, draws in found:
-                low, high = np.quantile(draws, quantiles)
+            for seconds, drawn in found:
+                low, high = np.quantile(drawn, quantiles)
                 cases[way].append((bool(low <= seconds <= high), (high - low) / seconds))
             for (one, first), (other, second) in itertools.combinations(found, 2):
                 if np.allclose(first, second, rtol=1e-6):
@@ -265,6 +302,9 @@ def validation() -> None:
 if __name__ == "__main__":
     if "validation" in sys.argv[1:]:
         validation()
+        sys.exit()
+    if "gpus" in sys.argv[1:]:
+        gpus(sys.argv[2:])
         sys.exit()
     if "between" in sys.argv[1:]:
         between()

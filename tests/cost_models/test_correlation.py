@@ -7,6 +7,7 @@ import pytest
 from cost_models.correlation import (
     Correlation,
     Correlations,
+    few_of_each_kind,
     measured,
     of_ranks,
     read_rows,
@@ -262,3 +263,24 @@ def test_rows_of_architectures_else_of_folds(measured_table, tmp_path):
     write_rows(found.drop(columns="kind"), tmp_path / "rows.parquet")
     with pytest.raises(InvalidInput, match="holds no residuals"):
         read_rows(tmp_path / "rows.parquet")
+
+
+def test_few_of_each_kind_are_the_same_operators_on_every_profile():
+    rng = np.random.default_rng(0)
+    numbers = rng.choice(10**6, 300, replace=False)
+    kinds = np.repeat(["linear", "bmm"], 150)
+    every = pd.DataFrame({"operator": numbers, "kind": kinds, "group": "0", "boosted": 0.0})
+    again = every[:1].assign(group="1")  # the same operator, held out twice
+    p = pd.concat([every, again], ignore_index=True)
+    q = every.sample(frac=1.0, random_state=0)
+    q = q[q["operator"] != np.sort(numbers[:150])[3]]  # one that this device did not measure
+    few, of_other = few_of_each_kind(p, 20), few_of_each_kind(q, 20)
+    for kind, part in few.groupby("kind"):
+        smallest = np.sort(numbers[kinds == kind])[:20]
+        assert sorted(set(part["operator"])) == smallest.tolist()
+        shared = {*part["operator"]} & {*of_other.loc[of_other["kind"] == kind, "operator"]}
+        assert len(shared) == (19 if kind == "linear" else 20)
+    assert few["operator"].tolist() == [n for n in p["operator"] if n in {*few["operator"]}]
+    pd.testing.assert_frame_equal(few_of_each_kind(p, 1000), p)
+    all_of_one = few_of_each_kind(pd.concat([again, every[:1]], ignore_index=True), 1)
+    assert len(all_of_one) == 2

@@ -4,16 +4,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cost_models.correlation import measured
 from cost_models.device_spec import SPECS, spec_of
 from cost_models.profile import Profile
 from cost_models.profile_files import SHIPPED
 from experiments import public_profiles
 from experiments.datasheets import PUBLISHED
-from experiments.public_profiles import OPTIONS, PROFILES, main
+from experiments.public_profiles import OPTIONS, PROFILES, RESIDUALS, main
 from simulator.graph import Operator, TensorSpec
 from tests.cost_models.conftest import linear_row
 
 MOST_BYTES = 1_500_000
+MOST_RESIDUAL_BYTES = 250_000
 
 
 def linear(m: int, k: int, n: int, dtype: str) -> Operator:
@@ -42,6 +44,31 @@ def test_shipped(name):
         assert error["rows"] == rows
         assert error["median"] < 0.5 * profile.held_out["roofline"]["fold"][kind]["median"]
         assert profile.residuals["boosted"][kind].rows > 0
+    assert (SHIPPED / name / "residuals.parquet").stat().st_size < MOST_RESIDUAL_BYTES
+    rows = profile.residual_rows
+    assert rows is not None
+    # Which row of the data that was, a hash does not say; how wrong the trees were, it does.
+    assert list(rows) == ["operator", "kind", "group", "boosted", "roofline"]
+    assert set(rows["kind"]) == set(profile.provenance["kinds"])
+    assert len(rows) <= 1.05 * RESIDUALS  # a few operators were measured twice
+    median = np.abs(np.expm1(-rows["boosted"])).groupby(rows["kind"]).median()
+    for kind, value in median.items():
+        stated = profile.held_out["boosted"]["fold"][kind]["median"]
+        assert value == pytest.approx(stated, rel=0.15, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kind", "least"),
+    [
+        ("tesla-t4", "tesla-v100-pcie-32gb", "conv2d", 0.7),
+        ("nvidia-h100-sxm", "nvidia-h200-sxm", "linear", 0.1),
+    ],
+)
+def test_gpus_err_about_the_same_operators(one, other, kind, least):
+    rows = {name: Profile.load(name).residual_rows for name in (one, other)}
+    found = measured(rows, dict.fromkeys(rows, "boosted")).of(one, other, kind)
+    assert found.rows > 700
+    assert found.own > least
 
 
 @pytest.mark.parametrize("name", ["nvidia-h100-sxm", "nvidia-h200-sxm", "nvidia-a100-sxm"])
@@ -91,6 +118,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert document["dtypes"] == ["bfloat16"]
     assert "three times slower" in document["provenance"]["note"]
     assert not (tmp_path / "out/nvidia-h200-sxm/measurements.parquet").exists()
+    assert len(Profile.load(tmp_path / "out/nvidia-h200-sxm").residual_rows) == 60
     assert main([*words, "nvidia-a100-sxm"]) == 2
     assert "has no rows of 'nvidia-a100-sxm'" in capsys.readouterr().err
     assert main([str(tmp_path / "nowhere")]) == 2
