@@ -18,7 +18,8 @@ from simulator.faults import Faults
 from simulator.faulty import FaultySimulation
 from simulator.graph import DataflowGraph
 from simulator.launchers import shares_launchers
-from simulator.memory import counts_memory, within_capacity
+from simulator.memory import counts_memory
+from simulator.memory_capacity import within_capacity
 from simulator.node_room import within_nodes, without_batches
 from simulator.planned import PlannedSimulation
 from simulator.rates import shares_rates

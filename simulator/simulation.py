@@ -35,12 +35,13 @@ from simulator.faults import Faults
 from simulator.flows import Flow
 from simulator.graph import DataflowGraph
 from simulator.links import transfer_model
-from simulator.memory import Memory, UnlimitedMemory, abilities, make_memory
+from simulator.memory import Memory, abilities, make_memory
 from simulator.packing import Message, is_weight, message
 from simulator.rates import execution_models
 from simulator.scheduler import Scheduler
 from simulator.submission import Asynchronous, Feeder, feeder
 from simulator.trace import Table, Trace, assemble, execution_table, transfer_table
+from simulator.unlimited_memory import UnlimitedMemory
 from simulator.weight_cache import WeightCaches, caches_weights
 from simulator.workload import Job, Workload
 

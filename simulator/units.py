@@ -114,6 +114,12 @@ def format_bytes(size: float) -> str:
     return f"{size:.0f} B"
 
 
+def exact_bytes(size: float) -> str:
+    """A size to the byte, with :func:`format_bytes` of it: ``123456 bytes (123 kB)``."""
+    exact = f"{size:.0f} bytes"
+    return exact if size < 1000 else f"{exact} ({format_bytes(size)})"
+
+
 def format_energy(joules: float) -> str:
     """An energy with three significant digits: ``1.25 kJ``."""
     if not math.isfinite(joules):

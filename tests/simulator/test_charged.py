@@ -21,7 +21,7 @@ from simulator.errors import InvalidInput, SchedulingError
 from simulator.faults import Fault, Faults
 from simulator.graph import from_edges
 from simulator.idle import CAUSES, idle_seconds
-from simulator.memory import LimitedMemory
+from simulator.limited_memory import LimitedMemory
 from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from simulator.trace import COLUMNS, Trace
@@ -356,9 +356,9 @@ def state_of(run: ChargedSimulation) -> dict[str, object]:
     if isinstance(memory, LimitedMemory):
         check_accounts(memory)
         state |= {
-            "used": list(memory._used),
-            "idle": list(memory._idle_bytes),
-            "to write": list(memory._to_write),
+            "used": list(memory._room.used),
+            "idle": list(memory._room.idle_bytes),
+            "to write": list(memory._lines.to_write),
         }
     return state
 

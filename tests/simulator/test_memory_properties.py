@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from simulator.context import SchedulingContext
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.memory import LimitedMemory, within_capacity
+from simulator.limited_memory import LimitedMemory
+from simulator.memory_capacity import within_capacity
 from simulator.scheduler import Scheduler
 from simulator.simulation import Setting, Simulation
 from simulator.trace import COLUMNS, Trace
@@ -85,15 +86,15 @@ def simulation_of(
 
 def check_accounts(memory: LimitedMemory) -> None:
     """The sums are those of the parts, and no space holds more than it can."""
-    for space, capacity in enumerate(memory._capacity):
-        held = [h for h in memory._held.values() if space == h.home or space in h.copies]
+    for space, capacity in enumerate(memory._room.capacity):
+        held = [h for h in memory._live.all.values() if space == h.home or space in h.copies]
         used = sum(h.bytes for h in held if space not in h.idle)
-        used += sum(memory._weights[space].values())
+        used += sum(memory._weights.here[space].values())
         idle = sum(h.bytes for h in held if space in h.idle)
-        assert used == memory._used[space]
-        assert idle == memory._idle_bytes[space] == sum(memory._idle[space].values())
+        assert used == memory._room.used[space]
+        assert idle == memory._room.idle_bytes[space] == sum(memory._room.idle[space].values())
         assert used + idle <= capacity
-        assert memory.peak[space] >= used
+        assert memory._room.peak[space] >= used
 
 
 def without_waiting(case: Case) -> bool:
@@ -146,7 +147,7 @@ def test_enough_memory_changes_nothing(case: Case) -> None:
     memory = simulation._memory
     assert isinstance(memory, LimitedMemory)
     check_accounts(memory)
-    assert not memory._held
+    assert not memory._live.all
 
 
 @settings(quick, max_examples=100)
@@ -188,12 +189,12 @@ def test_never_above_capacity(case: Case, weights: str, evicting: bool) -> None:
     assert isinstance(memory, LimitedMemory)
     check_accounts(memory)
     # Everything is given back but weights.
-    assert not memory._held
-    assert not memory._delayed
-    assert not memory._blocked
-    assert not any(memory._lines)
-    assert memory._used == [sum(rows.values()) for rows in memory._weights]
-    assert not any(memory._needing.values())
+    assert not memory._live.all
+    assert not memory._copies._delayed
+    assert not memory._blocked.all
+    assert not any(memory._lines._lines)
+    assert memory._room.used == [sum(rows.values()) for rows in memory._weights.here]
+    assert not any(memory._weights._needing.values())
     check_run(case, trace)
     if not trace.meta.get("evictions"):
         rows = intervals(trace, case.workload, case.cluster, hindsight=True)

@@ -664,9 +664,9 @@ def test_limited_memory_is_never_above_capacity(seed: int, weights: str) -> None
         return
     memory: Any = simulation._memory
     check_accounts(memory)
-    assert not memory._held
-    assert not memory._delayed
-    assert not any(memory._lines)
+    assert not memory._live.all
+    assert not memory._copies._delayed
+    assert not any(memory._lines._lines)
     check_run(case, trace)
 
 
