@@ -13,7 +13,9 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(STAMP)
 	@$(BIN)/python -m experiments.sweep experiment=demo
 
-test: lint types unit
+# Types are checked by one process, which leaves the other cores to the tests.
+test: lint
+	@$(MAKE) --no-print-directory -j2 types unit
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
