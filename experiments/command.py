@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import hydra
+from hydra._internal.hydra import Hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -133,7 +134,7 @@ def hydra_command(
         decorated = hydra.main(
             version_base="1.3", config_path=str(catalog.CONF), config_name=config_name
         )(job)
-        with _command_line(module, words), _full_errors():
+        with _command_line(module, words), _full_errors(), _composed_once(words):
             decorated()
         if len(failures) > 1:
             print(f"{len(failures)} jobs failed; the first:", file=sys.stderr)
@@ -348,6 +349,23 @@ def _command_line(module: str, words: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         sys.argv = before
+
+
+@contextlib.contextmanager
+def _composed_once(words: Sequence[str]) -> Iterator[None]:
+    """Spare Hydra composing everything a first time only to read ``hydra.mode``, if nobody gives it.
+
+    Without it ``-m`` alone decides whether there are several jobs; presets say so with ``sweep:``.
+    """
+    if any("hydra.mode" in word for word in words):
+        yield
+        return
+    before = Hydra.get_mode
+    Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Hydra.get_mode = before  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
