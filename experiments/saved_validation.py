@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from simulator.costs import CostTable, GraphCosts
 from simulator.errors import HetsimError, InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.reuse_curve import ReuseCurve
+from simulator.trace import Trace
 
 FORMAT = "hetsim.validation/2"
 
@@ -170,7 +171,8 @@ def load_validation(
             "has no traces to check; validate again"
         )
     try:
-        models = [_model(entry, folder, config_dirs) for entry in document["models"]]
+        files = _Files.read(folder, document["models"])
+        models = [_model(entry, files, config_dirs) for entry in document["models"]]
     except (KeyError, TypeError, AttributeError) as error:
         raise InvalidInput(
             f"{folder / 'validation.json'} is damaged: {type(error).__name__} {error}"
@@ -178,48 +180,83 @@ def load_validation(
     return Validation(models), document
 
 
-def _model(entry: Mapping[str, Any], folder: Path, config_dirs: Sequence[Path]) -> ModelValidation:
-    key = entry["key"]
-    text = [row["graph"] for row in _read(folder / "graphs.parquet") if row["model"] == key]
-    if len(text) != 1:
-        raise InvalidInput(
-            f"{folder / 'graphs.parquet'} has {len(text)} graphs of '{key}', not one"
+@dataclass(frozen=True)
+class _Files:
+    """What stands beside ``validation.json``, read once for all models.
+
+    Attributes:
+        graphs, times: by the model's key.
+        repeats: measured makespans by the case's key.
+        traces: by the case's key and the world.
+    """
+
+    folder: Path
+    graphs: Mapping[str, DataflowGraph]
+    times: Mapping[str, Sequence[Mapping[str, Any]]]
+    repeats: Mapping[str, Sequence[float]]
+    traces: Mapping[str, Trace]
+
+    @classmethod
+    def read(cls, folder: Path, models: Sequence[Mapping[str, Any]]) -> _Files:
+        """Read them; the models are those of the document."""
+        texts: dict[str, list[str]] = {}
+        for row in _read(folder / "graphs.parquet"):
+            texts.setdefault(row["model"], []).append(row["graph"])
+        times: dict[str, list[Mapping[str, Any]]] = {}
+        for row in _read(folder / "times.parquet"):
+            times.setdefault(row["model"], []).append(row)
+        repeats: dict[str, list[float]] = {}
+        for row in _read(folder / "repeats.parquet"):
+            repeats.setdefault(row["case"], []).append(row["makespan_s"])
+        graphs = {entry["key"]: _graph(entry, texts, folder) for entry in models}
+        traces = read_traces(
+            folder,
+            {
+                f"{row['key']} {world}": [graphs[entry["key"]]] * row["jobs"]
+                for entry in models
+                for row in entry["contestants"]
+                for world in ("simulated", "measured")
+            },
         )
-    graph = DataflowGraph.from_json(json.loads(text[0]))
+        return cls(folder, graphs, times, repeats, traces)
+
+
+def _graph(
+    entry: Mapping[str, Any], texts: Mapping[str, Sequence[str]], folder: Path
+) -> DataflowGraph:
+    found = texts.get(entry["key"], ())
+    if len(found) != 1:
+        raise InvalidInput(
+            f"{folder / 'graphs.parquet'} has {len(found)} graphs of '{entry['key']}', not one"
+        )
+    graph = DataflowGraph.from_json(json.loads(found[0]))
     if graph.digest != entry["graph"]:
         raise InvalidInput(f"The graph of '{entry['model']}' in {folder} is not the one that ran")
+    return graph
+
+
+def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path]) -> ModelValidation:
+    key = entry["key"]
+    graph = files.graphs[key]
     cluster = cluster_of(entry["cluster"])
     shape = (len(graph), len(cluster.devices))
     predicted, cached, alone = (np.full(shape, np.nan) for _ in range(3))
-    for row in _read(folder / "times.parquet"):
-        if row["model"] == key:
-            predicted[row["operator"], row["device"]] = row["predicted_s"]
-            cached[row["operator"], row["device"]] = _number(row.get("cached"))
-            alone[row["operator"], row["device"]] = row["alone_s"]
+    for row in files.times.get(key, ()):
+        predicted[row["operator"], row["device"]] = row["predicted_s"]
+        cached[row["operator"], row["device"]] = _number(row.get("cached"))
+        alone[row["operator"], row["device"]] = row["alone_s"]
     costs = GraphCosts(predicted, cached=None if np.isnan(cached).all() else cached)
     slowed = tuple(entry.get("slowed", ()))
     actual = CostTable({graph: costs}).scaled(np.array(slowed or 1.0))
-    repeats: dict[str, list[float]] = {}
-    for row in _read(folder / "repeats.parquet"):
-        repeats.setdefault(row["case"], []).append(row["makespan_s"])
-    rows = entry["contestants"]
-    traces = read_traces(
-        folder,
-        {
-            f"{row['key']} {world}": [graph] * row["jobs"]
-            for row in rows
-            for world in ("simulated", "measured")
-        },
-    )
     contestants, cases = [], []
-    for row in rows:
+    for row in entry["contestants"]:
         scenario = scenario_of({**entry["scenario"], **row["scenario"]})
-        repeats_s = np.array(repeats[row["key"]])
-        simulated, measured = (traces[f"{row['key']} {w}"] for w in ("simulated", "measured"))
+        repeats_s = np.array(files.repeats[row["key"]])
+        simulated, measured = (files.traces[f"{row['key']} {w}"] for w in ("simulated", "measured"))
         if abs(simulated.makespan - row["simulated_s"]) > TICK:
             raise InvalidInput(
-                f"The simulated trace of '{row['scheduler']}' on '{entry['model']}' in {folder} does not "
-                f"end at {row['simulated_s']} s but at {simulated.makespan} s"
+                f"The simulated trace of '{row['scheduler']}' on '{entry['model']}' in {files.folder} "
+                f"does not end at {row['simulated_s']} s but at {simulated.makespan} s"
             )
         contestants.append(_saved_contestant(row["key"], scenario, config_dirs))
         cases.append(
