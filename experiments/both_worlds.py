@@ -35,18 +35,25 @@ class Prediction:
 
     Args:
         world: of the model.
-        slowness: how much longer operators take than in the profiles, by the reference operator, on all
-            devices or float64[devices]; what schedulers believe stays the profiles'.
+        slowness: how much longer operators take than in the profiles, all of them or
+            float64[operators, devices]; what schedulers believe stays the profiles'.
         handover: seconds that the runner's interpreter needs to go on with another worker that had to
             wait for it; None: workers are taken not to wait for each other.
+        corun: what a device's tasks take longer for each other busy one of its memory, where the cluster
+            states such a fraction; None takes the cluster's.
     """
 
     def __init__(
-        self, world: World, slowness: float | np.ndarray = 1.0, handover: float | None = None
+        self,
+        world: World,
+        slowness: float | np.ndarray = 1.0,
+        handover: float | None = None,
+        corun: float | None = None,
     ) -> None:
         self.world = world
-        self.slowness = np.broadcast_to(np.asarray(slowness), len(world.cluster.devices))
+        self.slowness = np.asarray(slowness)
         self.handover = handover
+        self.corun = corun
 
     @property
     def costs(self) -> CostTable:
@@ -55,7 +62,7 @@ class Prediction:
 
     def cluster(self, overhead: float) -> Cluster:
         """The cluster with what the runner needs for an operator added to every device."""
-        return with_overhead(self.world.cluster, overhead, self.handover)
+        return with_overhead(self.world.cluster, overhead, self.handover, self.corun)
 
     def run(
         self,
@@ -134,10 +141,13 @@ class _SlowedNoise:
         return self.noise.realise(graph, costs, rng, arrival) * self.slowness
 
 
-def with_overhead(cluster: Cluster, overhead: float, handover: float | None = None) -> Cluster:
+def with_overhead(
+    cluster: Cluster, overhead: float, handover: float | None = None, corun: float | None = None
+) -> Cluster:
     """The cluster with seconds added to every device's launch overhead.
 
-    With ``handover`` one interpreter launches on all of them, see :mod:`simulator.launchers`.
+    With ``handover`` one interpreter launches on all of them, see :mod:`simulator.launchers`. ``corun``
+    replaces the fraction by which busy devices slow each other, where the cluster states one.
     """
     devices = [
         replace(device, launch_overhead=device.launch_overhead + overhead)
@@ -147,7 +157,13 @@ def with_overhead(cluster: Cluster, overhead: float, handover: float | None = No
         devices = [
             replace(device, launcher="interpreter", launch_handover=handover) for device in devices
         ]
-    return replace(cluster, devices=devices)
+    spaces = cluster.spaces
+    if corun is not None:
+        spaces = [
+            replace(space, corun_slowdown=corun) if space.corun_slowdown else space
+            for space in spaces
+        ]
+    return replace(cluster, devices=devices, spaces=spaces)
 
 
 def unseen_costs(world: World, scenario: Scenario) -> CostTable:

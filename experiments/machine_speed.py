@@ -1,21 +1,68 @@
-"""How fast this machine is beside what its profiles say: the reference operator, timed again on each device."""
+"""How fast this machine is beside what its profiles say, by sorts of operators.
+
+A host's other guests slow what works in the caches, what reads weights from memory, light operators and large
+products by different factors, which are others an hour later. So a panel of operators
+(:mod:`calibration.panel`) is executed by the runner among the runs that a prediction is held against, and what
+each sort of them takes over what the profiles say of the same operators is what all operators of that sort are
+predicted to take longer. The panel is none of the models in question.
+
+The statistic is of sums: of the times of all operators of a sort in a run, as a makespan is a sum. The 10th
+percentile of a sum is larger than the sum of 10th percentiles, which is what a profile's times add up to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cost_models.cached_graphs import weight_shares
+from cost_models.features import known_work
+from cost_models.profile import Profile, row_keys
+from experiments.both_worlds import with_overhead
+from experiments.configs import CostModelConfig
+from experiments.pricing import Pricer
+from scenarios.model_config import InputConfig, ModelConfig, graph_of, load_model
 from simulator.cluster import Cluster
+from simulator.costs import CostTable
+from simulator.engine import simulate
 from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph
+from simulator.workload import Job, Workload
 
 if TYPE_CHECKING:
-    from calibration.workers import WorkerSpec
-    from cost_models.profile import Profile
+    from calibration.runner import Machine
 
 SPEEDS = ("now", "profile")
 """For which speed a validation predicts."""
+
+PANEL = ModelConfig(
+    "panel",
+    "calibration.panel.Panel",
+    inputs=[
+        InputConfig([1, 3, 224, 224]),
+        InputConfig([1, 64, 56, 56]),
+        InputConfig([1, 256, 14, 14]),
+        InputConfig([1, 512, 7, 7]),
+        InputConfig([1, 48, 28, 28]),
+        InputConfig([1, 197, 768]),
+        InputConfig([1, 9216]),
+        InputConfig([1, 1024]),
+    ],
+)
+
+SORTS = ("light", "activations", "weights", "pooling", "convolutions", "products")
+"""What an operator's time goes into: being called, moving activations, reading weights, comparing and adding
+neighbours, or multiplying, as a convolution or as a product of matrices."""
+
+LIGHT_S = 20e-6
+"""What a light operator takes at most at its device's peak rates: calling it counts as much."""
+
+SHARE = 0.15
+"""Of the time of the runs, that the panel may take once it has run :data:`LEAST_RUNS` times."""
+LEAST_RUNS = 8
 
 
 def check_speed(speed: str) -> None:
@@ -28,49 +75,240 @@ def check_speed(speed: str) -> None:
         raise InvalidInput(f"speed={speed}: give {' or '.join(SPEEDS)}")
 
 
-def slowness(
-    cluster: Cluster,
-    profiles: Mapping[str, Profile],
-    workers: Mapping[str, WorkerSpec],
-    statistic: Callable[[np.ndarray], float],
-    visits: int = 20,
-) -> np.ndarray | None:
-    """How much longer the reference operator takes now than when profiles were measured.
+def sorts_of(graph: DataflowGraph, profile: Profile) -> np.ndarray:
+    """int[operators]: the position in :data:`SORTS` of each operator of a graph on a device.
 
     Args:
-        cluster: whose devices are on this machine.
-        profiles: by name.
-        workers: by device.
-        statistic: of the times of now; profiles hold 10th percentiles.
-        visits: of the operator, 15 ms each on a core.
-
-    Returns:
-        float64[devices], from the device's profile, or any other that was measured on devices of its
-        kind and says; None where none does.
+        graph: any.
+        profile: of the device, whose roofline decides.
     """
-    from calibration.reference import reference_times
-
-    then: dict[str, float] = {}  # by kind of device: a core that repeats kernels is a core
-    for device in cluster.devices:
-        profile = profiles.get(device.profile or "")
-        known = profile and profile.provenance.get("reference_s")
-        if profile and known and profile.provenance.get("repeat_kernel", 1) == 1:
-            then.setdefault(workers[device.name].device, float(known))
+    roofline = profile.roofline
     found = []
-    for device in cluster.devices:
-        spec = workers[device.name]
-        if spec.device not in then:
-            return None
-        times = [reference_times(spec.device, visits, core) for core in spec.cores or (None,)]
-        found.append(float(np.mean([statistic(t) for t in times])) / then[spec.device])
-    return np.array(found)
+    for key, weights in zip(row_keys(graph.operators), weight_shares(graph), strict=True):
+        kind, dtype = key[:2]
+        operations, moved = known_work(*key)
+        peak = roofline.flops_per_s.get(dtype, roofline.flops_per_s["float32"])
+        computing, moving = operations / peak, moved / roofline.bandwidth
+        if max(computing, moving) <= LIGHT_S:
+            found.append("light")
+        elif moving >= computing and weights > 0.5:
+            found.append("weights")
+        elif "conv" in kind:
+            found.append("convolutions")
+        elif "pool" in kind:
+            found.append("pooling")
+        else:
+            found.append("products" if computing > moving else "activations")
+    return np.array([SORTS.index(sort) for sort in found], dtype=np.int64)
 
 
-def mean(times: np.ndarray) -> float:
-    """What queues are made of."""
-    return float(times.mean())
+@dataclass(frozen=True)
+class MachineSpeed:
+    """How much longer operators take than profiles say.
+
+    Attributes:
+        slowness: for each device by sort of operators; 1 is as long.
+        whole: for each device of all operators of the panel together.
+        corun: fraction of its time that a task takes longer for each other busy device of its memory; None
+            where that was not measured.
+    """
+
+    slowness: tuple[Mapping[str, float], ...]
+    whole: tuple[float, ...] = ()
+    corun: float | None = None
+
+    def factors(self, graph: DataflowGraph, profiles: Sequence[Profile]) -> np.ndarray:
+        """float64[operators, devices]: what a graph's times are to be multiplied by.
+
+        Args:
+            graph: any.
+            profiles: of the devices, in order.
+        """
+        columns = []
+        for slowness, profile in zip(self.slowness, profiles, strict=True):
+            by_sort = np.array([slowness.get(sort, 1.0) for sort in SORTS])
+            columns.append(by_sort[sorts_of(graph, profile)])
+        return np.stack(columns, axis=1)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {
+            "slowness": [dict(device) for device in self.slowness],
+            "whole": list(self.whole),
+            "corun": self.corun,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> MachineSpeed:
+        """Read :meth:`to_json`'s form."""
+        return cls(tuple(document["slowness"]), tuple(document["whole"]), document["corun"])
+
+    @classmethod
+    def median(cls, found: Sequence[MachineSpeed]) -> MachineSpeed:
+        """Figure by figure."""
+        devices = zip(*(one.slowness for one in found), strict=True)
+        coruns = [one.corun for one in found if one.corun is not None]
+        return cls(
+            tuple(
+                {sort: float(np.median([one[sort] for one in device])) for sort in device[0]}
+                for device in devices
+            ),
+            tuple(np.median([one.whole for one in found], axis=0).tolist()),
+            float(np.median(coruns)) if coruns else None,
+        )
 
 
-def tenth_percentile(times: np.ndarray) -> float:
-    """What profiles hold of their samples."""
-    return float(np.quantile(times, 0.1))
+def profiles_of(cluster: Cluster, profiles: Mapping[str, Profile]) -> list[Profile]:
+    """The profile of each device of a cluster, in order."""
+    return [profiles[str(device.profile)] for device in cluster.devices]
+
+
+class PanelRuns:
+    """The panel on a machine, as often as it is asked for.
+
+    Args:
+        machine: the panel is loaded on it.
+
+    Attributes:
+        graph: of the panel.
+        alone: for each device of all runs float64[operators] seconds, the others idle.
+        beside: the same with the panel on all devices at once; nothing where there is one device.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        from calibration.sequential import named_inputs, weights_of
+
+        self.machine = machine
+        self.graph = graph_of(PANEL)
+        self._devices = len(machine.cluster.devices)
+        # Nobody is to choose by these.
+        self._costs = CostTable.of(self.graph, np.full((len(self.graph), self._devices), 1e-3))
+        module, inputs = load_model(PANEL)
+        self._inputs = {self.graph: named_inputs(self.graph, list(inputs.args))}
+        machine.load(self.graph, weights_of(module, self.graph))
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the runs so far."""
+        self.alone: list[list[np.ndarray]] = [[] for _ in range(self._devices)]
+        self.beside: list[list[np.ndarray]] = [[] for _ in range(self._devices)]
+        self._spent = 0.0
+
+    def is_due(self, seconds: float) -> bool:
+        """Whether to run it again, so many seconds of other runs having passed."""
+        return len(self.alone[0]) < LEAST_RUNS or self._spent <= SHARE * seconds
+
+    def run(self) -> None:
+        """The panel on each device alone, then on all at once."""
+        devices = range(self._devices)
+        for device in devices:
+            self.alone[device] += self._seconds([device])
+        if len(devices) > 1:
+            for device, seconds in enumerate(self._seconds(devices)):
+                self.beside[device].append(seconds)
+
+    def _seconds(self, devices: Sequence[int]) -> list[np.ndarray]:
+        """float64[operators] of each of these devices, all of them at once."""
+        from calibration.dispatch import OneByOne
+
+        jobs = panel_jobs(self.graph, len(devices), self.machine.cluster)
+        trace = self.machine.run(jobs, self._costs, OneByOne(devices), self._inputs).trace
+        self._spent += trace.makespan
+        rows, found = trace.executions, []
+        for device in devices:
+            mine = rows["device"] == device
+            seconds = np.empty(len(self.graph))
+            seconds[rows["operator"][mine]] = (rows["finish"] - rows["start"])[mine]
+            found.append(seconds)
+        return found
+
+
+def panel_jobs(graph: DataflowGraph, count: int, cluster: Cluster) -> Workload:
+    """So many executions of the panel at once."""
+    return Workload([Job(graph, origin=cluster.host, destination=cluster.host)] * count)
+
+
+class PanelTimes:
+    """What profiles say of the panel, to hold its runs against.
+
+    Args:
+        cluster: its devices name the profiles.
+        profiles: by name.
+        cost_model: which fit of them is taken for operators that were not measured.
+    """
+
+    def __init__(
+        self, cluster: Cluster, profiles: Mapping[str, Profile], cost_model: CostModelConfig
+    ) -> None:
+        self._cluster = cluster
+        self._graph = graph_of(PANEL)
+        self._profiles = profiles_of(cluster, profiles)
+        pricer = Pricer(cluster, profiles, replace(cost_model, lookup=True))
+        self._costs = pricer.price([self._graph])
+
+    def speed(
+        self,
+        alone: Sequence[Sequence[np.ndarray]],
+        beside: Sequence[Sequence[np.ndarray]],
+        statistic: Callable[[np.ndarray], float],
+        overhead: float = 0.0,
+        handover: float | None = None,
+    ) -> MachineSpeed:
+        """How much longer the panel's runs took.
+
+        Args:
+            alone: of :class:`PanelRuns`.
+            beside: of the same.
+            statistic: of a run's seconds over the runs, as what is predicted is of its runs.
+            overhead: the runner's for an operator, seconds.
+            handover: of :class:`experiments.both_worlds.Prediction`.
+        """
+        slowness, whole = [], []
+        for device, profile in enumerate(self._profiles):
+            runs, sorts = np.array(alone[device]), sorts_of(self._graph, profile)
+            said = self._costs[self._graph].seconds[:, device]
+            took = {i: statistic(runs[:, sorts == i].sum(axis=1)) for i in np.unique(sorts)}
+            # The statistic of a run's whole time is not the sum of those of its parts.
+            total = statistic(runs.sum(axis=1))
+            part = total / sum(took.values())
+            slowness.append(
+                {SORTS[i]: float(t * part / said[sorts == i].sum()) for i, t in took.items()}
+            )
+            whole.append(float(total / said.sum()))
+        corun = None
+        if len(slowness) > 1 and len({device.space for device in self._cluster.devices}) == 1:
+            corun = self._corun(alone, beside, statistic, overhead, handover)
+        return MachineSpeed(tuple(slowness), tuple(whole), corun)
+
+    def _corun(
+        self,
+        alone: Sequence[Sequence[np.ndarray]],
+        beside: Sequence[Sequence[np.ndarray]],
+        statistic: Callable[[np.ndarray], float],
+        overhead: float,
+        handover: float | None,
+    ) -> float:
+        """What the fastest device's kernels take longer while all others run, by their number; what they
+        wait for the interpreter is left to the simulation.
+        """
+        from calibration.dispatch import OneByOne
+
+        times = np.stack([np.apply_along_axis(statistic, 0, np.array(r)) for r in alone], axis=1)
+        totals = [statistic(np.array(runs).sum(axis=1)) for runs in alone]
+        fastest = int(np.argmin(totals))
+        together = statistic(np.array(beside[fastest]).sum(axis=1))
+        spaces = [replace(s, corun_slowdown=0.0, cache=None) for s in self._cluster.spaces]
+        unhindered = with_overhead(replace(self._cluster, spaces=spaces), overhead, handover)
+        trace = simulate(
+            panel_jobs(self._graph, len(totals), self._cluster),
+            unhindered,
+            self._costs,
+            OneByOne(range(len(totals))),
+            actual=CostTable.of(self._graph, times),
+        )
+        rows = trace.executions
+        ended = rows["finish"][rows["device"] == fastest].max()
+        launched = unhindered.devices[fastest].launch_overhead * len(self._graph)
+        waited = ended - times[:, fastest].sum() - launched
+        longer = (together - totals[fastest] - waited) / totals[fastest]
+        return max(0.0, float(longer)) / (len(totals) - 1)

@@ -23,11 +23,11 @@ from experiments import atomic
 from experiments.both_worlds import Hardware, Prediction
 from experiments.compact_traces import read_traces, write_traces
 from experiments.contestants import Contestant, Group
-from experiments.machine_speed import slowness, tenth_percentile
+from experiments.machine_speed import PanelRuns, PanelTimes
 from experiments.pricing import load_profiles
 from experiments.provenance import code_digest
 from experiments.this_machine import differences_here
-from experiments.validation import durations
+from experiments.validation import durations, statistic_of
 from experiments.world import prepare
 from simulator.errors import HetsimError, InvalidInput
 from simulator.graph import DataflowGraph
@@ -296,7 +296,7 @@ def measure_block(
     scenario = group.scenario
     world = prepare(scenario, config_dirs)
     workers = workers_for(world.cluster, cores)
-    profile_statistic(group)  # refused now, not once all has run
+    statistic = profile_statistic(group)  # refused now, not once all has run
     prediction = Prediction(world)
     busy = busy_cores()
     devices = [device.name for device in world.cluster.devices]
@@ -307,7 +307,6 @@ def measure_block(
         **described(workers[devices[0]].device),
         "workers": {name: asdict(spec) for name, spec in workers.items()},
     }
-    before = slowness(world.cluster, profiles, workers, tenth_percentile)
     stopped: BaseException | None = None
     rounds: list[list[Trace]] = []
     with Machine(world.cluster, workers) as machine:
@@ -316,6 +315,7 @@ def measure_block(
         machine_document["handover_s"] = probe.handover_seconds()
         plain = probe.seconds(lambda: create("single_device"))
         hardware = Hardware(machine, world, scenario, limit, config_dirs)
+        panel = PanelRuns(machine)
         alone = [_alone(name) for name in devices]
 
         def round_of_runs() -> list[Trace]:
@@ -333,6 +333,9 @@ def measure_block(
                 )
             one = hardware.one_job()
             believed = prediction.cluster(plain)
+            if panel.is_due(time.monotonic() - began):
+                panel.run()
+                hardware.run(one, alone[0](), believed)  # what comes next finds its own caches
             return [*traces, *(hardware.run(one, make(), believed) for make in alone)]
 
         shortest = 0.0
@@ -340,6 +343,7 @@ def measure_block(
             for _ in range(warmup):
                 step(0, None)
                 shortest = min(trace.makespan for trace in round_of_runs())
+            panel.clear()
             first = time.monotonic()
             while True:
                 since = time.monotonic() - began
@@ -354,13 +358,17 @@ def measure_block(
             stopped = error  # whole rounds are kept
     if len(rounds) < LEAST_REPEATS:
         return None, stopped
-    if before is not None:
-        after = None
-        if stopped is None:
-            after = slowness(world.cluster, profiles, workers, tenth_percentile)
-        machine_document["slowness"] = (
-            (before + (before if after is None else after)) / 2
-        ).tolist()
+    machine_document["speed"] = (
+        PanelTimes(world.cluster, profiles, scenario.cost_model)
+        .speed(
+            panel.alone,
+            panel.beside,
+            lambda seconds: float(statistic_of(seconds, statistic)),
+            plain,
+            machine_document["handover_s"],
+        )
+        .to_json()
+    )
     shape = (len(world.graph), len(devices))
     seconds = np.full((len(rounds), *shape), np.nan)
     for column in range(len(devices)):

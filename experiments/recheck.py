@@ -120,10 +120,10 @@ def same_beliefs_s(model: ModelValidation, contestant: Contestant, case: Case) -
             build_workload(
                 scenario.workload, model.graph, model.cluster.host, scenario.seed.workload
             ),
-            with_overhead(model.cluster, case.dispatch_s, model.handover),
+            with_overhead(model.cluster, case.dispatch_s, model.handover, model.corun),
             CostTable({model.graph: model.costs}),
             contestant.make(),
-            actual=CostTable({model.graph: model.costs}).scaled(np.array(model.slowed or 1.0)),
+            actual=CostTable({model.graph: model.costs}).scaled(model.slowed),
             movement=scenario.simulation.movement,
             contention=scenario.simulation.contention,
         ).makespan
@@ -139,7 +139,7 @@ def _present(
         return None, contestant
     try:
         world = prepare(contestant.scenario, config_dirs)
-        prediction = Prediction(world, np.array(model.slowed or 1.0), model.handover)
+        prediction = Prediction(world, model.slowed, model.handover, model.corun)
         simulated = prediction.run(contestant, case.dispatch_s)
         low, high = case.low_s, case.high_s
         if not _close(simulated.makespan, case.simulated_s):

@@ -76,14 +76,28 @@ def save_validation(
             model.costs.seconds[operator, device],
             None if model.costs.cached is None else model.costs.cached[operator, device],
             model.alone[operator, device],
+            slowness[operator, device],
+            slowed[operator, device],
         )
         for model in models
+        for slowness, slowed in [
+            [np.broadcast_to(f, model.alone.shape) for f in (model.slowness, model.slowed)]
+        ]
         for operator in range(len(model.graph))
         for device in range(len(model.devices))
     ]
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "graphs.parquet", ("model", "graph"), [tuple(row.values()) for row in graphs])
-    columns = ("model", "operator", "device", "predicted_s", "cached", "alone_s")
+    columns = (
+        "model",
+        "operator",
+        "device",
+        "predicted_s",
+        "cached",
+        "alone_s",
+        "slowness",
+        "slowed",
+    )
     _write(folder / "times.parquet", columns, times)
     _write(folder / "repeats.parquet", ("case", "makespan_s"), repeats)
     write_traces(folder, traces)
@@ -113,7 +127,7 @@ def _document(validation: Validation, command: str, figures: Mapping[str, Any]) 
                 "repeats": model.repeats,
                 "busy_cores_before": model.busy,
                 "machine": dict(model.machine),
-                "slowed": list(model.slowed),
+                "corun": model.corun,
                 "scenario": _common(model),
                 "contestants": [
                     {
@@ -241,13 +255,18 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
     cluster = cluster_of(entry["cluster"])
     shape = (len(graph), len(cluster.devices))
     predicted, cached, alone = (np.full(shape, np.nan) for _ in range(3))
+    # Before there was a panel of operators, one was timed on each device.
+    slowness = np.broadcast_to(entry["machine"].get("slowness", np.nan), shape).copy()
+    slowed = np.broadcast_to(np.array(entry.get("slowed") or 1.0), shape).copy()
     for row in files.times.get(key, ()):
-        predicted[row["operator"], row["device"]] = row["predicted_s"]
-        cached[row["operator"], row["device"]] = _number(row.get("cached"))
-        alone[row["operator"], row["device"]] = row["alone_s"]
+        at = row["operator"], row["device"]
+        predicted[at], alone[at] = row["predicted_s"], row["alone_s"]
+        cached[at] = _number(row.get("cached"))
+        if "slowed" in row:
+            slowness[at], slowed[at] = _number(row["slowness"]), row["slowed"]
     costs = GraphCosts(predicted, cached=None if np.isnan(cached).all() else cached)
-    slowed = tuple(entry.get("slowed", ()))
-    actual = CostTable({graph: costs}).scaled(np.array(slowed or 1.0))
+    corun = entry.get("corun")
+    actual = CostTable({graph: costs}).scaled(slowed)
     contestants, cases = [], []
     for row in entry["contestants"]:
         scenario = scenario_of({**entry["scenario"], **row["scenario"]})
@@ -273,7 +292,9 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                 measured.makespan,
                 error_steps(
                     build_workload(scenario.workload, graph, cluster.host, scenario.seed.workload),
-                    with_overhead(cluster, row["dispatch_s"], entry["machine"].get("handover_s")),
+                    with_overhead(
+                        cluster, row["dispatch_s"], entry["machine"].get("handover_s"), corun
+                    ),
                     actual,
                     row["simulated_s"],
                     measured,
@@ -300,7 +321,9 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
         _number(entry["busy_cores_before"]),
         tuple(entry["profile_differences"]),
         entry["machine"],
+        slowness,
         slowed,
+        corun,
     )
 
 

@@ -3,7 +3,7 @@
 The file has for each case its scenario in full, the simulated makespan, its interval and the runner's
 overhead that the simulation had, and for all of them the settings of the runs to come, the digests of the
 profiles, versions and revision. The runner's overhead is measured on a chain of simple operators, never on
-the models, or stated (``dispatch=``). Measured, predictions are for the speed that the reference operator
+the models, or stated (``dispatch=``). Measured, predictions are for the speed that a panel of operators
 says the devices have at that moment (``speed=now``), else for that of the profiles.
 """
 
@@ -15,23 +15,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from experiments import atomic
 from experiments.both_worlds import INTERVAL, Prediction
 from experiments.command import Invocation
 from experiments.contestants import Group, Plan
-from experiments.machine_speed import slowness, tenth_percentile
+from experiments.machine_speed import MachineSpeed, PanelRuns, PanelTimes, profiles_of
 from experiments.measured_runs import profile_statistic, runner_overheads
 from experiments.pricing import load_profiles, profile_digests
 from experiments.provenance import code_digest, digest, revision, versions
 from experiments.results import read_document
+from experiments.validation import statistic_of
 from experiments.validation_settings import ValidateSettings
 from experiments.world import World, prepare
 from simulator.errors import InvalidInput
+from simulator.schedulers import create
 
 FORMAT = "hetsim.sealed/1"
+PANEL_RUNS = 12
+"""Of the panel that says how fast the machine is when a prediction of it is sealed."""
 RUN_SETTINGS = ("warmup", "repeats", "seconds", "budget", "visits", "limit")
 """Settings of the runs that a seal holds to."""
 
@@ -51,8 +54,8 @@ def seal(plan: Plan, settings: ValidateSettings, invocation: Invocation, console
     cases = []
     for group in plan.groups:
         world = prepare(group.scenario, invocation.config_dirs)
-        overheads, slowed, handover = _of_machine(group, world, settings)
-        prediction = Prediction(world, np.array(slowed or 1.0), handover)
+        overheads, speed, handover = _of_machine(group, world, settings)
+        prediction = _prediction(group, world, speed, handover)
         for contestant in group.contestants:
             overhead = overheads[contestant.key]
             simulated = prediction.run(contestant, overhead)
@@ -67,7 +70,7 @@ def seal(plan: Plan, settings: ValidateSettings, invocation: Invocation, console
                     "profiles": profile_digests(contestant.scenario.cluster),
                     "statistic": profile_statistic(group),
                     "dispatch_s": overhead,
-                    "slowed": slowed,
+                    "speed": None if speed is None else speed.to_json(),
                     "handover_s": handover,
                     "simulated_s": simulated.makespan,
                     "low_s": low,
@@ -149,14 +152,24 @@ def check_paths(folder: Path, name: str) -> list[Path]:
     return [found[number] for number in sorted(found)]
 
 
+def _prediction(
+    group: Group, world: World, speed: MachineSpeed | None, handover: float | None
+) -> Prediction:
+    if speed is None:
+        return Prediction(world, 1.0, handover)
+    profiles = load_profiles(group.scenario.cluster, group.scenario.cost_model)
+    slowness = speed.factors(world.graph, profiles_of(world.cluster, profiles))
+    return Prediction(world, slowness, handover, speed.corun)
+
+
 def _of_machine(
     group: Group, world: World, settings: ValidateSettings
-) -> tuple[Mapping[str, float], list[float], float | None]:
-    """The runner's overhead by contestant, how slow each device is (empty for the profiles' speed), and
+) -> tuple[Mapping[str, float], MachineSpeed | None, float | None]:
+    """The runner's overhead by contestant, how slow the machine is (None for the profiles' speed), and
     what its interpreter's handing over takes.
     """
     if settings.dispatch_s is not None:
-        return {one.key: settings.dispatch_s for one in group.contestants}, [], None
+        return {one.key: settings.dispatch_s for one in group.contestants}, None, None
     from calibration.dispatch import DispatchProbe
     from calibration.runner import Machine
     from calibration.workers import workers_for
@@ -170,14 +183,27 @@ def _of_machine(
         ) from None
     scenario = group.scenario
     profiles = load_profiles(scenario.cluster, scenario.cost_model)
-    slow = None
-    if settings.speed == "now":
-        slow = slowness(world.cluster, profiles, workers, tenth_percentile)
+    statistic = profile_statistic(group)
+    speed = None
     with Machine(world.cluster, workers) as machine:
         probe = DispatchProbe(machine)
         overheads = runner_overheads(probe, group.contestants)
         handover = probe.handover_seconds()
-    return overheads, [] if slow is None else slow.tolist(), handover
+        if settings.speed == "now":
+            plain = probe.seconds(lambda: create("single_device"))
+            panel = PanelRuns(machine)
+            for number in range(PANEL_RUNS + 1):
+                panel.run()
+                if not number:
+                    panel.clear()
+            speed = PanelTimes(world.cluster, profiles, scenario.cost_model).speed(
+                panel.alone,
+                panel.beside,
+                lambda seconds: float(statistic_of(seconds, statistic)),
+                plain,
+                handover,
+            )
+    return overheads, speed, handover
 
 
 def changes_since(sealed: Mapping[str, Any], present: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -41,8 +41,8 @@ class ServingCase:
         load: offered, as a share of the capacity one request at a time.
         measured, simulated: figures of :func:`simulator.serving_metrics.serving_metrics`.
         joining_s: measured seconds of concatenating inputs, of all batches.
-        slowness: how much longer operators were simulated to take than the profiles say, on each
-            device; empty for not at all.
+        speed: how much longer operators were simulated to take than the profiles say, as
+            :meth:`experiments.machine_speed.MachineSpeed.to_json` has it; None for not at all.
     """
 
     load: float
@@ -50,7 +50,7 @@ class ServingCase:
     measured: Mapping[str, Any]
     simulated: Mapping[str, Any]
     joining_s: float = 0.0
-    slowness: Sequence[float] = ()
+    speed: Mapping[str, Any] | None = None
 
     def error(self, figure: str) -> float:
         """Simulated over measured, minus one; NaN where there is no such figure."""

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import atomic
+from experiments.machine_speed import SORTS, MachineSpeed
 from experiments.provenance import revision, versions
 from experiments.serving_validation import FIGURES, ServingCase, answers, case_frame, summary
 from simulator.units import format_seconds
@@ -94,14 +95,21 @@ def foundations(figures: Figures) -> list[str]:
         f"capacity one request at a time: {figures.capacity_per_s:.4g}/s measured, "
         f"{figures.simulated_capacity_per_s:.4g}/s simulated ({error:+.1%}) "
         + (
-            f"for a machine whose operators took {mean(figures.slowness) - 1:+.1%} on average against "
-            "the profiles"
-            if figures.slowness
+            f"for a machine whose operators took longer on average than the profiles say: {_slower(figures)}"
+            if figures.speed is not None
             else "at the profiles' speed"
         ),
         f"the runner's overhead, modelled: per task, us: {dispatch}; per operator within one "
         f"{figures.segment_s * 1e6:.1f} us{most}",
     ]
+
+
+def _slower(figures: Figures) -> str:
+    speed = MachineSpeed.from_json(figures.speed or {})
+    by_sort = {
+        sort: [device[sort] for device in speed.slowness if sort in device] for sort in SORTS
+    }
+    return ", ".join(f"{sort} {mean(s) - 1:+.0%}" for sort, s in by_sort.items() if s)
 
 
 def markdown(

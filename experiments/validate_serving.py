@@ -13,7 +13,7 @@ import itertools
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,18 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from experiments import atomic, catalog
+from experiments.both_worlds import with_overhead
 from experiments.cell import label_of, make_scheduler
 from experiments.command import Invocation, sweeping_main
 from experiments.configs import Scenario
 from experiments.grid import compose_grid
-from experiments.machine_speed import check_speed, mean, slowness
+from experiments.machine_speed import (
+    MachineSpeed,
+    PanelRuns,
+    PanelTimes,
+    check_speed,
+    profiles_of,
+)
 from experiments.own_settings import key_of, read_own
 from experiments.pricing import load_profiles
 from experiments.progress import progress_bar
@@ -62,6 +69,8 @@ if TYPE_CHECKING:
 FORMAT = "hetsim.serving_case/1"
 BURST_SECONDS = 3.0
 """Of work in a burst that the capacity is measured with, about."""
+PANEL_RUNS = 8
+"""Of the panel that says how fast the machine is, before and again after a run."""
 BURSTS = 3
 MOST_OF_A_BURST = 5000
 """Requests."""
@@ -122,8 +131,8 @@ class Figures:
         key: what it depends on.
         capacity_per_s: requests that it serves one at a time, all devices busy.
         simulated_capacity_per_s: the same, simulated.
-        slowness: how much longer operators took on each device than the profiles say, on average, beside
-            the bursts; empty if nobody knows.
+        speed: how much longer operators took on average beside the bursts than the profiles say, as
+            :meth:`MachineSpeed.to_json` has it; None if the profiles' speed is taken.
         dispatch_s: the runner's overhead per task under each scheduler, seconds.
         segment_s: seconds per operator within a segment beyond the operator's own.
         joining_s: seconds of concatenating a batch's inputs, by model and batch.
@@ -133,7 +142,7 @@ class Figures:
     key: str
     capacity_per_s: float = 0.0
     simulated_capacity_per_s: float = 0.0
-    slowness: list[float] = field(default_factory=list)
+    speed: dict[str, Any] | None = None
     dispatch_s: dict[str, float] = field(default_factory=dict)
     segment_s: float = 0.0
     joining_s: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -232,8 +241,9 @@ class Site:
         self.machine = machine
         self.requests = requests_of(world)
         self.costs: CostTable = world.costs
-        self._workers = workers
         self._profiles = load_profiles(scenario.cluster, scenario.cost_model)
+        self._panel = PanelRuns(machine)
+        self._said = PanelTimes(world.cluster, self._profiles, scenario.cost_model)
         self._inputs: dict[DataflowGraph, list[dict[str, torch.Tensor]]] = {}
         self._modules: dict[DataflowGraph, torch.nn.Module] = {}
         self._arguments: dict[DataflowGraph, list[Any]] = {}
@@ -259,39 +269,69 @@ class Site:
 
     def cluster(self, overhead: float) -> Cluster:
         """The cluster with an overhead for each task added to every device."""
-        return _slower(self.world.cluster, overhead)
+        return with_overhead(self.world.cluster, overhead)
 
     def price(self, segment_s: float, joining: Mapping[str, Mapping[str, float]]) -> None:
         """Let the times contain what the runner needs within a segment and before a batch."""
-        pricer = self.world.pricer
-        assert pricer is not None
-        fine = pricer.price(self.requests.fine)
-        costs = self.requests.costs(fine, self.cluster(segment_s))
-        extra = {
+        self._segment_s = segment_s
+        self._joining = {
             graph: joining.get(name, {}).get(str(batch), 0.0)
             for name, model in self.requests.models.items()
             for batch, graph in model.graphs.items()
         }
-        self.costs = with_joining(costs, extra)
+        self.costs = self._priced(None)
 
-    def slowness(self) -> list[float]:
-        """How much longer operators take now than in the profiles, on average on each device; empty if
-        nobody knows.
+    def _priced(self, speed: MachineSpeed | None) -> CostTable:
+        """Times of tasks, on a machine of that speed."""
+        pricer = self.world.pricer
+        assert pricer is not None
+        fine = pricer.price(self.requests.fine)
+        if speed is not None:
+            profiles = profiles_of(self.world.cluster, self._profiles)
+            fine = CostTable(
+                {
+                    graph: replace(costs, seconds=costs.seconds * speed.factors(graph, profiles))
+                    for graph, costs in fine.items()
+                }
+            )
+        costs = self.requests.costs(fine, self.cluster(self._segment_s))
+        return with_joining(costs, self._joining)
+
+    @contextlib.contextmanager
+    def timed(self, overhead: float) -> Iterator[list[MachineSpeed]]:
+        """Holds, when it is left, how much longer operators took on average before and after what was done
+        in it than the profiles say.
         """
-        found = slowness(self.world.cluster, self._profiles, self._workers, mean)
-        return [] if found is None else found.tolist()
+        found: list[MachineSpeed] = []
+        self._panel.clear()
+        self._time_panel()
+        yield found
+        self._time_panel()
+        panel = self._panel
+        found.append(
+            self._said.speed(panel.alone, panel.beside, lambda s: float(s.mean()), overhead)
+        )
+
+    def _time_panel(self) -> None:
+        for _ in range(PANEL_RUNS):
+            self._panel.run()
 
     def simulate(
-        self, workload: Workload, scheduler: Scheduler, overhead: float, slowness: Sequence[float]
+        self,
+        workload: Workload,
+        scheduler: Scheduler,
+        overhead: float,
+        speed: MachineSpeed | None,
     ) -> Trace:
-        """One simulated run on a machine that is so slow, the runner's overhead included."""
+        """One simulated run on a machine of that speed, the runner's overhead included."""
         simulation = self.scenario.simulation
+        corun = None if speed is None else speed.corun
         return simulate(
             workload,
-            self.cluster(overhead),
+            with_overhead(self.world.cluster, overhead, corun=corun),
             self.costs,
             scheduler,
-            actual=self.costs.scaled(np.array(slowness or 1.0)),
+            actual=self._priced(speed),
             movement=simulation.movement,
             contention=simulation.contention,
         )
@@ -377,24 +417,14 @@ def _named(graph: DataflowGraph, tensors: Sequence[torch.Tensor]) -> dict[str, t
     return named_inputs(graph, list(tensors))
 
 
-def _slower(cluster: Cluster, overhead: float) -> Cluster:
-    devices = [
-        replace(device, launch_overhead=device.launch_overhead + overhead)
-        for device in cluster.devices
-    ]
-    return replace(cluster, devices=devices)
-
-
-def measure_machine(
-    site: Site, base: Workload, key: str, speed: Callable[[], list[float]]
-) -> Figures:
+def measure_machine(site: Site, base: Workload, key: str, at_speed: bool) -> Figures:
     """What the cases rest on, the schedulers apart; warms the machine up on the way.
 
     Args:
         site: the models on the machine.
         base: requests for bursts.
         key: what the figures depend on.
-        speed: says how slow the machine is.
+        at_speed: whether to simulate the machine as fast as it is now.
 
     Raises:
         HetsimError: something cannot be run, or an answer is not the module's.
@@ -409,17 +439,16 @@ def measure_machine(
     site.price(found.segment_s, found.joining_s)
     # Once to learn how many requests make a burst of a few seconds, then in earnest.
     rates: list[float] = []
-    before = speed()
-    for number in range(BURSTS + 1):
-        count = 16 if not number else max(16, round(rates[0] * BURST_SECONDS))
-        count = min(count, len(base))
-        burst = all_at_once(base, count)
-        trace = site.run(burst, create("fcfs"), plain, 600.0).trace
-        rates.append(len(burst) / trace.makespan)
-        if number:
-            found.slowness = np.mean([before, speed()], axis=0).tolist()
-            simulated = site.simulate(burst, create("fcfs"), plain, found.slowness)
-            found.simulated_capacity_per_s = len(burst) / simulated.makespan
+    with site.timed(plain) as speeds:
+        for number in range(BURSTS + 1):
+            count = 16 if not number else max(16, round(rates[0] * BURST_SECONDS))
+            burst = all_at_once(base, min(count, len(base)))
+            trace = site.run(burst, create("fcfs"), plain, 600.0).trace
+            rates.append(len(burst) / trace.makespan)
+    speed = speeds[0] if at_speed else None
+    found.speed = None if speed is None else speed.to_json()
+    simulated = site.simulate(burst, create("fcfs"), plain, speed)
+    found.simulated_capacity_per_s = len(burst) / simulated.makespan
     found.capacity_per_s = float(np.median(rates[1:]))
     return found
 
@@ -535,10 +564,10 @@ def validate_serving(
     with Machine(world.cluster, workers, spin=False) as machine:
         step("loading", 0, total)
         site = Site(scenario, world, machine, workers, settings.inputs, config_dirs)
-        speed = site.slowness if settings.speed == "now" else list
+        at_speed = settings.speed == "now"
         if figures is None:
             step("measuring capacity", 0, total)
-            figures = measure_machine(site, _base(scenario, world, MOST_OF_A_BURST), key, speed)
+            figures = measure_machine(site, _base(scenario, world, MOST_OF_A_BURST), key, at_speed)
         new = [c for c in contestants if c.label not in figures.dispatch_s]
         probe = DispatchProbe(machine)
         figures.dispatch_s |= {c.label: probe.seconds(c.make) for c in new}
@@ -554,7 +583,7 @@ def validate_serving(
             case = None if settings.again else read_case(cell / "result.json", case_key)
             if case is None:
                 workload = stretched(base, rate, settings.seconds)
-                case = _measure(site, contestant, workload, load, figures, cell, speed)
+                case = _measure(site, contestant, workload, load, figures, cell, at_speed)
                 atomic.write_json(
                     cell / "result.json", {"format": FORMAT, "key": case_key, "case": asdict(case)}
                 )
@@ -584,16 +613,16 @@ def _measure(
     load: float,
     figures: Figures,
     cell: Path,
-    speed: Callable[[], list[float]],
+    at_speed: bool,
 ) -> ServingCase:
     overhead = figures.dispatch_s[contestant.label]
     warm_up = contestant.scenario.workload.warm_up_s
     # Ten times of what the overload takes to serve, at least.
     limit = 60.0 + 10.0 * max(workload.jobs[-1].arrival, len(workload) / figures.capacity_per_s)
-    before = speed()
-    measured = site.run(workload, contestant.make(), overhead, limit).trace
-    slow = np.mean([before, speed()], axis=0).tolist()
-    simulated = site.simulate(workload, contestant.make(), overhead, slow)
+    with site.timed(overhead) as speeds:
+        measured = site.run(workload, contestant.make(), overhead, limit).trace
+    speed = speeds[0] if at_speed else None
+    simulated = site.simulate(workload, contestant.make(), overhead, speed)
     measured.save(cell / "measured")
     simulated.save(cell / "simulated")
     return ServingCase(
@@ -602,7 +631,7 @@ def _measure(
         dict(serving_metrics(measured, warm_up)),
         dict(serving_metrics(simulated, warm_up)),
         measured.wallclock.get("joining_seconds", 0.0),
-        slow,
+        None if speed is None else speed.to_json(),
     )
 
 

@@ -123,8 +123,10 @@ class ModelValidation:
         busy: cores that other processes kept busy before the runs; NaN where the system does not say.
         differences: in what the profiles were measured with something else than there is here.
         machine: what the runs were on.
-        slowed: for each device, how much longer than in the profiles operators were predicted to take;
-            empty for not at all.
+        slowness: float64[operators, devices], how much longer operators took than in the profiles by the
+            machine's speed; float64[devices] or one number where only that was measured, NaN where nothing.
+        slowed: the same as the prediction had it; 1 for not at all.
+        corun: of :class:`experiments.both_worlds.Prediction`.
     """
 
     model: str
@@ -141,19 +143,26 @@ class ModelValidation:
     busy: float
     differences: tuple[str, ...]
     machine: Mapping[str, Any]
-    slowed: tuple[float, ...] = ()
+    slowness: np.ndarray = field(default_factory=lambda: np.array(np.nan))
+    slowed: np.ndarray = field(default_factory=lambda: np.array(1.0))
+    corun: float | None = None
 
     @property
     def predicted(self) -> np.ndarray:
         """float64[operators, devices] seconds, at the speed of the prediction."""
-        return self.costs.seconds * np.array(self.slowed or 1.0)
+        return self.costs.seconds * self.slowed
 
     @property
-    def slowness(self) -> float:
-        """How much longer the reference operator took than when the profiles were measured, the mean of
-        the devices; NaN where it was not timed.
+    def one_factor(self) -> float:
+        """How much longer all operators of the panel together took, the mean of the devices; NaN where
+        there was none.
         """
-        return float(np.mean(self.machine.get("slowness", np.nan)))
+        return float(np.mean(self.machine.get("speed", {}).get("whole", np.nan)))
+
+    def on_average(self, factors: np.ndarray) -> float:
+        """The mean of factors of operators' times, weighted by these, over the devices."""
+        seconds = self.costs.seconds
+        return float(((seconds * factors).sum(axis=0) / seconds.sum(axis=0)).mean())
 
     @property
     def handover(self) -> float | None:

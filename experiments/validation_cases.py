@@ -12,13 +12,14 @@ import numpy as np
 from experiments import atomic
 from experiments.both_worlds import INTERVAL, Prediction, unseen_costs
 from experiments.contestants import Contestant, Group
+from experiments.machine_speed import MachineSpeed, profiles_of
 from experiments.measured_runs import (
     LEAST_REPEATS,
     Block,
     MeasuredRuns,
     profile_statistic,
 )
-from experiments.pricing import profile_digests
+from experiments.pricing import load_profiles, profile_digests
 from experiments.provenance import code_digest, digest
 from experiments.validation import Case, ModelValidation, nearest, statistic_of
 from experiments.waterfall import error_steps
@@ -50,6 +51,7 @@ class Intervals:
                 overhead,
                 prediction.slowness.tolist(),
                 prediction.handover,
+                prediction.corun,
                 simulation.draws,
                 INTERVAL,
                 code_digest(),
@@ -79,7 +81,7 @@ def model_validation(
         measured: the runs.
         intervals: of its contestants, as far as they are known.
         held_out: whether to predict from profiles that never saw the model as well.
-        at_speed: whether to predict for a machine as slow as the reference operator was on it beside
+        at_speed: whether to predict for a machine as slow as the panel of operators was on it among
             the runs; else for one as fast as when the profiles were measured.
         config_dirs: the user's configs.
 
@@ -92,8 +94,15 @@ def model_validation(
     statistic = profile_statistic(group)
     blocks = measured.blocks(group, world.graph)
     machine = _machine(blocks)
-    slowness = machine.get("slowness", 1.0) if at_speed else 1.0
-    prediction = Prediction(world, np.asarray(slowness), machine.get("handover_s"))
+    speed = MachineSpeed.from_json(machine["speed"])
+    profiles = load_profiles(group.scenario.cluster, group.scenario.cost_model)
+    slowness = speed.factors(world.graph, profiles_of(world.cluster, profiles))
+    prediction = Prediction(
+        world,
+        slowness if at_speed else 1.0,
+        machine["handover_s"],
+        speed.corun if at_speed else None,
+    )
     unseen = unseen_costs(world, group.scenario) if held_out else None
     alone = statistic_of(np.concatenate([block.alone for block in blocks]), statistic)
     contestants, cases = [], []
@@ -132,18 +141,22 @@ def model_validation(
         float(np.max([block.busy for block in blocks])),
         tuple(dict.fromkeys(text for block in blocks for text in block.differences)),
         machine,
-        tuple(prediction.slowness.tolist()),
+        slowness,
+        prediction.slowness,
+        prediction.corun,
     )
 
 
 def _machine(blocks: Sequence[Block]) -> dict[str, Any]:
     """What the blocks ran on, how slow it was, and what its runner needs: the median of them."""
-    found = dict(blocks[-1].machine)
-    for figure in ("slowness", "handover_s"):
-        values = [block.machine[figure] for block in blocks if figure in block.machine]
-        if values:
-            found[figure] = np.median(values, axis=0).tolist()
-    return found
+    handovers = [block.machine["handover_s"] for block in blocks]
+    known = [seconds for seconds in handovers if seconds is not None]
+    speeds = [MachineSpeed.from_json(block.machine["speed"]) for block in blocks]
+    return {
+        **blocks[-1].machine,
+        "handover_s": float(np.median(known)) if known else None,
+        "speed": MachineSpeed.median(speeds).to_json(),
+    }
 
 
 def _case(

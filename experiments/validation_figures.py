@@ -48,15 +48,16 @@ def summary(validation: Validation) -> dict[str, Any]:
     separate = [pair for pair in found if pair.separate]
     told_apart = [pair for pair in found if pair.told_apart]
     losses = list(regret(cases).values())
-    slow, slowed = np.array(
+    slow, slowed, one_factor = np.array(
         [
-            (model.slowness, np.mean(model.slowed or 1.0))
+            (model.on_average(model.slowness), model.on_average(model.slowed), model.one_factor)
             for model in validation.models
             for _ in model.cases
         ]
     ).T
     steady = (1 + errors) * slow / slowed - 1
     unscaled = (1 + errors) / slowed - 1
+    alike = (1 + errors) * one_factor / slowed - 1
     return {
         "cases": len(cases),
         "mean_absolute_error": float(np.abs(errors).mean()),
@@ -67,9 +68,11 @@ def summary(validation: Validation) -> dict[str, Any]:
         "slowness": float(np.median(slow)),
         "mean_absolute_error_steady": float(np.abs(steady).mean()),
         "mean_signed_error_steady": float(steady.mean()),
-        "at_speed": bool((slowed == slow).all()),
+        "at_speed": bool(np.allclose(slowed, slow)),
         "mean_absolute_error_unscaled": float(np.abs(unscaled).mean()),
         "mean_signed_error_unscaled": float(unscaled.mean()),
+        "mean_absolute_error_one_factor": float(np.abs(alike).mean()),
+        "mean_signed_error_one_factor": float(alike.mean()),
         "intervals": len(intervals),
         "covered": sum(case.covered for case in intervals),
         "pairs": len(found),

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.both_worlds import INTERVAL
+from experiments.machine_speed import SORTS, MachineSpeed
 from experiments.validation import SEPARATE, Case, ModelValidation, Validation, repeatability
 from experiments.validation_figures import kinds_of, summary
 from experiments.verdict import verdict
@@ -48,8 +49,8 @@ def answers(validation: Validation) -> list[str]:
     if np.isfinite(figures["slowness"]):
         other = "unscaled" if figures["at_speed"] else "steady"
         lines.append(
-            f"the machine took {figures['slowness'] - 1:+.1%} for the reference operator against when the "
-            "profiles were measured (median over the models), which the prediction "
+            f"operators took {figures['slowness'] - 1:+.1%} on this machine against when the profiles were "
+            "measured, by a panel of others (median over the models), which the prediction "
             + (
                 "takes into account; at the profiles' speed"
                 if figures["at_speed"]
@@ -57,6 +58,13 @@ def answers(validation: Validation) -> list[str]:
             )
             + f" the mean error is {figures['mean_absolute_error_' + other]:.1%}, the bias "
             f"{figures['mean_signed_error_' + other]:+.1%}"
+            + (
+                ", with one factor for all sorts of operators "
+                f"{figures['mean_absolute_error_one_factor']:.1%} and "
+                f"{figures['mean_signed_error_one_factor']:+.1%}"
+                if np.isfinite(figures["mean_absolute_error_one_factor"])
+                else ""
+            )
         )
     if figures["separate_pairs"]:
         lines.append(
@@ -302,15 +310,17 @@ def _runner_lines(validation: Validation) -> list[str]:
         "Microseconds per operator between two kernels, measured on a chain of simple operators "
         "before each model and modelled as launch overhead:",
         "",
-        "| model | repeats | busy cores before | slower by | " + " | ".join(labels) + " |",
-        "|---|--:|--:|--:|" + "--:|" * len(labels),
+        "| model | repeats | busy cores before | slower by | "
+        + " | ".join([*SORTS, "beside others", "hand-over"])
+        + f" | {' | '.join(labels)} |",
+        "|---|--:|--:|--:|" + "--:|" * (len(SORTS) + 2 + len(labels)),
     ]
     for model in validation.models:
         seconds = model.dispatch_s
         values = [f"{seconds[label] * 1e6:.1f}" if label in seconds else "" for label in labels]
         lines.append(
             f"| {model.model} | {model.repeats} | {model.busy:.2f} | "
-            f"{model.slowness - 1:+.1%} | {' | '.join(values)} |"
+            f"{_speed_cells(model)} | {' | '.join(values)} |"
         )
     lines += ["", *_machine_lines(validation.models)]
     if found := differences(validation):
@@ -323,13 +333,28 @@ def _runner_lines(validation: Validation) -> list[str]:
     ]
 
 
+def _speed_cells(model: ModelValidation) -> str:
+    """How much slower the machine was, over all and by sort of operators, and what its workers cost each other."""
+    cells = [f"{model.on_average(model.slowness) - 1:+.1%}"]
+    if "speed" in model.machine:
+        speed = MachineSpeed.from_json(model.machine["speed"])
+        for sort in SORTS:
+            known = [device[sort] for device in speed.slowness if sort in device]
+            cells.append(f"{np.mean(known) - 1:+.0%}" if known else "")
+        cells.append("" if speed.corun is None else f"{speed.corun:+.1%}")
+    else:
+        cells += [""] * (len(SORTS) + 1)
+    cells.append("" if model.handover is None else f"{model.handover * 1e6:.0f}")
+    return " | ".join(cells)
+
+
 def _machine_lines(models: Sequence[ModelValidation]) -> list[str]:
     found: dict[str, None] = {}
     for model in models:
         machine = {
             key: value
             for key, value in model.machine.items()
-            if key not in ("workers", "slowness", "handover_s")
+            if key not in ("workers", "slowness", "speed", "handover_s")
         }
         found[", ".join(f"{key} {value}" for key, value in machine.items())] = None
     return [f"Measured on: {text}." for text in found]

@@ -249,7 +249,9 @@ def makespans(model: ModelValidation) -> list[tuple[float, np.ndarray]]:
         )
         assert not isinstance(contestant, str), contestant
         scenario = contestant.scenario
-        prediction = Prediction(world.prepare(scenario, []), np.array(model.slowed or 1.0))
+        prediction = Prediction(
+            world.prepare(scenario, []), model.slowed, model.handover, model.corun
+        )
         times = [
             prediction.run(
                 contestant, case.dispatch_s, actual, scenario.seed.noise + number + 1

@@ -5,14 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from calibration.workers import WorkerSpec
-from cost_models.profile import Profile
-from cost_models.roofline import Roofline
 from experiments.both_worlds import Prediction
 from experiments.contestants import plan_grid
-from experiments.machine_speed import mean, slowness, tenth_percentile
 from experiments.validation import (
     Case,
+    ModelValidation,
     Pair,
     Validation,
     durations,
@@ -27,7 +24,7 @@ from experiments.validation import (
 from experiments.validation_figures import summary
 from experiments.world import prepare
 from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable
+from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import from_edges
@@ -134,28 +131,51 @@ def test_the_nearest_trace():
     assert nearest(traces, 2.6).makespan == 2.0
 
 
+def validated(found, slowness, slowed, one_factor=float("nan")):
+    """A model of one case whose times were predicted, and were, so many times the profiles'."""
+    return SimpleNamespace(
+        cases=[found],
+        slowness=slowness,
+        slowed=slowed,
+        one_factor=one_factor,
+        on_average=lambda factors: factors,
+    )
+
+
 def test_errors_on_a_machine_as_fast_as_it_was():
     """One model met a machine that was 10% slower, another one that was as fast as then."""
-    slow = SimpleNamespace(cases=[case("a", "heft", 10.0, 11.0)], slowness=1.1, slowed=())
-    same = SimpleNamespace(cases=[case("b", "heft", 9.0, 10.0)], slowness=1.0, slowed=())
+    slow = validated(case("a", "heft", 10.0, 11.0), 1.1, 1.0)
+    same = validated(case("b", "heft", 9.0, 10.0), 1.0, 1.0)
     found = summary(Validation([slow, same]))
     assert found["mean_signed_error"] == pytest.approx((10 / 11 + 0.9) / 2 - 1)
     assert found["mean_signed_error_steady"] == pytest.approx((1.0 + 0.9) / 2 - 1)
     assert found["mean_absolute_error_steady"] == pytest.approx(0.05)
     assert found["slowness"] == pytest.approx(1.05)
     assert not found["at_speed"]
-    unknown = SimpleNamespace(cases=slow.cases, slowness=float("nan"), slowed=())
+    unknown = validated(slow.cases[0], float("nan"), 1.0)
     assert np.isnan(summary(Validation([unknown]))["mean_absolute_error_steady"])
 
 
 def test_errors_of_predictions_at_the_machines_speed():
     """Predicted 11 s for a machine 10% slow, which the profiles alone would have said to be 10 s."""
-    slow = SimpleNamespace(cases=[case("a", "heft", 11.0, 11.0)], slowness=1.1, slowed=(1.0, 1.2))
-    found = summary(Validation([slow]))
+    found = summary(Validation([validated(case("a", "heft", 11.0, 11.0), 1.1, 1.1, 1.2)]))
     assert found["at_speed"]
     assert found["mean_signed_error"] == found["mean_signed_error_steady"] == 0
     assert found["mean_signed_error_unscaled"] == pytest.approx(10 / 11 - 1)
     assert found["mean_absolute_error_unscaled"] == pytest.approx(1 - 10 / 11)
+    assert found["mean_signed_error_one_factor"] == pytest.approx(12 / 11 - 1)
+
+
+def test_factors_are_averaged_over_the_time_that_operators_take():
+    """Devices alike, operators by their share: (2 x 1 + 1 x 3) / 4 and (1 x 5 + 1 x 1) / 6."""
+    costs = GraphCosts(np.array([[1.0, 5.0], [3.0, 1.0]]))
+    model = ModelValidation(
+        *("m", "key", None, shared(), (), (), costs, None, "p10", "", {}, 0.0, (), {})
+    )
+    factors = np.array([[2.0, 1.0], [1.0, 1.0]])
+    assert model.on_average(factors) == pytest.approx((5 / 4 + 1) / 2)
+    assert model.on_average(model.slowed) == 1.0
+    assert np.isnan(model.on_average(model.slowness))
 
 
 def test_a_slow_machine_takes_longer_and_schedulers_do_not_know():
@@ -169,28 +189,3 @@ def test_a_slow_machine_takes_longer_and_schedulers_do_not_know():
     noisy = LogNormalNoise(0.1)
     drawn = [Prediction(world, slowness).run(one, 0.0, noisy) for slowness in (1.0, 1.5)]
     assert drawn[1].makespan == pytest.approx(1.5 * drawn[0].makespan)
-
-
-def test_the_reference_is_timed_against_the_profile(monkeypatch):
-    """The kernel that is repeated three times runs on a core like any: its own profile says nothing."""
-    timed = []
-
-    def times(device, visits, core):
-        timed.append((device, core))
-        return np.array([3e-3, 5e-3]) if core else np.array([2e-3, 2e-3])
-
-    monkeypatch.setattr("calibration.reference.reference_times", times)
-    cluster = Cluster(
-        "c", [MemorySpace("m")], [Device("one", "m", "box"), Device("three", "m", "box-3x")]
-    )
-    workers = {"one": WorkerSpec("cpu", (1,)), "three": WorkerSpec("cpu", (0,), repeat_kernel=3)}
-    sheet = Roofline({"float32": 1e9}, 1e9)
-    thrice = Profile(
-        "box-3x", "measured", sheet, provenance={"reference_s": 1.0, "repeat_kernel": 3}
-    )
-    once = Profile("box", "measured", sheet, provenance={"reference_s": 2e-3, "repeat_kernel": 1})
-    profiles = {"box-3x": thrice, "box": once}
-    assert slowness(cluster, profiles, workers, mean) == pytest.approx([2.0, 1.0])
-    assert slowness(cluster, profiles, workers, tenth_percentile) == pytest.approx([1.6, 1.0])
-    assert timed[:2] == [("cpu", 1), ("cpu", 0)]
-    assert slowness(cluster, {"box-3x": thrice}, workers, mean) is None

@@ -1,0 +1,212 @@
+"""The panel on a machine whose slowness is known: simulation takes the place of the hardware."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cost_models.profile import Profile
+from cost_models.roofline import Roofline
+from experiments.both_worlds import with_overhead
+from experiments.configs import CostModelConfig
+from experiments.machine_speed import (
+    LEAST_RUNS,
+    PANEL,
+    SHARE,
+    SORTS,
+    MachineSpeed,
+    PanelRuns,
+    PanelTimes,
+    check_speed,
+    sorts_of,
+)
+from scenarios.model_config import graph_of
+from simulator.cluster import Cluster, Device, Link, MemorySpace
+from simulator.costs import CostTable
+from simulator.engine import simulate
+from simulator.errors import InvalidInput
+from simulator.graph import DataflowGraph, Operator, Tensor, TensorSpec
+
+torch = pytest.importorskip("torch")
+
+# 100 GFLOP/s and 25 GB/s: 4 operations in the time of a byte.
+SHEET = Roofline({"float32": 1e11}, 2.5e10)
+PROFILES = {name: Profile(name, "measured", SHEET) for name in ("fast", "slow")}
+MODEL = CostModelConfig(name="roofline")
+
+
+def cluster(corun=0.0):
+    return Cluster(
+        "two",
+        [MemorySpace("ram", corun_slowdown=corun)],
+        [Device("one", "ram", "fast"), Device("two", "ram", "slow")],
+        host="ram",
+    )
+
+
+def mean(seconds):
+    return float(seconds.mean())
+
+
+class SimulatedMachine:
+    """Runs as a machine that needs so many times the profiles' seconds for each sort of operators."""
+
+    def __init__(self, slowness, corun=0.0, overhead=0.0, handover=None, here=None):
+        self.cluster = here or cluster(corun)
+        self._believed = with_overhead(self.cluster, overhead, handover)
+        self._slowness, self._overhead = slowness, overhead
+        self._profiles = [PROFILES[device.profile] for device in self.cluster.devices]
+
+    def load(self, graph, weights):
+        assert set(weights) == {graph.tensors[i].name for i in graph.weights}
+
+    def run(self, jobs, costs, scheduler, inputs):
+        (graph,) = jobs.graphs
+        speed = MachineSpeed(tuple(self._slowness))
+        said = [profile.price(graph.operators).seconds for profile in self._profiles]
+        factors = speed.factors(graph, self._profiles)
+        actual = CostTable.of(graph, np.stack(said, axis=1) * factors)
+        trace = simulate(jobs, self._believed, costs, scheduler, actual=actual)
+        trace.executions["start"][:] += self._overhead  # a measured execution is its kernel alone
+        return SimpleNamespace(trace=trace)
+
+
+def panel_on(machine, runs=3):
+    panel = PanelRuns(machine)
+    for _ in range(runs):
+        panel.run()
+    return panel
+
+
+def speed_of(panel, statistic=mean, overhead=0.0, handover=None):
+    times = PanelTimes(panel.machine.cluster, PROFILES, MODEL)
+    return times.speed(panel.alone, panel.beside, statistic, overhead, handover)
+
+
+SLOW = [
+    dict(zip(SORTS, (3.0, 2.0, 1.0, 1.3, 1.5, 1.2), strict=True)),
+    dict(zip(SORTS, (1.1, 1.2, 1.3, 1.4, 1.5, 1.6), strict=True)),
+]
+
+
+def test_each_sorts_slowness_is_found():
+    found = speed_of(panel_on(SimulatedMachine(SLOW, overhead=2e-5)), overhead=2e-5)
+    for device, known in zip(found.slowness, SLOW, strict=True):
+        assert device == pytest.approx(known)
+    assert found.corun == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("handover", [None, 4e-5])
+def test_what_devices_cost_each_other_is_found(handover):
+    """The waiting for one interpreter is known, and not counted as the kernels' own."""
+    machine = SimulatedMachine(SLOW, 0.08, 2e-5, handover)
+    found = speed_of(panel_on(machine), overhead=2e-5, handover=handover)
+    assert found.corun == pytest.approx(0.08, abs=0.012)
+    assert found.slowness[0] == pytest.approx(SLOW[0])
+
+
+def test_a_statistic_of_sums():
+    """Of two runs, each slow in another sort, the lower quantile of the sums is above that of the parts."""
+    calm = dict.fromkeys(SORTS, 1.0)
+    machine = SimulatedMachine([{**calm, "weights": 2.0}, calm])
+    panel = panel_on(machine, 1)
+    machine._slowness = [{**calm, "convolutions": 1.5}, calm]
+    panel.run()
+    speed = speed_of(panel, lambda seconds: float(seconds.min()))
+    graph = graph_of(PANEL)
+    seconds = PROFILES["fast"].price(graph.operators).seconds
+    whole = seconds @ speed.factors(graph, list(PROFILES.values()))[:, 0]
+    factors = [
+        MachineSpeed(({**calm, sort: by}, calm)).factors(graph, list(PROFILES.values()))[:, 0]
+        for sort, by in (("weights", 2.0), ("convolutions", 1.5))
+    ]
+    assert whole == pytest.approx(min(seconds @ one for one in factors))
+    assert min(speed.slowness[0].values()) > 1
+
+
+def test_devices_that_share_no_memory_do_not_slow_each_other():
+    apart = Cluster(
+        "apart",
+        [MemorySpace("a"), MemorySpace("b")],
+        [Device("one", "a", "fast"), Device("two", "b", "slow")],
+        [Link("bus", ("a", "b"), 1e9)],
+        host="a",
+    )
+    assert speed_of(panel_on(SimulatedMachine(SLOW, here=apart))).corun is None
+
+
+def test_the_panel_takes_a_share_of_the_time():
+    panel = PanelRuns(SimulatedMachine(SLOW))
+    for _ in range(LEAST_RUNS):
+        assert panel.is_due(0.0)
+        panel.run()
+    assert not panel.is_due(0.0)
+    assert panel.is_due(panel._spent / SHARE)
+    panel.clear()
+    assert panel.is_due(0.0)
+
+
+def operator(kind, shapes, output, **attributes):
+    specs = tuple(TensorSpec(shape) for shape in shapes)
+    return Operator(kind, kind, specs, (TensorSpec(output),), attributes)
+
+
+def test_sorts_by_hand():
+    """At 100 GFLOP/s and 25 GB/s; 20 us are 2 MFLOP or 500 kB."""
+    operators = [
+        # 2 x 100 x 1000 x 1000 operations, 2 ms, of 4.8 MB, 0.2 ms
+        operator("linear", [(100, 1000), (1000, 1000)], (100, 1000)),
+        # 2 MFLOP, 20 us, of 4 MB of weights, 160 us
+        operator("linear", [(1, 1000), (1000, 1000)], (1, 1000)),
+        # 8 MB of activations
+        operator("relu", [(1000, 1000)], (1000, 1000)),
+        # 8 kB
+        operator("relu", [(1, 1000)], (1, 1000)),
+        # 18 operations for 8 bytes: bound by memory, a convolution nevertheless
+        operator("conv2d", [(1, 64, 100, 100), (64, 1, 3, 3)], (1, 64, 98, 98), groups=64),
+        operator("max_pool2d", [(1, 64, 100, 100)], (1, 64, 50, 50)),
+    ]
+    tensors, reads, writes = [], [], []
+    for one in operators:
+        mine = []
+        for position, spec in enumerate(one.inputs):
+            role = "weight" if position else "input"
+            tensors.append(Tensor(f"t{len(tensors)}", role, float(spec.bytes), spec))
+            mine.append(len(tensors) - 1)
+        reads.append(mine)
+        spec = one.outputs[0]
+        tensors.append(Tensor(f"t{len(tensors)}", "activation", float(spec.bytes), spec))
+        writes.append([len(tensors) - 1])
+    named = [
+        Operator(f"{i}", o.kind, o.inputs, o.outputs, o.attributes) for i, o in enumerate(operators)
+    ]
+    graph = DataflowGraph("six", named, tensors, reads, writes)
+    found = [SORTS[i] for i in sorts_of(graph, PROFILES["fast"])]
+    assert found == ["products", "weights", "activations", "light", "convolutions", "pooling"]
+    speed = MachineSpeed(({"light": 5.0, "weights": 2.0}, {"products": 3.0}))
+    np.testing.assert_array_equal(
+        speed.factors(graph, list(PROFILES.values())),
+        [[1, 3], [2, 1], [1, 1], [5, 1], [1, 1], [1, 1]],
+    )
+
+
+def test_the_panel_has_operators_of_every_sort():
+    graph = graph_of(PANEL)
+    for name in ("amd-epyc-1core", "amd-epyc-1core-3x"):
+        sorts = sorts_of(graph, Profile.load(name))
+        assert set(sorts) == set(range(len(SORTS)))
+        assert np.bincount(sorts).min() >= 1
+
+
+def test_blocks_are_joined_by_the_median_and_saved():
+    found = [MachineSpeed(({"light": v, "weights": 1.0},), (v,), v / 10) for v in (1.0, 3.0, 2.0)]
+    joined = MachineSpeed.median(found)
+    assert joined == MachineSpeed(({"light": 2.0, "weights": 1.0},), (2.0,), 0.2)
+    assert MachineSpeed.from_json(joined.to_json()) == joined
+    assert MachineSpeed.median([MachineSpeed(({"light": 1.0},))]).corun is None
+
+
+def test_a_speed_that_is_none_is_refused():
+    check_speed("now")
+    with pytest.raises(InvalidInput, match="speed=fast: give now or profile"):
+        check_speed("fast")
