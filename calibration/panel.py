@@ -1,10 +1,10 @@
 """A panel of operators whose times say how fast this machine is now, beside what its profiles say.
 
 One operator cannot: what a host's other guests do to its caches and to its memory slows light operators,
-those that read weights from memory and large products by different factors, and not by the same ones from
-one hour to the next. The panel is a small model with operators of all these sorts, of shapes that ResNet-18,
-ViT-B/16, AlexNet, VGG-16 and Wide & Deep have, so that profiles hold measured times of them. It is executed
-by whatever executes the models in question.
+those that read weights from memory, convolutions and large products by different factors, and not by the same
+ones from one hour to the next. The panel is a small model with operators of all these sorts, most of shapes
+that ResNet-18, ViT-B/16, AlexNet and Wide & Deep have, so that profiles hold measured times of them. It is
+executed by whatever executes the models in question.
 """
 
 from __future__ import annotations

@@ -199,8 +199,13 @@ class PanelRuns:
         return len(self.alone[0]) < LEAST_RUNS or self._spent <= SHARE * seconds
 
     def run(self) -> None:
-        """The panel on each device alone, then on all at once."""
+        """The panel on each device alone, then on all at once.
+
+        Once before without being counted: what it is held for runs many times in a row, and finds its code
+        and some of its weights in the caches.
+        """
         devices = range(self._devices)
+        self._seconds([0])
         for device in devices:
             self.alone[device] += self._seconds([device])
         if len(devices) > 1:
