@@ -18,6 +18,7 @@ from simulator.context import CONTENTIONS, MOVEMENTS
 from simulator.decision_cost import DecisionCost
 from simulator.errors import InvalidInput
 from simulator.memory import MEMORIES, WEIGHTS
+from simulator.noise import LogNormalNoise, Stragglers
 from simulator.units import parse_seconds
 
 GROUPS = ("model", "cluster", "scheduler", "workload", "simulation", "cost_model", "family")
@@ -249,6 +250,11 @@ class SimulationConfig:
                 raise InvalidInput(
                     f"simulation.noise={self.noise} needs simulation.{key}, e.g. {example}"
                 )
+        # Refused now what is out of range, not once a model is traced and priced.
+        if self.sigma is not None:
+            LogNormalNoise(self.sigma)
+        if self.stragglers.probability is not None and self.stragglers.factor is not None:
+            Stragglers(self.stragglers.probability, self.stragglers.factor, self.stragglers.shape)
         drift = self.drift
         if "drift" in names and drift.per_hour is None and drift.sigma is None:
             raise InvalidInput(
