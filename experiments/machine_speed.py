@@ -53,12 +53,25 @@ PANEL = ModelConfig(
     ],
 )
 
-SORTS = ("light", "activations", "weights", "pooling", "convolutions", "products")
+SORTS = (
+    "light",
+    "light behind long",
+    "activations",
+    "activations behind long",
+    "weights",
+    "pooling",
+    "convolutions",
+    "products",
+)
 """What an operator's time goes into: being called, moving activations, reading weights, comparing and adding
-neighbours, or multiplying, as a convolution or as a product of matrices."""
+neighbours, or multiplying, as a convolution or as a product of matrices. Of the first two, whether a long
+operator comes before it: then its code, and what was written early, have left the caches."""
 
 LIGHT_S = 20e-6
 """What a light operator takes at most at its device's peak rates: calling it counts as much."""
+
+LONG_S = 5e-4
+"""What a long operator takes at least at its device's peak rates."""
 
 SHARE = 0.15
 """Of the time of the runs, that the panel may take once it has run :data:`LEAST_RUNS` times."""
@@ -83,14 +96,16 @@ def sorts_of(graph: DataflowGraph, profile: Profile) -> np.ndarray:
         profile: of the device, whose roofline decides.
     """
     roofline = profile.roofline
-    found = []
+    found, before = [], 0.0
     for key, weights in zip(row_keys(graph.operators), weight_shares(graph), strict=True):
         kind, dtype = key[:2]
         operations, moved = known_work(*key)
         peak = roofline.flops_per_s.get(dtype, roofline.flops_per_s["float32"])
         computing, moving = operations / peak, moved / roofline.bandwidth
-        if max(computing, moving) <= LIGHT_S:
-            found.append("light")
+        behind = " behind long" if before >= LONG_S else ""
+        before = max(computing, moving)
+        if before <= LIGHT_S:
+            found.append("light" + behind)
         elif moving >= computing and weights > 0.5:
             found.append("weights")
         elif "conv" in kind:
@@ -98,7 +113,7 @@ def sorts_of(graph: DataflowGraph, profile: Profile) -> np.ndarray:
         elif "pool" in kind:
             found.append("pooling")
         else:
-            found.append("products" if computing > moving else "activations")
+            found.append("products" if computing > moving else "activations" + behind)
     return np.array([SORTS.index(sort) for sort in found], dtype=np.int64)
 
 

@@ -84,8 +84,8 @@ def speed_of(panel, statistic=mean, overhead=0.0, handover=None):
 
 
 SLOW = [
-    dict(zip(SORTS, (3.0, 2.0, 1.0, 1.3, 1.5, 1.2), strict=True)),
-    dict(zip(SORTS, (1.1, 1.2, 1.3, 1.4, 1.5, 1.6), strict=True)),
+    dict(zip(SORTS, (3.0, 4.0, 2.0, 2.5, 1.0, 1.3, 1.5, 1.2), strict=True)),
+    dict(zip(SORTS, (1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8), strict=True)),
 ]
 
 
@@ -165,6 +165,12 @@ def test_sorts_by_hand():
         # 18 operations for 8 bytes: bound by memory, a convolution nevertheless
         operator("conv2d", [(1, 64, 100, 100), (64, 1, 3, 3)], (1, 64, 98, 98), groups=64),
         operator("max_pool2d", [(1, 64, 100, 100)], (1, 64, 50, 50)),
+        # 2 GFLOP are 20 ms: what follows finds the caches cleared, what follows that does not
+        operator("linear", [(1000, 1000), (1000, 1000)], (1000, 1000)),
+        operator("relu", [(1000, 1000)], (1000, 1000)),
+        operator("relu", [(1, 1000)], (1, 1000)),
+        operator("linear", [(1000, 1000), (1000, 1000)], (1000, 1000)),
+        operator("relu", [(1, 1000)], (1, 1000)),
     ]
     tensors, reads, writes = [], [], []
     for one in operators:
@@ -180,12 +186,14 @@ def test_sorts_by_hand():
     named = [
         Operator(f"{i}", o.kind, o.inputs, o.outputs, o.attributes) for i, o in enumerate(operators)
     ]
-    graph = DataflowGraph("six", named, tensors, reads, writes)
+    graph = DataflowGraph("eleven", named, tensors, reads, writes)
     found = [SORTS[i] for i in sorts_of(graph, PROFILES["fast"])]
-    assert found == ["products", "weights", "activations", "light", "convolutions", "pooling"]
+    first = ["products", "weights", "activations", "light", "convolutions", "pooling"]
+    then = ["products", "activations behind long", "light", "products", "light behind long"]
+    assert found == first + then
     speed = MachineSpeed(({"light": 5.0, "weights": 2.0}, {"products": 3.0}))
     np.testing.assert_array_equal(
-        speed.factors(graph, list(PROFILES.values())),
+        speed.factors(graph, list(PROFILES.values()))[: len(first)],
         [[1, 3], [2, 1], [1, 1], [5, 1], [1, 1], [1, 1]],
     )
 
