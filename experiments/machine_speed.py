@@ -4,7 +4,7 @@ A host's other guests slow what works in the caches, what reads weights from mem
 products by different factors, which are others an hour later. So a panel of operators
 (:mod:`calibration.panel`) is executed by the runner among the runs that a prediction is held against, and what
 each sort of them takes over what the profiles say of the same operators is what all operators of that sort are
-predicted to take longer. The panel is none of the models in question.
+predicted to take longer. The preset has none of the models that parts of the panel come from.
 
 The statistic is of sums: of the times of all operators of a sort in a run, as a makespan is a sum. The 10th
 percentile of a sum is larger than the sum of 10th percentiles, which is what a profile's times add up to.

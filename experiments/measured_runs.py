@@ -38,7 +38,7 @@ from simulator.trace import Trace
 if TYPE_CHECKING:
     from calibration.dispatch import DispatchProbe
 
-FORMAT = "hetsim.measured/1"
+FORMAT = "hetsim.measured/2"
 MOST_REPEATS = 200
 LEAST_REPEATS = 2
 
