@@ -1,8 +1,18 @@
-"""What all tests share: the order in which they run."""
+"""What all tests share: the order in which they run, and that they can be interrupted."""
 
 from __future__ import annotations
 
+import signal
+
 import pytest
+
+
+def pytest_configure() -> None:
+    """Tests interrupt themselves and their children, which a caller that ignores Ctrl-C (a job in the
+    background of a script, some runners of continuous integration) would have them ignore, too.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
