@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator, Tensor, from_arrays, from_edges
+from tests.examples import examples
 
 
 @st.composite
@@ -23,7 +24,7 @@ def edges_of(draw: st.DrawFn) -> tuple[int, list[tuple[int, int, float]]]:
     return tasks, [(number[min(p)], number[max(p)], float(k)) for k, p in enumerate(pairs)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(edges_of())
 def test_the_same_graph_as_one_of_objects(made: tuple[int, list[tuple[int, int, float]]]) -> None:
     tasks, edges = made

@@ -20,6 +20,7 @@ from simulator.cluster import Cluster, Device, MemorySpace, fully_connected
 from simulator.costs import CostTable, GraphCosts
 from simulator.graph import from_edges
 from simulator.workload import Job, Workload
+from tests.examples import examples
 
 ORACLES = Path(__file__).parents[1] / "oracles"
 CERTIFIED: list[dict[str, Any]] = json.loads((ORACLES / "certified.json").read_text())
@@ -60,7 +61,7 @@ def test_the_load_bound_sees_what_the_area_does_not() -> None:
     assert bounds.load_s == pytest.approx(9.0)  # x on A, 10 - x on B: x = 9 (10 - x)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_the_load_bound_is_the_linear_programme(data: st.DataObject) -> None:
     rows, devices = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 4))

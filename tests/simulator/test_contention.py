@@ -19,6 +19,7 @@ from simulator.contention import FairFlows, FifoFlows, UncontendedFlows, flow_mo
 from simulator.errors import InvalidInput
 from simulator.flows import Flow, FlowModel
 from simulator.links import Fifo
+from tests.examples import examples
 from tests.simulator.fluid import Asked, transfer_ends
 
 ORACLES = json.loads((Path(__file__).parents[1] / "oracles" / "network_sharing.json").read_text())
@@ -93,7 +94,7 @@ def transfers(draw: st.DrawFn, routes: list[Route]) -> list[Asked]:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_undisturbed_fifo_and_none_are_the_booked_models_to_the_last_bit(
     data: st.DataObject,
 ) -> None:
@@ -115,7 +116,7 @@ def test_undisturbed_fifo_and_none_are_the_booked_models_to_the_last_bit(
 
 @pytest.mark.parametrize("contention", MODELS)
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_degraded_and_called_off_transfers_follow_the_exact_reference(
     contention: str, data: st.DataObject
 ) -> None:
@@ -172,7 +173,7 @@ def test_degraded_and_called_off_transfers_follow_the_exact_reference(
 
 @pytest.mark.parametrize("contention", ["none", "fair"])
 @given(data=st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_ends_do_not_depend_on_the_order_within_an_instant(
     contention: str, data: st.DataObject
 ) -> None:
@@ -189,7 +190,7 @@ def test_ends_do_not_depend_on_the_order_within_an_instant(
 
 
 @given(st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_flows_that_share_nothing_are_as_fast_as_alone_to_the_last_bit(data: st.DataObject) -> None:
     widths, routes = data.draw(networks())
     asked = data.draw(transfers(routes))

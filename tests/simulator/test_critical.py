@@ -17,6 +17,7 @@ from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
 from simulator.schedulers import create
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.scripted import StaticPlan
 from tests.simulator.strategies import Case, cases
 from tests.simulator.test_properties import run
@@ -101,7 +102,10 @@ def test_hefts_published_schedule() -> None:
 
 
 @settings(
-    max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=examples(120),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
 )
 @given(cases(contentions=("none", "fifo", "fair")))
 def test_steps_follow_one_another_from_an_arrival_to_the_makespan(case: Case) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from simulator.errors import InvalidInput
 from simulator.family import GraphFamily, read_json, write_json
 from simulator.graph import DataflowGraph
+from tests.examples import examples
 
 
 def document(batch, **changes):
@@ -67,7 +68,7 @@ def family():
     return GraphFamily.from_graphs(graph(2), graph(3), graph(5))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(1, 10_000))
 def test_every_batch_is_the_graph_made_at_that_batch(batch):
     assert family().at(batch).to_json() == graph(batch).to_json()

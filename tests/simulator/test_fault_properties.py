@@ -289,7 +289,7 @@ def test_memory_that_is_short(broken: tuple[Case, Faults], data: st.DataObject) 
         assert "failed" not in trace.jobs["status"].tolist()
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=examples(60))
 @given(broken_cases())
 def test_same_seed_same_trace(broken: tuple[Case, Faults]) -> None:
     one, two = run(*broken), run(*broken)
@@ -299,7 +299,7 @@ def test_same_seed_same_trace(broken: tuple[Case, Faults]) -> None:
     assert one.meta == two.meta
 
 
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=examples(100))
 @given(rich_cases(), st.sampled_from([None, 5.0, 20.0]))
 def test_faults_after_the_end_change_nothing(case: Case, horizon: float | None) -> None:
     if horizon is not None:
@@ -332,7 +332,7 @@ def check_same(late: Trace, plain: Trace) -> None:
     assert late.meta == plain.meta
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=examples(60))
 @given(broken_cases(), st.data())
 def test_every_scheduler_meets_the_same_faults(
     broken: tuple[Case, Faults], data: st.DataObject

@@ -21,6 +21,7 @@ from simulator.family import GraphFamily
 from simulator.graph import DataflowGraph
 from simulator.metrics import metrics
 from simulator.schedulers import create
+from tests.examples import examples
 from tests.simulator.mutations import JUNK, check_refusal, damaged, mutated, text_of
 
 FUZZ = settings(
@@ -112,13 +113,13 @@ def test_the_document_itself_is_accepted() -> None:
     use(DataflowGraph.from_json(document()))
 
 
-@settings(FUZZ, max_examples=250)
+@settings(FUZZ, max_examples=examples(250))
 @given(changed=mutated(document()))
 def test_changed_documents(file: Path, changed: Any) -> None:
     load(file, text_of(changed))
 
 
-@settings(FUZZ, max_examples=100)
+@settings(FUZZ, max_examples=examples(100))
 @given(changed=mutated(document()) | JUNK)
 def test_changed_documents_in_memory(changed: Any) -> None:
     """Values that JSON text cannot hold, too."""
@@ -130,7 +131,7 @@ def test_changed_documents_in_memory(changed: Any) -> None:
         use(graph)
 
 
-@settings(FUZZ, max_examples=100)
+@settings(FUZZ, max_examples=examples(100))
 @given(data=damaged(text_of(document())))
 def test_damaged_files(file: Path, data: bytes) -> None:
     load(file, data)
@@ -167,7 +168,7 @@ def test_hard_cases_of_families(tmp_path: Path, name: str, suffix: str) -> None:
     check_refusal(refusal.value, path)
 
 
-@settings(FUZZ, max_examples=60)
+@settings(FUZZ, max_examples=examples(60))
 @given(
     data=damaged(
         gzip.compress(
@@ -186,7 +187,7 @@ def test_damaged_compressed_families(file: Path, data: bytes) -> None:
         use(graph)
 
 
-@settings(FUZZ, max_examples=60)
+@settings(FUZZ, max_examples=examples(60))
 @given(
     changed=mutated({"format": "hetsim.family/1", "graphs": [document(2), document(3)]}),
     batch=st.integers(-1, 5),

@@ -27,6 +27,7 @@ from simulator.metrics import metrics
 from simulator.schedulers import create
 from simulator.trace import COLUMNS, Trace
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.mutations import check_refusal, damaged, mutated, text_of
 
 FUZZ = settings(
@@ -85,7 +86,7 @@ def test_the_trace_itself_is_accepted(saved: Path) -> None:
 META = json.loads(json.dumps({"format": "hetsim.trace/1", **run().meta}, default=dict))
 
 
-@settings(FUZZ, max_examples=100)
+@settings(FUZZ, max_examples=examples(100))
 @given(changed=mutated(META))
 def test_changed_descriptions(saved: Path, folder: Path, changed: Any) -> None:
     restore(saved, folder)
@@ -93,7 +94,7 @@ def test_changed_descriptions(saved: Path, folder: Path, changed: Any) -> None:
     load(folder)
 
 
-@settings(FUZZ, max_examples=60)
+@settings(FUZZ, max_examples=examples(60))
 @given(data=damaged(text_of(META)))
 def test_damaged_descriptions(saved: Path, folder: Path, data: bytes) -> None:
     restore(saved, folder)
@@ -101,7 +102,7 @@ def test_damaged_descriptions(saved: Path, folder: Path, data: bytes) -> None:
     load(folder)
 
 
-@settings(FUZZ, max_examples=60)
+@settings(FUZZ, max_examples=examples(60))
 @given(name=st.sampled_from(sorted(COLUMNS)), data=st.data())
 def test_damaged_tables(saved: Path, folder: Path, name: str, data: st.DataObject) -> None:
     restore(saved, folder)
@@ -158,7 +159,7 @@ def changed_table(draw: st.DrawFn, name: str, table: pa.Table) -> pa.Table:
     return table.set_column(index, column, pa.array(values, table.schema.field(column).type))
 
 
-@settings(FUZZ, max_examples=100)
+@settings(FUZZ, max_examples=examples(100))
 @given(name=st.sampled_from(sorted(COLUMNS)), data=st.data())
 def test_changed_tables(saved: Path, folder: Path, name: str, data: st.DataObject) -> None:
     restore(saved, folder)

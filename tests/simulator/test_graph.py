@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator, Tensor, TensorSpec, from_edges
+from tests.examples import examples
 from tests.simulator.strategies import graphs
 
 
@@ -176,7 +177,7 @@ def test_a_long_cycle_is_shortened() -> None:
     assert len(str(error.value)) < 150
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_the_cycle_that_is_named_is_one(data: st.DataObject) -> None:
     count = data.draw(st.integers(2, 8))
@@ -229,7 +230,7 @@ def test_json_round_trip_keeps_everything() -> None:
         assert getattr(back, name) == getattr(graph, name), name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(graphs())
 def test_json_round_trip_of_random_graphs(graph: DataflowGraph) -> None:
     back = DataflowGraph.from_json(json.loads(json.dumps(graph.to_json())))
@@ -301,7 +302,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.data())
 def test_fuzzed_documents_are_read_or_refused(data: st.DataObject) -> None:
     """Whatever stands in the file: a whole graph, or InvalidInput; nothing else escapes, then or

@@ -17,6 +17,7 @@ from simulator.graph import from_edges
 from simulator.idle import CAUSES, idle_seconds
 from simulator.metrics import metrics
 from simulator.trace import Trace
+from tests.examples import examples
 from tests.simulator.scripted import Script, StaticPlan
 from tests.simulator.strategies import Case
 from tests.simulator.test_memory_properties import Evicting, give_host, simulation_of, tight_cases
@@ -136,7 +137,10 @@ def test_memory_in_a_run_that_counts_it() -> None:
 
 
 @settings(
-    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=examples(100),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
 )
 @given(tight_cases(), st.sampled_from(["resident", "on_demand"]), st.booleans())
 def test_tight_memory_is_what_idle_time_and_peaks_show(

@@ -17,6 +17,7 @@ from simulator.graph import DataflowGraph, from_edges
 from simulator.launchers import shares_launchers
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.scripted import RandomPlan, StaticPlan
 from tests.simulator.strategies import graphs
 
@@ -85,7 +86,7 @@ def test_two_chains_of_short_operators_take_turns(seconds: float) -> None:
     assert ends[-1] == pytest.approx(first + overhead + handover)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(graphs(), st.integers(1, 3), st.integers(1, 2), st.sampled_from([0.0, 0.25, 1.0]), st.data())
 def test_executions_recounted(
     graph: DataflowGraph, devices: int, slots: int, handover: float, data: st.DataObject

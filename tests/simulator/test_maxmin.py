@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from simulator.maxmin import MaxMin
+from tests.examples import examples
 from tests.simulator.fluid import max_min
 
 ORACLES = json.loads((Path(__file__).parents[1] / "oracles" / "network_sharing.json").read_text())
@@ -101,7 +102,7 @@ def test_rates_are_the_lexicographic_optimum(
 
 
 @given(networks())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_rates_are_exact_and_every_flow_has_a_bottleneck(
     network: tuple[list[tuple[int, ...]], list[float]],
 ) -> None:
@@ -129,7 +130,7 @@ def test_rates_are_exact_and_every_flow_has_a_bottleneck(
 
 
 @given(networks(flows=12), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_after_any_changes_rates_are_those_from_scratch_to_the_last_bit(
     network: tuple[list[tuple[int, ...]], list[float]], data: st.DataObject
 ) -> None:

@@ -18,6 +18,7 @@ from simulator.memory_capacity import within_capacity
 from simulator.scheduler import Scheduler
 from simulator.simulation import Setting, Simulation
 from simulator.trace import COLUMNS, Trace
+from tests.examples import examples
 from tests.simulator.occupancy import intervals, peak
 from tests.simulator.scripted import Recorded
 from tests.simulator.strategies import Case, cases
@@ -132,7 +133,7 @@ def give_host(case: Case) -> None:
     case.cluster = dataclasses.replace(case.cluster, spaces=spaces, host=first.name)
 
 
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=examples(100))
 @given(cases())
 def test_enough_memory_changes_nothing(case: Case) -> None:
     one = case.run()
@@ -150,7 +151,7 @@ def test_enough_memory_changes_nothing(case: Case) -> None:
     assert not memory._live.all
 
 
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=examples(100))
 @given(cases(schedulers=STEADY, weights=3), st.sampled_from(["resident", "on_demand"]))
 def test_peak_is_that_of_the_trace(case: Case, weights: str) -> None:
     if weights == "on_demand":
@@ -164,7 +165,7 @@ def test_peak_is_that_of_the_trace(case: Case, weights: str) -> None:
             assert found >= peak(rows[space])
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=examples(150))
 @given(tight_cases(), st.sampled_from(["resident", "on_demand"]), st.booleans())
 def test_never_above_capacity(case: Case, weights: str, evicting: bool) -> None:
     if weights == "on_demand":

@@ -21,6 +21,7 @@ from simulator.metrics import metrics
 from simulator.schedulers import create
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.scripted import StaticPlan
 from tests.simulator.strategies import Case, cases
 from tests.simulator.test_properties import run
@@ -222,7 +223,12 @@ def test_littles_law_and_the_wait_of_a_single_server(load: float) -> None:
     assert steady["utilisation"] == pytest.approx(load, rel=0.03)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=examples(60),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
 @given(cases(contentions=("none", "fifo", "fair")))
 def test_a_loaded_trace_gives_the_same_figures(case: Case) -> None:
     trace = run(case)

@@ -27,6 +27,7 @@ from simulator.noise import (
 )
 from simulator.schedulers import create
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.scripted import StaticPlan
 
 MANY = 40_000
@@ -273,7 +274,7 @@ def noises(draw: st.DrawFn, devices: int, depth: int = 1) -> NoiseModel:
     return draw(st.one_of(kinds))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_truth_is_finite_and_depends_on_the_seed_alone(data: st.DataObject, seed: int) -> None:
     """Under any scheduler; what a device cannot run it still cannot, and no time turns negative."""

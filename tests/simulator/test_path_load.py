@@ -21,6 +21,7 @@ from simulator.costs import CostTable, GraphCosts
 from simulator.graph import DataflowGraph, from_edges
 from simulator.path_load import MOST_ENTRIES, path_load_bound
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.brute_force import optimum
 from tests.simulator.strategies import clusters, graphs, seconds_of
 
@@ -111,7 +112,7 @@ def test_operators_without_duration_before_the_path() -> None:
     assert path_load_bound(graph, seconds, np.array([3.0, 2.0])) == pytest.approx(1.0)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(small())
 def test_is_the_programme_and_windows_only_add(
     made: tuple[DataflowGraph, Cluster, np.ndarray],
@@ -129,7 +130,7 @@ def test_is_the_programme_and_windows_only_add(
     assert found >= load_bound(times, np.ones(len(times)), slots) * (1 - 1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(small(operators=4))
 def test_never_above_the_best_of_all_plans(
     made: tuple[DataflowGraph, Cluster, np.ndarray],

@@ -87,7 +87,7 @@ class Donfl(Scheduler):
             context.place(task, min(finishes)[1])
 
 
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=examples(100))
 @given(cases(schedulers=("donf",)), st.sampled_from(["per_edge", "per_edge_aware"]))
 def test_donf_light_written_out(case: Case, pricing: str) -> None:
     found = case.run(create("donf_light", pricing=pricing)).executions

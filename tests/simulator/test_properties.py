@@ -27,7 +27,7 @@ SLACK = 1e-9
 """Relative; bounds are sums in another order than the schedule's."""
 
 quick = settings(
-    max_examples=100,
+    max_examples=examples(100),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -164,7 +164,7 @@ def test_invariants(case: Case) -> None:
     assert all(0 <= channel["utilisation"] <= 1 for channel in figures["channels"].values())
 
 
-@settings(quick, max_examples=40)
+@settings(quick, max_examples=examples(40))
 @given(cases())
 def test_same_seed_gives_the_same_bytes(case: Case) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -246,7 +246,7 @@ def test_heft_keeps_its_plan(case: Case) -> None:
         assert start <= planned[task] + SLACK * max(1.0, abs(start))
 
 
-@settings(quick, max_examples=40)
+@settings(quick, max_examples=examples(40))
 @given(cases(exact=True))
 def test_a_single_job_is_the_graph_itself(case: Case) -> None:
     """A graph in place of a workload is one job from and to the host at time 0."""

@@ -117,7 +117,12 @@ def test_weights_loaded_on_demand_lie_at_both_ends_until_they_are_evicted() -> N
     assert steps(gone) == [ram, {**vram, 15.0: 7.0}]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=examples(60),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
 @given(cases(), st.sampled_from(["resident", "on_demand"]))
 def test_what_is_used_fits_into_what_the_simulator_kept_room_for(case: Case, weights: str) -> None:
     assume(case.cluster.host is not None and case.scheduler_name != "erratic")

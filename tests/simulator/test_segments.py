@@ -16,6 +16,7 @@ from simulator.node_room import activation_bytes
 from simulator.residency import occupancy
 from simulator.schedulers import create
 from simulator.segments import coarsen
+from tests.examples import examples
 
 
 def diamond() -> DataflowGraph:
@@ -61,7 +62,7 @@ def test_of_what_stays_inside_the_most_at_once_is_kept() -> None:
     assert coarsen(diamond(), 4).graph.inner_bytes == (0.0,) * 4
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(2, 8), st.integers(0, 100))
 def test_a_whole_model_needs_the_memory_of_its_operators(count: int, seed: int) -> None:
     """The operators of a chain, one after another, and the model as one operator: what is inside at its
@@ -106,7 +107,7 @@ def test_times_add_up_and_bring_launches_along() -> None:
     assert costs.spread[1, 0] == pytest.approx(0.1 * np.hypot(5, 7) / 12.5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(1, 4), st.floats(0, 0.01), st.integers(0, 100))
 def test_segments_and_operators_take_the_same_time_on_an_unloaded_device(
     segments: int, overhead: float, seed: int

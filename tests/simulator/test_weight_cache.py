@@ -21,6 +21,7 @@ from simulator.segments import coarsen
 from simulator.trace import Trace
 from simulator.weight_cache import shortest
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.scripted import StaticPlan
 
 LEFT = 0.25
@@ -198,7 +199,7 @@ def runs(draw: st.DrawFn) -> tuple[DataflowGraph, Cluster, CostTable, StaticPlan
     return graph, shared(curve, devices), times(graph, devices=devices, left=left), plan, jobs
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(runs())
 def test_every_execution_takes_what_its_distances_say(run) -> None:
     """The distance of a weight: own bytes, distinct others used since, and all that was written."""
@@ -230,7 +231,7 @@ def test_every_execution_takes_what_its_distances_say(run) -> None:
         seen.append((own, float(sizes[list(graph.writes[operator])].sum())))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(runs())
 def test_no_run_is_shorter_than_the_bound(run) -> None:
     graph, cluster, costs, plan, jobs = run

@@ -104,7 +104,7 @@ def test_equals_the_engine_on_the_benchmark(movement: str, contention: str) -> N
 
 @pytest.mark.parametrize("contention", ["none", "fifo"])
 @pytest.mark.parametrize("movement", ["push", "pull"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(made=plans(), data=st.data())
 def test_equals_the_engine_behind_what_occupies_the_slots(
     movement: str,

@@ -61,7 +61,7 @@ def believed(planner: SearchPlanner) -> list[float]:
     return [float(o.text.split(" -> ")[1].split(",")[0]) for o in planner.outcomes.values()]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     case=cases(schedulers=("heft",), exact=True, weights=0),
     name=st.sampled_from(SEARCHES),
@@ -122,7 +122,7 @@ class Listening(SearchPlanner):
         return problem.seeds[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     case=cases(
         schedulers=("heft",), exact=True, weights=0, contentions=("none",), movements=("push",)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.planners.timeline import Timeline
+from tests.examples import examples
 
 
 def booked(*spans: tuple[float, float]) -> Timeline:
@@ -36,7 +37,7 @@ def test_an_interval_of_no_length_does_not_start_where_another_does() -> None:
     assert line.earliest(4, 1) == 4
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(1, 6)), max_size=12),
     st.integers(0, 40),
@@ -57,7 +58,7 @@ def test_the_earliest_gap(requests: list[tuple[int, int]], ready: int, duration:
     assert line.earliest(ready, duration, insertion=False) == max(ready, last)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), max_size=8),
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), max_size=8),

@@ -122,7 +122,7 @@ def test_times_that_are_kept_are_those_of_pricing_anew(case: Case, name: str, pr
             assert np.array_equal(getattr(found, table)[column], getattr(expected, table)[column])
 
 
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=examples(100))
 @given(cases(schedulers=("fcfs",)), st.sampled_from(PRICINGS))
 def test_duplex_is_one_of_the_two_on_a_single_batch(case: Case, pricing: str) -> None:
     """One batch of tasks without predecessors, believed as it happens: the better of both."""

@@ -28,6 +28,7 @@ from simulator.schedulers.exact import Exact
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
 from tests.benchmarks.search import random_instance
+from tests.examples import examples
 from tests.simulator.brute_force import optimum
 from tests.simulator.strategies import clusters, graphs, seconds_of
 
@@ -84,7 +85,7 @@ def tiny(draw: st.DrawFn) -> tuple[Job, Cluster, CostTable]:
 
 
 @solved
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(tiny())
 def test_the_best_of_all_plans(made: tuple[Job, Cluster, CostTable]) -> None:
     """Slots, overheads, several outputs and readers, origin and destination; times that are no whole
@@ -126,7 +127,7 @@ def test_times_without_a_common_tick_are_rounded_down_for_the_bound() -> None:
 @solved
 def test_a_limit_leaves_a_gap_and_is_reproducible() -> None:
     _, graph, cluster, costs = random_instance(0, 40)
-    runs = [plan(graph, cluster, costs, limit=0.3) for _ in range(2)]
+    runs = [plan(graph, cluster, costs, limit=0.05) for _ in range(2)]
     assert runs[0][1] == runs[1][1]
     assert runs[0][0].tasks["start"].tolist() == runs[1][0].tasks["start"].tolist()
     trace, certificate = runs[0]

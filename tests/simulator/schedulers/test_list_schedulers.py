@@ -27,6 +27,7 @@ from simulator.schedulers.cpop import CriticalPath
 from simulator.schedulers.dls import Dls, DynamicLevel, adjusted_medians
 from simulator.schedulers.peft import OptimisticCosts
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.list_reference import PLANS, OnLine, World, plan_of
 from tests.simulator.scripted import Recorded
 from tests.simulator.strategies import cases, clusters, graphs, seconds_of
@@ -308,7 +309,7 @@ def instances(draw: st.DrawFn) -> tuple[World, CostTable, str | None]:
 
 
 @pytest.mark.parametrize("name", sorted(PLANS))
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=examples(60))
 @given(instance=instances(), insertion=st.booleans())
 def test_plans_are_those_of_the_definitions(
     name: str, instance: tuple[World, CostTable, str | None], insertion: bool
@@ -326,7 +327,7 @@ ON_LINE = sorted(f"dynamic_{name}" for name in PLANS)
 
 
 @pytest.mark.parametrize("name", ON_LINE)
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=examples(60))
 @given(
     case=cases(schedulers=("fcfs",)),
     pricing=st.sampled_from(PRICINGS),

@@ -15,6 +15,7 @@ from simulator.faults import Fault, Faults
 from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from simulator.workload import Workload
+from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, flows, poisson
 
 
@@ -179,7 +180,7 @@ def test_batches_are_saved_and_read_again(tmp_path) -> None:  # type: ignore[no-
 SCHEDULERS = ("task_groups", "fcfs_batching", "dynamic_batching", "edf", "deadline_accuracy")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     scheduler=st.sampled_from(SCHEDULERS),

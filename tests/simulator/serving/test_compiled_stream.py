@@ -32,6 +32,7 @@ from simulator.stream import RequestBlock, RequestColumns, Stream
 from simulator.streamed_figures import ModelTally, StreamedFigures
 from simulator.whole_requests import covers
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, poisson
 from tests.simulator.serving.test_streaming import same_figures
 
@@ -189,7 +190,7 @@ def both(workload: Workload, case: Any, name: str, options: Any, **given: Any) -
     return runs["compiled"]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(
     cases(),
     st.sampled_from(SCHEDULERS),

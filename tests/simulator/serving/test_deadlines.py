@@ -16,6 +16,7 @@ from simulator.schedulers.deadline_accuracy import holds, moore_hodgson
 from simulator.serving_metrics import serving_metrics
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, one, poisson
 
 TASKS = [(1, 2), (2, 3), (3, 4), (2, 6), (4, 9), (3, 10)]
@@ -28,7 +29,7 @@ def test_moore_hodgson_of_the_known_answer() -> None:
     assert [i + 1 for i in late] == [3, 5]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 30)), min_size=1, max_size=7))
 def test_moore_hodgson_is_optimal(tasks: list[tuple[int, int]]) -> None:
     tasks.sort(key=lambda task: task[1])
@@ -58,7 +59,7 @@ def test_the_scheduler_meets_four_deadlines_where_the_order_of_arrival_meets_two
     assert on_time(fleet.run(jobs, "fcfs_batching", max_batch=1)) == 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4)), min_size=1, max_size=8))
 def test_edf_meets_all_deadlines_that_can_be_met(rows: list[tuple[int, int]]) -> None:
     end, tasks = 0, []
@@ -93,7 +94,7 @@ def with_variants(
     return workload, fleet, costs
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 12), st.floats(0.05, 1.0)), min_size=1, max_size=6))
 def test_variants_against_brute_force(rows: list[tuple[int, float]]) -> None:
     times, accuracies = [4.0, 2.0, 1.0], [0.8, 0.7, 0.5]

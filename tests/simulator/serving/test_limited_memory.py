@@ -24,6 +24,7 @@ from simulator.schedulers import create
 from simulator.segments import coarsen
 from simulator.trace import COLUMNS, Trace
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, poisson
 
 INTO, OUT, WEIGHTS = 1000, 100, 5000
@@ -315,7 +316,7 @@ def test_room_of_refused_requests_is_given_back() -> None:
     assert trace.jobs["finish"][-1] == 2.0
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     scheduler=st.sampled_from([*BATCHING, "edf", "deadline_accuracy"]),
@@ -372,7 +373,7 @@ def test_no_space_ever_holds_more_than_it_can_and_all_are_served(
         assert lay[number].peak <= trace.meta["peak_bytes"][number]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     scheduler=st.sampled_from([*BATCHING, "edf", "deadline_accuracy"]),

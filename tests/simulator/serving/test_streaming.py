@@ -25,6 +25,7 @@ from simulator.stream import Stream
 from simulator.streamed_figures import StreamedFigures
 from simulator.streaming import StreamedSimulation, Window
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, poisson
 
 SCHEDULERS: list[tuple[str, dict[str, Any]]] = [
@@ -224,7 +225,7 @@ def test_requests_are_drawn_as_they_arrive() -> None:
 def test_md1() -> None:
     """Pollaczek and Khinchine: with unit service at load 0.8 the mean wait is 2."""
     fleet = Fleet([(0.0, 1.0)])
-    times = poisson(0.8, 40_000, 1)
+    times = poisson(0.8, examples(40_000), 1)
     stream = Stream(lambda: (fleet.job(t) for t in times), fleet.graphs[0].values(), fleet.batches)
     run = simulate_stream(stream, fleet.cluster, fleet.costs, create("task_groups", max_batch=1))
     mean = run.serving()["mean_delay_s"]

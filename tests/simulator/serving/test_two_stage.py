@@ -20,6 +20,7 @@ from simulator.serving_metrics import serving_metrics
 from simulator.trace import Trace
 from simulator.two_stage import MovingAverage, Persistence, TwoStage, make_predictor
 from simulator.workload import Job, Workload
+from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, flows, poisson
 
 ALL = (
@@ -74,7 +75,7 @@ def test_a_sample_is_the_mean_over_its_time() -> None:
     assert fading[:4] == pytest.approx([0.375, 0.4375, 0.21875, 0.109375])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     gaps=st.lists(st.floats(0.0, 3.0), min_size=1, max_size=12),
     sample=st.floats(0.05, 2.0),
