@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -46,9 +47,13 @@ def files(group: str, config_dirs: Sequence[Path] = ()) -> dict[str, Path]:
     """Files of a group by name, sorted; the project's come before the user's, as in Hydra."""
     found: dict[str, Path] = {}
     for root in (CONF, *config_dirs):
-        folder = root / group
-        for path in sorted(folder.rglob("*.yaml")) if folder.is_dir() else ():
-            found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), path)
+        folder = str(root / group)
+        for parent, _, names in os.walk(folder):
+            inner = parent[len(folder) + 1 :].replace(os.sep, "/")
+            for name in names:
+                if name.endswith(".yaml"):
+                    stem = name.removesuffix(".yaml")
+                    found.setdefault(f"{inner}/{stem}" if inner else stem, Path(parent, name))
     return dict(sorted(found.items()))
 
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import functools
 import itertools
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -223,11 +225,30 @@ class _Composer:
         self.config_dirs = tuple(config_dirs)
 
     def compose(self, overrides: Sequence[Override | str]) -> DictConfig:
+        """The config, which is not to be changed: who asks for the same once more gets the same."""
         words = [o if isinstance(o, str) else str(o.input_line) for o in overrides]
         if self.config_dirs:
             folders = ",".join(f'"file://{folder}"' for folder in self.config_dirs)
             words.append(f"hydra.searchpath=[{folders}]")
-        return compose(config_name="config", overrides=words)
+        return _composed(tuple(words), _state_of((catalog.CONF, *self.config_dirs)))
+
+
+@functools.lru_cache(maxsize=32)
+def _composed(words: tuple[str, ...], state: tuple[tuple[str, int, int], ...]) -> DictConfig:
+    """What Hydra composes while the files are in this state."""
+    return compose(config_name="config", overrides=list(words))
+
+
+def _state_of(folders: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
+    """Path, time of change in ns and bytes of every config in these folders."""
+    paths = sorted(
+        os.path.join(parent, name)
+        for folder in folders
+        for parent, _, names in os.walk(folder)
+        for name in names
+        if name.endswith(".yaml")
+    )
+    return tuple((path, (s := os.stat(path)).st_mtime_ns, s.st_size) for path in paths)
 
 
 @contextlib.contextmanager
@@ -323,7 +344,7 @@ class _Assembler:
     ) -> DictConfig:
         if self._slow:
             words = [f"{axis}={name}" for axis, name in chosen.items() if _is_group(axis)]
-            return self._composer.compose([*overrides, *words])
+            return copy.deepcopy(self._composer.compose([*overrides, *words]))
         config = copy.deepcopy(base)
         for axis, name in chosen.items():
             if axis not in GROUPS:
