@@ -19,11 +19,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments import atomic
@@ -350,18 +351,26 @@ def present_contestant(saved: Contestant, config_dirs: Sequence[Path]) -> Contes
 def scenario_of(document: Mapping[str, Any]) -> Scenario:
     """A scenario from its document (:meth:`Scenario.document`).
 
+    Scenarios share the sections that their documents have alike.
+
     Raises:
         InvalidInput: it does not fit what a scenario holds today.
     """
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(Scenario), dict(document))
-        scenario = OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
+        return Scenario(**{key: _section(key, json.dumps(document[key])) for key in document})
+    except (OmegaConfBaseException, TypeError) as error:
         raise InvalidInput(
             f"The scenario is not of the present form: {' '.join(str(error).split())}"
         ) from None
-    assert isinstance(scenario, Scenario)
-    return scenario
+
+
+@lru_cache(maxsize=512)
+def _section(key: str, text: str) -> Any:
+    """What a scenario holds under a key, from its JSON; checking it takes OmegaConf milliseconds."""
+    merged = OmegaConf.merge(OmegaConf.structured(Scenario), {key: json.loads(text)})
+    assert isinstance(merged, DictConfig)
+    section = merged[key]
+    return OmegaConf.to_object(section) if OmegaConf.is_config(section) else section
 
 
 def cluster_document(cluster: Cluster) -> dict[str, Any]:
