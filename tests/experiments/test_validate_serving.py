@@ -41,6 +41,7 @@ def home(tmp_path, monkeypatch, machine, _graphs, source):
     monkeypatch.setenv("HETSIM_CACHE", str(_graphs))
     monkeypatch.setattr(subject, "BURST_SECONDS", 0.02)
     monkeypatch.setattr(subject, "JOINS", 2)
+    monkeypatch.setattr(subject, "PANEL_RUNS", 1)
     for group in ("model", "cluster"):
         (tmp_path / "conf" / group).mkdir(parents=True)
     for name, width in (("narrow", 32), ("wide", 256)):
