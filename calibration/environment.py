@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import os
 import platform
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -219,23 +221,33 @@ def check_device(device: str) -> None:
     Raises:
         InvalidInput: says what there is.
     """
-    import torch
-
     if device == "cpu":
         return
+    import torch
+
     count = torch.cuda.device_count()
     known = ["cpu", *(f"cuda:{i}" for i in range(count))]
     if device not in known:
         raise InvalidInput(f"No device '{device}' here; this machine has {', '.join(known)}")
 
 
+def _torch_release() -> tuple[str, str | None]:
+    """Torch's version and its CUDA's, read from the one file that says them: importing all of torch takes
+    seconds, and who only asks what is installed needs nothing else of it.
+    """
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+    said = runpy.run_path(str(Path(found.origin).with_name("version.py")))
+    return str(said["__version__"]), said["cuda"]
+
+
 def versions(device: str = "cpu") -> dict[str, str]:
     """What the times of a device depend on besides the hardware."""
-    import torch
-
-    found = {"python": platform.python_version(), "torch": torch.__version__}
-    if torch.version.cuda:
-        found["cuda"] = torch.version.cuda
+    release, cuda = _torch_release()
+    found = {"python": platform.python_version(), "torch": release}
+    if cuda:
+        found["cuda"] = cuda
     if device != "cpu" and (driver := gpu_clocks(device).get("driver_version")):
         found["driver"] = driver
     found["system"] = f"{sys.platform} {platform.release()}"
@@ -244,10 +256,11 @@ def versions(device: str = "cpu") -> dict[str, str]:
 
 def described(device: str) -> dict[str, str]:
     """:func:`versions` and the processor's name: what a profile is held against where it is used."""
+    if device == "cpu":
+        return {**versions(device), "processor": cpu_model()}
     import torch
 
-    name = cpu_model() if device == "cpu" else torch.cuda.get_device_name(device)
-    return {**versions(device), "processor": name}
+    return {**versions(device), "processor": torch.cuda.get_device_name(device)}
 
 
 _CLOCKS = "clocks.sm,clocks.mem,clocks.max.sm,temperature.gpu,power.draw,driver_version"

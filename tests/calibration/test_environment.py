@@ -34,6 +34,14 @@ def test_unknown_device_is_refused_with_what_there_is(device):
         environment.check_device(device)
 
 
+def test_releases_are_those_that_torch_says():
+    import torch
+
+    found = environment.described("cpu")
+    assert found["torch"] == torch.__version__
+    assert found.get("cuda") == torch.version.cuda
+
+
 def test_core_that_is_not_there_is_refused():
     before = os.sched_getaffinity(0)
     with pytest.raises(InvalidInput, match="Core 4095 is not available"):

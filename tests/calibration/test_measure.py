@@ -454,7 +454,10 @@ def test_measuring_half_needs_no_simpy_hydra_xgboost_or_pandas(tmp_path):
         "import sys\n"
         "for name in ('simpy', 'hydra', 'omegaconf', 'xgboost', 'pandas', 'scipy', 'matplotlib'):\n"
         "    sys.modules[name] = None\n"
-        "import calibration.measure, calibration.kernels, calibration.samples\n"
+        "import calibration.measure\n"
+        "calibration.measure.environment.described('cpu')\n"
+        "assert 'torch' not in sys.modules\n"  # the measuring processes alone wait for it
+        "import calibration.kernels, calibration.samples\n"
         "import calibration.timing, calibration.transfers, calibration.peaks, calibration.sampling\n"
         "calibration.sampling.draw('linear', 2)\n"
     )

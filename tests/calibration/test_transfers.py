@@ -45,6 +45,22 @@ def test_peaks_are_plausible():
     assert 0 < found["call_overhead_s"] < 1e-2
 
 
+@pytest.mark.parametrize(("seconds", "asked"), [(1 / 65, [384, 1536]), (1 / 63, [384, 384])])
+def test_a_large_product_is_not_waited_for_where_it_takes_seconds(monkeypatch, seconds, asked):
+    import torch
+
+    sizes = []
+
+    def fastest(call, device, budget):
+        sizes.append(len(call()))
+        return seconds
+
+    monkeypatch.setattr(peaks, "_fastest", fastest)
+    rate = peaks._rate(torch.ones(1536, 1536), "cpu", 0.01)
+    assert sizes == asked
+    assert rate == 2.0 * asked[-1] ** 3 / seconds
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="no CUDA device")
 def test_gpu_transfers_have_four_ways_and_a_launch():
