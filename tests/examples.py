@@ -1,10 +1,18 @@
-"""How many examples the dear properties are tried on."""
+"""How many examples the dear properties are tried on, and which dear cases are tried at all."""
 
 from __future__ import annotations
 
 import os
+from typing import TypeVar
+
+Case = TypeVar("Case")
 
 
 def examples(thoroughly: int) -> int:
     """A third of what ``HETSIM_THOROUGH=1`` tries: the examples that a check of every change can afford."""
     return thoroughly if os.environ.get("HETSIM_THOROUGH") else -(-thoroughly // 3)
+
+
+def only_thoroughly(*cases: Case) -> tuple[Case, ...]:
+    """Cases of a test that ``HETSIM_THOROUGH=1`` alone tries: large ones, beside smaller that always are."""
+    return cases if os.environ.get("HETSIM_THOROUGH") else ()

@@ -63,13 +63,16 @@ MEMORY_TARGET_MIB = 1536
 OVERHEAD_TARGET_S = 0.010
 
 
-def start(row: str, case: Path | None, repeats: int, scratch: Path) -> dict[str, Any]:
-    """One row in a process of its own; compiled code goes to ``scratch``, so compiling shows."""
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-        "NUMBA_CACHE_DIR": tempfile.mkdtemp(dir=scratch),
-    }
+def start(
+    row: str, case: Path | None, repeats: int, scratch: Path, warm: bool = False
+) -> dict[str, Any]:
+    """One row in a process of its own; compiled code goes to ``scratch``, so compiling shows.
+
+    Unless it is ``warm``: then what earlier runs compiled is used.
+    """
+    environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    if not warm:
+        environment["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(dir=scratch)
     command = [sys.executable, "-m", "tests.benchmarks.measure", row, str(case), str(repeats)]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
@@ -80,7 +83,9 @@ def start(row: str, case: Path | None, repeats: int, scratch: Path) -> dict[str,
     return {"row": row, "name": ROWS[row], "target": TARGETS.get(row), **result}
 
 
-def run(rows: list[str], sizes: list[int], repeats: int, say: Any = print) -> list[dict[str, Any]]:
+def run(
+    rows: list[str], sizes: list[int], repeats: int, say: Any = print, warm: bool = False
+) -> list[dict[str, Any]]:
     """Measure; a line of ``say`` for each row as it comes."""
     if LARGE in sizes and BASE not in sizes:
         sizes = sorted([*sizes, BASE])
@@ -102,11 +107,11 @@ def run(rows: list[str], sizes: list[int], repeats: int, say: Any = print) -> li
             made_s = time.perf_counter() - began
             for row in wanted:
                 few = min(repeats, 2) if tasks >= LARGE else repeats
-                found.append({**start(row, path, few, scratch), "workload_s": made_s})
+                found.append({**start(row, path, few, scratch, warm), "workload_s": made_s})
                 say(line(found[-1]))
             path.unlink()
         if "cell" in rows:
-            found.append(start("cell", None, repeats, scratch))
+            found.append(start("cell", None, repeats, scratch, warm))
             say(line(found[-1]))
     return found
 
@@ -181,6 +186,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), metavar="ROW")
     parser.add_argument("--repeats", type=int, help="of which the best counts (default 5, quick 2)")
     parser.add_argument("--json", type=Path, help="write the JSON to this file, too")
+    parser.add_argument("--warm", action="store_true", help="use what earlier runs compiled")
     options = parser.parse_args()
     sizes = options.sizes or [1_000, 10_000, *([] if options.quick else [100_000, LARGE])]
     if min(sizes) < 1:
@@ -189,7 +195,9 @@ def main() -> None:
     rows = options.rows or [row for row in ROWS if not (options.quick and row == "cell")]
     print(HEADER)
     try:
-        found = run(rows, sorted(set(sizes)), repeats, lambda text: print(text, flush=True))
+        found = run(
+            rows, sorted(set(sizes)), repeats, lambda text: print(text, flush=True), options.warm
+        )
     except InvalidInput as error:
         raise SystemExit(str(error)) from None
     for text in loops_table(found):

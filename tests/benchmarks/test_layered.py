@@ -23,6 +23,7 @@ from tests.benchmarks.c_loop import compiler, run_c
 from tests.benchmarks.callbacks import run_callbacks
 from tests.benchmarks.heap_loop import compile_heap, run_heap
 from tests.benchmarks.layered import SPEEDS, Layered, layered
+from tests.examples import only_thoroughly
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -159,7 +160,7 @@ def test_the_command_prints_a_table_and_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "bench.json"
-    words = ["engine", "--sizes", "200", "--repeats", "1", "--rows", "plan", "fcfs"]
+    words = ["engine", "--sizes", "200", "--repeats", "1", "--warm", "--rows", "plan", "fcfs"]
     monkeypatch.setattr("sys.argv", [*words, "--json", str(path)])
     engine.main()
     lines = capsys.readouterr().out.splitlines()
@@ -180,11 +181,16 @@ def test_scaling_is_cost_per_task() -> None:
     assert engine.scaling(rows[:1]) is None
 
 
-def test_a_row_that_cannot_be_measured_says_why() -> None:
-    case = layered(100)
-    row = measure.measure("fair", case, 1)
-    if "skipped" in row:
-        assert "Unknown contention 'fair'" in row["skipped"]
-        assert "skipped: Unknown" in engine.line({"row": "fair", "name": "fair", **row})
-    else:
-        assert row["ratio"] > 0
+def test_a_row_that_cannot_be_measured_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        measure, "accepts", lambda case, contention: f"Unknown contention '{contention}'"
+    )
+    row = measure.measure("fair", layered(100), 1)
+    assert row == {"skipped": "Unknown contention 'fair'"}
+    assert "skipped: Unknown" in engine.line({"row": "fair", "name": "fair", **row})
+
+
+# Compiling takes fifteen seconds and is what the tests of compiled flows do as well.
+@pytest.mark.parametrize("name", ["fair-python", *only_thoroughly("fair")])
+def test_a_row_of_fair_sharing(name: str) -> None:
+    assert measure.measure(name, layered(100), 1)["ratio"] > 0
