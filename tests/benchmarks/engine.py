@@ -1,6 +1,6 @@
 """How fast the engine is, beside reference loops in the same process.
 
-``python -m tests.benchmarks.engine [--quick] [--sizes N ...] [--rows ROW ...] [--repeats N] [--json FILE]``
+``python -m tests.benchmarks.engine [--quick] [--sizes N ...] [--rows ROW ...] [--repeats N] [--warm] [--json FILE]``
 prints a table and, at its end, JSON. ``docs/benchmarks.md`` says what each row is and how to read it.
 """
 
