@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 BOOSTERS = 3
 """Boosters that are averaged: somewhat fewer large errors than of one, for three times the bytes."""
 
+FEW_ROWS = 1000
+"""Of a table whose models are fitted before other processes would have started."""
+
 
 def roofline_of(raw: Path) -> Roofline:
     """The measured peaks of a folder."""
@@ -140,7 +143,7 @@ def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None])
         models,
         seed=config.seed,
         options=options,
-        workers=available_cores(),
+        workers=available_cores() if len(table) > FEW_ROWS else 1,
         show=show,
     )
     profile = Profile.fitted(
