@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -81,9 +82,10 @@ SAVEFIG = Figure.savefig
 
 
 def _save_roughly(figure: Figure, *files, **options) -> None:
-    """All of it is drawn, once instead of twice, as it lies and at few dots."""
+    """All of it is drawn, once instead of twice, as it lies and at few dots; no fonts are embedded."""
     figure.set_layout_engine("none")
-    SAVEFIG(figure, *files, **(options | {"dpi": 50}))
+    with matplotlib.rc_context({"pdf.use14corefonts": True}):
+        SAVEFIG(figure, *files, **(options | {"dpi": 50}))
 
 
 @pytest.fixture(scope="session", autouse=True)

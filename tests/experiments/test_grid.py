@@ -67,6 +67,17 @@ def test_entries_that_are_not_plain_are_left_to_hydra(folder):
     assert grid.cells[0].overrides == ("cluster=big_box", "model=branches", "scheduler=mine")
 
 
+def test_a_config_that_changed_is_composed_anew(folder):
+    words = ["cluster=box", "model=branches", "scheduler=mine"]
+    (cell,) = compose_grid(words, [folder]).cells
+    assert compose_grid(words, [folder]).cells == (cell,)
+    path = folder / "cluster" / "box.yaml"
+    path.write_text(path.read_text().replace("count: 2", "count: 16"))
+    (changed,) = compose_grid(words, [folder]).cells
+    assert changed.scenario.cluster.devices["cpu"].count == 16
+    assert changed.hash != cell.hash
+
+
 PRESET = """# @package _global_
 defaults:
   - override /workload: periodic
