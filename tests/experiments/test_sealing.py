@@ -1,6 +1,7 @@
 """Predictions sealed before they are measured, scored as they stand, and listed with their misses."""
 
 import json
+import shutil
 
 import pytest
 
@@ -19,17 +20,26 @@ WORDS = ("model=tiny", "scheduler=fcfs,heft", "cluster=here", "simulation.draws=
 RUNS = ("repeats=3", "warmup=1", "seconds=0")
 
 
+@pytest.fixture(scope="module")
+def _seals():
+    """Where what the first test sealed lies."""
+    return []
+
+
 @pytest.fixture
-def sealed(home):
-    """A sealed prediction, nothing of the model having run."""
-    with pytest.MonkeyPatch.context() as patch:
+def sealed(home, tmp_path_factory, _seals):
+    """A sealed prediction, nothing of the model having run; a copy of one that was made once."""
+    if not _seals:
+        folder = tmp_path_factory.mktemp("seals") / "sealed"
+        with pytest.MonkeyPatch.context() as patch:
 
-        def refuse(*_, **__):
-            raise AssertionError("sealing runs no model")
+            def refuse(*_, **__):
+                raise AssertionError("sealing runs no model")
 
-        patch.setattr(Hardware, "__init__", refuse)
-        assert command(home, f"sealed_dir={home / 'sealed'}", "seal=march", *WORDS, *RUNS) == 0
-    return home / "sealed"
+            patch.setattr(Hardware, "__init__", refuse)
+            assert command(home, f"sealed_dir={folder}", "seal=march", *WORDS, *RUNS) == 0
+        _seals.append(folder)
+    return shutil.copytree(_seals[0], home / "sealed")
 
 
 def test_a_seal_says_all_and_its_hash_is_of_that(sealed):
