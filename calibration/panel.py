@@ -1,10 +1,10 @@
 """A panel of operators whose times say how fast this machine is now, beside what its profiles say.
 
 One operator cannot: what a host's other guests do to its caches and to its memory slows light operators,
-those that read weights from memory, convolutions and large products by different factors, and not by the same
-ones from one hour to the next. The panel is a small model with operators of all these sorts, most of shapes
-that ResNet-18, ViT-B/16, AlexNet and Wide & Deep have, so that profiles hold measured times of them. It is
-executed by whatever executes the models in question.
+those that read weights from memory, convolutions over neighbours and products of matrices by different factors,
+and not by the same ones from one hour to the next. The panel is a small model with operators of all these sorts,
+of shapes that ResNet-18, EfficientNet-B0, ViT-B/16, AlexNet, VGG-16 and Wide & Deep have, so that profiles hold
+measured times of most of them. It is executed by whatever executes the models in question.
 """
 
 from __future__ import annotations
@@ -20,15 +20,21 @@ class Panel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, 64, 11, stride=4, padding=2), nn.ReLU(), nn.MaxPool2d(3, stride=2)
+            nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False),
+            nn.BatchNorm2d(64),
+            nn.ReLU(),
         )
-        self.early = _Block(64)
-        self.middle = _Block(256)
-        self.late = _Block(512)
-        self.narrow = nn.Sequential(*(_Separable(48) for _ in range(3)))
+        self.pools = nn.ModuleList([nn.MaxPool2d(2), nn.MaxPool2d(3, stride=1, ceil_mode=True)])
+        self.early = _Residual(64)
+        self.narrowing = _Strided(64, 128)
+        self.middle = _Residual(256)
+        self.halving = _Strided(256, 512)
+        self.late = _Residual(512)
+        self.inverted = nn.ModuleList(_Inverted(channels, wide) for channels, wide in INVERTED)
         self.attention_norm = nn.LayerNorm(768)
         self.projection = nn.Linear(768, 768)
         self.norm = nn.LayerNorm(768)
+        self.contraction = nn.Linear(3072, 768)
         self.wide = nn.Linear(9216, 4096)
         self.scores = nn.Linear(4096, 1000)
         self.deep = nn.Sequential(
@@ -41,28 +47,42 @@ class Panel(nn.Module):
         early: torch.Tensor,
         middle: torch.Tensor,
         late: torch.Tensor,
+        high: torch.Tensor,
+        half: torch.Tensor,
         small: torch.Tensor,
+        large: torch.Tensor,
+        square: torch.Tensor,
         tokens: torch.Tensor,
+        expanded: torch.Tensor,
         features: torch.Tensor,
         crossed: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        """An image, others of 64, 256, 512 and 48 channels, a sequence, and two vectors of features."""
+        """An image; others of 64, 256, 512, 40, 112, 192, 256 and 96 channels; a sequence, one of four times the
+        width, and two vectors of features.
+        """
         heads = self.attention_norm(tokens).view(1, 197, 12, 64).transpose(1, 2)
         mixed = functional.scaled_dot_product_attention(heads, heads, heads)
         tokens = tokens + self.projection(mixed.transpose(1, 2).reshape(1, 197, 768))
+        found = self.early(early)
+        coarse = self.middle(middle)
         return (
             self.stem(image),
-            self.early(early),
-            self.middle(middle),
-            self.narrow(small),
-            functional.gelu(self.norm(tokens)),
+            self.narrowing(found),
+            *(layer(x) for layer, x in zip(self.inverted, (high, half, small), strict=True)),
+            self.halving(coarse),
+            *(pool(x) for pool, x in zip(self.pools, (large, square), strict=True)),
+            self.norm(tokens) + self.contraction(functional.gelu(expanded)),
             torch.sigmoid(self.deep(crossed)),
             self.late(late),
             torch.tanh(self.scores(functional.relu(self.wide(features)))),
         )
 
 
-class _Block(nn.Module):
+INVERTED = ((40, 240), (112, 672), (192, 1152))
+"""Channels outside and inside of EfficientNet-B0's blocks that stay as they are."""
+
+
+class _Residual(nn.Module):
     """Of ResNet-18."""
 
     def __init__(self, channels: int) -> None:
@@ -78,19 +98,33 @@ class _Block(nn.Module):
         return functional.relu(self.second_norm(self.second(found)) + x)
 
 
-class _Separable(nn.Module):
-    """An inverted residual: a depthwise convolution of four times the channels between two products."""
+class _Strided(nn.Module):
+    """What ResNet-18 halves its images with."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, wide: int) -> None:
         super().__init__()
-        wide = 4 * channels
+        self.found = nn.Conv2d(channels, wide, 3, stride=2, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(wide)
+        self.shortcut = nn.Conv2d(channels, wide, 1, stride=2, bias=False)
+        self.shortcut_norm = nn.BatchNorm2d(wide)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A convolution, and a shortcut that is one, too."""
+        return functional.relu(self.norm(self.found(x))) + self.shortcut_norm(self.shortcut(x))
+
+
+class _Inverted(nn.Module):
+    """An inverted residual: a depthwise convolution between two products."""
+
+    def __init__(self, channels: int, wide: int) -> None:
+        super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(channels, wide, 1, bias=False),
             nn.BatchNorm2d(wide),
-            nn.ReLU6(),
-            nn.Conv2d(wide, wide, 3, padding=1, groups=wide, bias=False),
+            nn.SiLU(),
+            nn.Conv2d(wide, wide, 5, padding=2, groups=wide, bias=False),
             nn.BatchNorm2d(wide),
-            nn.ReLU6(),
+            nn.SiLU(),
             nn.Conv2d(wide, channels, 1, bias=False),
             nn.BatchNorm2d(channels),
         )

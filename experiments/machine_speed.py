@@ -20,7 +20,8 @@ import numpy as np
 
 from cost_models.cached_graphs import weight_shares
 from cost_models.features import known_work
-from cost_models.profile import Profile, row_keys
+from cost_models.profile import Profile, RowKey, row_keys
+from cost_models.roofline import Roofline
 from experiments.both_worlds import with_overhead
 from experiments.configs import CostModelConfig
 from experiments.pricing import Pricer
@@ -29,7 +30,7 @@ from simulator.cluster import Cluster
 from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
+from simulator.graph import DataflowGraph, Operator
 from simulator.workload import Job, Workload
 
 if TYPE_CHECKING:
@@ -46,8 +47,13 @@ PANEL = ModelConfig(
         InputConfig([1, 64, 56, 56]),
         InputConfig([1, 256, 14, 14]),
         InputConfig([1, 512, 7, 7]),
-        InputConfig([1, 48, 28, 28]),
+        InputConfig([1, 40, 28, 28]),
+        InputConfig([1, 112, 14, 14]),
+        InputConfig([1, 192, 7, 7]),
+        InputConfig([1, 256, 56, 56]),
+        InputConfig([1, 96, 24, 24]),
         InputConfig([1, 197, 768]),
+        InputConfig([1, 197, 3072]),
         InputConfig([1, 9216]),
         InputConfig([1, 1024]),
     ],
@@ -55,23 +61,25 @@ PANEL = ModelConfig(
 
 SORTS = (
     "light",
-    "light behind long",
     "activations",
-    "activations behind long",
     "weights",
-    "pooling",
+    "arithmetic",
+    "depthwise",
+    "attention",
     "convolutions",
     "products",
 )
-"""What an operator's time goes into: being called, moving activations, reading weights, comparing and adding
-neighbours, or multiplying, as a convolution or as a product of matrices. Of the first two, whether a long
-operator comes before it: then its code, and what was written early, have left the caches."""
+"""What an operator's time goes into: being called, moving activations, reading weights, computing element by
+element (a hyperbolic tangent, the largest of neighbours), or multiplying: in a depthwise convolution, in
+attention, in a convolution over neighbours, or in a product of matrices, which a convolution of single pixels
+is, too."""
 
-LIGHT_S = 20e-6
-"""What a light operator takes at most at its device's peak rates: calling it counts as much."""
+LIGHT_S = 3e-5
+"""What a light operator takes at most: calling it, its code and its data not being at hand, is much of that."""
 
-LONG_S = 5e-4
-"""What a long operator takes at least at its device's peak rates."""
+SLOW = 3.0
+"""How many times as long as at its device's peak rates an operator takes at least that computes element by
+element."""
 
 SHARE = 0.15
 """Of the time of the runs, that the panel may take once it has run :data:`LEAST_RUNS` times."""
@@ -88,33 +96,50 @@ def check_speed(speed: str) -> None:
         raise InvalidInput(f"speed={speed}: give {' or '.join(SPEEDS)}")
 
 
-def sorts_of(graph: DataflowGraph, profile: Profile) -> np.ndarray:
+def sorts_of(graph: DataflowGraph, profile: Profile, seconds: np.ndarray) -> np.ndarray:
     """int[operators]: the position in :data:`SORTS` of each operator of a graph on a device.
 
     Args:
         graph: any.
         profile: of the device, whose roofline decides.
+        seconds: float64[operators] that it says.
     """
-    roofline = profile.roofline
-    found, before = [], 0.0
-    for key, weights in zip(row_keys(graph.operators), weight_shares(graph), strict=True):
-        kind, dtype = key[:2]
-        operations, moved = known_work(*key)
-        peak = roofline.flops_per_s.get(dtype, roofline.flops_per_s["float32"])
-        computing, moving = operations / peak, moved / roofline.bandwidth
-        behind = " behind long" if before >= LONG_S else ""
-        before = max(computing, moving)
-        if before <= LIGHT_S:
-            found.append("light" + behind)
-        elif moving >= computing and weights > 0.5:
-            found.append("weights")
-        elif "conv" in kind:
-            found.append("convolutions")
-        elif "pool" in kind:
-            found.append("pooling")
-        else:
-            found.append("products" if computing > moving else "activations" + behind)
+    shares = weight_shares(graph)
+    found = [
+        _sort_of(operator, key, own, float(took), profile.roofline)
+        for operator, key, own, took in zip(
+            graph.operators, row_keys(graph.operators), shares, seconds, strict=True
+        )
+    ]
     return np.array([SORTS.index(sort) for sort in found], dtype=np.int64)
+
+
+def _sort_of(
+    operator: Operator, key: RowKey, weights: float, seconds: float, roofline: Roofline
+) -> str:
+    kind, dtype = key[:2]
+    operations, moved = known_work(*key)
+    computing = operations / roofline.flops_per_s.get(dtype, roofline.flops_per_s["float32"])
+    moving = moved / roofline.bandwidth
+    if seconds <= LIGHT_S:
+        return "light"
+    if "conv" in kind and operator.attributes.get("groups", 1) > 1:
+        return "depthwise"
+    if "conv" in kind and max(_window(operator), default=1) > 1:
+        return "convolutions"
+    if moving >= computing and weights > 0.5:
+        return "weights"
+    if "attention" in kind:
+        return "attention"
+    if "conv" not in kind and seconds > SLOW * max(computing, moving):
+        return "arithmetic"
+    return "products" if computing > moving or "conv" in kind else "activations"
+
+
+def _window(operator: Operator) -> tuple[int, ...]:
+    """What a convolution's weights span beside the channels."""
+    shapes = [spec.shape for spec in operator.inputs if len(spec.shape) > 2]
+    return tuple(shapes[-1][2:]) if len(shapes) > 1 else ()
 
 
 @dataclass(frozen=True)
@@ -132,17 +157,22 @@ class MachineSpeed:
     whole: tuple[float, ...] = ()
     corun: float | None = None
 
-    def factors(self, graph: DataflowGraph, profiles: Sequence[Profile]) -> np.ndarray:
-        """float64[operators, devices]: what a graph's times are to be multiplied by.
+    def factors(
+        self, graph: DataflowGraph, profiles: Sequence[Profile], seconds: np.ndarray
+    ) -> np.ndarray:
+        """float64[operators, devices]: what a graph's times are to be multiplied by; for a sort that the
+        panel has none of, as all of it.
 
         Args:
             graph: any.
             profiles: of the devices, in order.
+            seconds: float64[operators, devices] that they say.
         """
         columns = []
-        for slowness, profile in zip(self.slowness, profiles, strict=True):
-            by_sort = np.array([slowness.get(sort, 1.0) for sort in SORTS])
-            columns.append(by_sort[sorts_of(graph, profile)])
+        for device, (slowness, profile) in enumerate(zip(self.slowness, profiles, strict=True)):
+            otherwise = self.whole[device] if self.whole else 1.0
+            by_sort = np.array([slowness.get(sort, otherwise) for sort in SORTS])
+            columns.append(by_sort[sorts_of(graph, profile, seconds[:, device])])
         return np.stack(columns, axis=1)
 
     def to_json(self) -> dict[str, Any]:
@@ -285,8 +315,8 @@ class PanelTimes:
         """
         slowness, whole = [], []
         for device, profile in enumerate(self._profiles):
-            runs, sorts = np.array(alone[device]), sorts_of(self._graph, profile)
             said = self._costs[self._graph].seconds[:, device]
+            runs, sorts = np.array(alone[device]), sorts_of(self._graph, profile, said)
             took = {i: statistic(runs[:, sorts == i].sum(axis=1)) for i in np.unique(sorts)}
             # The statistic of a run's whole time is not the sum of those of its parts.
             total = statistic(runs.sum(axis=1))

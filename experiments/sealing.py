@@ -158,7 +158,9 @@ def _prediction(
     if speed is None:
         return Prediction(world, 1.0, handover)
     profiles = load_profiles(group.scenario.cluster, group.scenario.cost_model)
-    slowness = speed.factors(world.graph, profiles_of(world.cluster, profiles))
+    slowness = speed.factors(
+        world.graph, profiles_of(world.cluster, profiles), world.costs[world.graph].seconds
+    )
     return Prediction(world, slowness, handover, speed.corun)
 
 

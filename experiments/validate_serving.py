@@ -290,7 +290,10 @@ class Site:
             profiles = profiles_of(self.world.cluster, self._profiles)
             fine = CostTable(
                 {
-                    graph: replace(costs, seconds=costs.seconds * speed.factors(graph, profiles))
+                    graph: replace(
+                        costs,
+                        seconds=costs.seconds * speed.factors(graph, profiles, costs.seconds),
+                    )
                     for graph, costs in fine.items()
                 }
             )

@@ -96,7 +96,9 @@ def model_validation(
     machine = _machine(blocks)
     speed = MachineSpeed.from_json(machine["speed"])
     profiles = load_profiles(group.scenario.cluster, group.scenario.cost_model)
-    slowness = speed.factors(world.graph, profiles_of(world.cluster, profiles))
+    slowness = speed.factors(
+        world.graph, profiles_of(world.cluster, profiles), world.costs[world.graph].seconds
+    )
     prediction = Prediction(
         world,
         slowness if at_speed else 1.0,
