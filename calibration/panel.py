@@ -3,7 +3,7 @@
 One operator cannot: what a host's other guests do to its caches and to its memory slows light operators,
 those that read weights from memory, convolutions over neighbours and products of matrices by different factors,
 and not by the same ones from one hour to the next. The panel is a small model with operators of all these sorts,
-of shapes that ResNet-18, EfficientNet-B0, ViT-B/16, AlexNet, VGG-16 and Wide & Deep have, so that profiles hold
+of shapes that ResNet-18, EfficientNet-B0, ViT-B/16, AlexNet and Wide & Deep have, so that profiles hold
 measured times of most of them. It is executed by whatever executes the models in question.
 """
 
@@ -23,8 +23,9 @@ class Panel(nn.Module):
             nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False),
             nn.BatchNorm2d(64),
             nn.ReLU(),
+            nn.MaxPool2d(3, stride=2, padding=1),
         )
-        self.pools = nn.ModuleList([nn.MaxPool2d(2), nn.MaxPool2d(3, stride=1, ceil_mode=True)])
+        self.pool = nn.MaxPool2d(3, stride=1, ceil_mode=True)
         self.early = _Residual(64)
         self.narrowing = _Strided(64, 128)
         self.middle = _Residual(256)
@@ -50,14 +51,13 @@ class Panel(nn.Module):
         high: torch.Tensor,
         half: torch.Tensor,
         small: torch.Tensor,
-        large: torch.Tensor,
         square: torch.Tensor,
         tokens: torch.Tensor,
         expanded: torch.Tensor,
         features: torch.Tensor,
         crossed: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        """An image; others of 64, 256, 512, 40, 112, 192, 256 and 96 channels; a sequence, one of four times the
+        """An image; others of 64, 256, 512, 40, 112, 192 and 96 channels; a sequence, one of four times the
         width, and two vectors of features.
         """
         heads = self.attention_norm(tokens).view(1, 197, 12, 64).transpose(1, 2)
@@ -70,7 +70,7 @@ class Panel(nn.Module):
             self.narrowing(found),
             *(layer(x) for layer, x in zip(self.inverted, (high, half, small), strict=True)),
             self.halving(coarse),
-            *(pool(x) for pool, x in zip(self.pools, (large, square), strict=True)),
+            self.pool(square),
             self.norm(tokens) + self.contraction(functional.gelu(expanded)),
             torch.sigmoid(self.deep(crossed)),
             self.late(late),
