@@ -96,6 +96,15 @@ def rough_figures():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def short_panel():
+    """How fast this machine is decides no test, so the panel of operators runs a few times, at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("experiments.machine_speed.UNCOUNTED", 0)
+        patch.setattr("experiments.sealing.PANEL_RUNS", 2)
+        yield
+
+
 @pytest.fixture(scope="module")
 def whole_figures(rough_figures):
     """For the tests that look at figures."""
