@@ -190,20 +190,6 @@ class MachineSpeed:
         """Read :meth:`to_json`'s form."""
         return cls(tuple(document["slowness"]), tuple(document["whole"]), document["corun"])
 
-    @classmethod
-    def median(cls, found: Sequence[MachineSpeed]) -> MachineSpeed:
-        """Figure by figure."""
-        devices = zip(*(one.slowness for one in found), strict=True)
-        coruns = [one.corun for one in found if one.corun is not None]
-        return cls(
-            tuple(
-                {sort: float(np.median([one[sort] for one in device])) for sort in device[0]}
-                for device in devices
-            ),
-            tuple(np.median([one.whole for one in found], axis=0).tolist()),
-            float(np.median(coruns)) if coruns else None,
-        )
-
 
 def profiles_of(cluster: Cluster, profiles: Mapping[str, Profile]) -> list[Profile]:
     """The profile of each device of a cluster, in order."""
@@ -240,6 +226,14 @@ class PanelRuns:
         self.alone: list[list[np.ndarray]] = [[] for _ in range(self._devices)]
         self.beside: list[list[np.ndarray]] = [[] for _ in range(self._devices)]
         self._spent = 0.0
+
+    def seconds(self) -> np.ndarray:
+        """float64[1 or 2, devices, runs, operators] of all complete runs: :attr:`alone` and, where there are
+        several devices, :attr:`beside`.
+        """
+        worlds = [self.alone, self.beside] if self._devices > 1 else [self.alone]
+        complete = min(len(runs) for world in worlds for runs in world)
+        return np.array([[runs[:complete] for runs in world] for world in worlds])
 
     def is_due(self, seconds: float) -> bool:
         """Whether to run it again, so many seconds of other runs having passed."""
@@ -288,6 +282,9 @@ class PanelTimes:
         cluster: its devices name the profiles.
         profiles: by name.
         cost_model: which fit of them is taken for operators that were not measured.
+
+    Attributes:
+        operators: how many the panel has.
     """
 
     def __init__(
@@ -295,6 +292,7 @@ class PanelTimes:
     ) -> None:
         self._cluster = cluster
         self._graph = graph_of(PANEL)
+        self.operators = len(self._graph)
         self._profiles = profiles_of(cluster, profiles)
         pricer = Pricer(cluster, profiles, replace(cost_model, lookup=True))
         self._costs = pricer.price([self._graph])

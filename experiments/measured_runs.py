@@ -1,8 +1,9 @@
 """Runs on this machine, kept as they are made: blocks of interleaved rounds of one model's cases.
 
 ``measured/<group>/<number>/`` of a validation's folder is a block: ``block.json`` (written last: without it
-there is none) with every makespan, ``alone.parquet`` with the operators' times on each device alone, and all
-traces (:mod:`experiments.compact_traces`).
+there is none) with every makespan, ``alone.parquet`` with the operators' times on each device alone,
+``panel.parquet`` with those of the panel that tells the machine's speed, and all traces
+(:mod:`experiments.compact_traces`).
 A case is known by its key, so that what was measured is kept when others are added.
 """
 
@@ -23,11 +24,11 @@ from experiments import atomic
 from experiments.both_worlds import Hardware, Prediction
 from experiments.compact_traces import read_traces, write_traces
 from experiments.contestants import Contestant, Group
-from experiments.machine_speed import PanelRuns, PanelTimes
+from experiments.machine_speed import PanelRuns
 from experiments.pricing import load_profiles
 from experiments.provenance import code_digest
 from experiments.this_machine import differences_here
-from experiments.validation import durations, statistic_of
+from experiments.validation import durations
 from experiments.world import prepare
 from simulator.errors import HetsimError, InvalidInput
 from simulator.graph import DataflowGraph
@@ -38,7 +39,7 @@ from simulator.trace import Trace
 if TYPE_CHECKING:
     from calibration.dispatch import DispatchProbe
 
-FORMAT = "hetsim.measured/2"
+FORMAT = "hetsim.measured/3"
 MOST_REPEATS = 200
 LEAST_REPEATS = 2
 
@@ -88,6 +89,7 @@ class Block:
         dispatch_s: of each case by key, the runner's overhead per operator, seconds.
         traces: of each case by key, of each run.
         alone: float64[rounds, operators, devices] seconds, all operators of a job on that device.
+        panel: :meth:`experiments.machine_speed.PanelRuns.seconds` among the rounds.
         busy: cores that other processes kept busy before; NaN where the system does not say.
         wall_s: seconds that it took.
         differences: in what the profiles were measured with something else than there is here.
@@ -99,6 +101,7 @@ class Block:
     dispatch_s: Mapping[str, float]
     traces: Mapping[str, Sequence[Trace]]
     alone: np.ndarray
+    panel: np.ndarray
     busy: float
     wall_s: float
     differences: tuple[str, ...]
@@ -107,9 +110,6 @@ class Block:
 
     def save(self, folder: Path) -> None:
         """Write it; ``block.json`` comes last."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         write_traces(
             folder,
             {
@@ -118,24 +118,16 @@ class Block:
                 for number, trace in enumerate(traces)
             },
         )
-        rounds, operators, devices = self.alone.shape
-        table = pa.table(
-            {
-                "round": np.repeat(np.arange(rounds, dtype=np.int32), operators * devices),
-                "operator": np.tile(
-                    np.repeat(np.arange(operators, dtype=np.int32), devices), rounds
-                ),
-                "device": np.tile(np.arange(devices, dtype=np.int32), rounds * operators),
-                "seconds": self.alone.reshape(-1),
-            }
+        _write_seconds(folder / "alone.parquet", self.alone, ("round", "operator", "device"))
+        _write_seconds(
+            folder / "panel.parquet", self.panel, ("together", "device", "run", "operator")
         )
-        with atomic.replacing(folder / "alone.parquet") as temporary:
-            pq.write_table(table, temporary, compression="zstd")
         document = {
             "format": FORMAT,
             "makespans_s": {key: list(values) for key, values in self.makespans_s.items()},
             "dispatch_s": dict(self.dispatch_s),
             "alone_shape": list(self.alone.shape),
+            "panel_shape": list(self.panel.shape),
             "busy_cores_before": self.busy,
             "wall_s": self.wall_s,
             "profile_differences": list(self.differences),
@@ -192,7 +184,8 @@ class MeasuredRuns:
                     makespans,
                     {key: document["dispatch_s"][key] for key in makespans},
                     {key: [traces[name] for name in names[key]] for key in names},
-                    _read_alone(path / "alone.parquet", document["alone_shape"]),
+                    _read_seconds(path / "alone.parquet", document["alone_shape"]),
+                    _read_seconds(path / "panel.parquet", document["panel_shape"]),
                     float("nan")
                     if document["busy_cores_before"] is None
                     else document["busy_cores_before"],
@@ -230,7 +223,18 @@ class MeasuredRuns:
         return document
 
 
-def _read_alone(path: Path, shape: Sequence[int]) -> np.ndarray:
+def _write_seconds(path: Path, seconds: np.ndarray, axes: Sequence[str]) -> None:
+    """A row for each value, with its place along each axis."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    places = np.indices(seconds.shape, dtype=np.int32).reshape(len(axes), -1)
+    table = pa.table({**dict(zip(axes, places, strict=True)), "seconds": seconds.reshape(-1)})
+    with atomic.replacing(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+def _read_seconds(path: Path, shape: Sequence[int]) -> np.ndarray:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -296,7 +300,7 @@ def measure_block(
     scenario = group.scenario
     world = prepare(scenario, config_dirs)
     workers = workers_for(world.cluster, cores)
-    statistic = profile_statistic(group)  # refused now, not once all has run
+    profile_statistic(group)  # refused now, not once all has run
     prediction = Prediction(world)
     busy = busy_cores()
     devices = [device.name for device in world.cluster.devices]
@@ -313,7 +317,7 @@ def measure_block(
         probe = DispatchProbe(machine)
         overheads = runner_overheads(probe, contestants)
         machine_document["handover_s"] = probe.handover_seconds()
-        plain = probe.seconds(lambda: create("single_device"))
+        plain = machine_document["overhead_s"] = probe.seconds(lambda: create("single_device"))
         hardware = Hardware(machine, world, scenario, limit, config_dirs)
         panel = PanelRuns(machine)
         alone = [_alone(name) for name in devices]
@@ -358,17 +362,6 @@ def measure_block(
             stopped = error  # whole rounds are kept
     if len(rounds) < LEAST_REPEATS:
         return None, stopped
-    machine_document["speed"] = (
-        PanelTimes(world.cluster, profiles, scenario.cost_model)
-        .speed(
-            panel.alone,
-            panel.beside,
-            lambda seconds: float(statistic_of(seconds, statistic)),
-            plain,
-            machine_document["handover_s"],
-        )
-        .to_json()
-    )
     shape = (len(world.graph), len(devices))
     seconds = np.full((len(rounds), *shape), np.nan)
     for column in range(len(devices)):
@@ -384,6 +377,7 @@ def measure_block(
         overheads,
         kept,
         seconds,
+        panel.seconds(),
         busy,
         time.monotonic() - began,
         differences,

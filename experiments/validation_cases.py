@@ -12,7 +12,7 @@ import numpy as np
 from experiments import atomic
 from experiments.both_worlds import INTERVAL, Prediction, unseen_costs
 from experiments.contestants import Contestant, Group
-from experiments.machine_speed import MachineSpeed, profiles_of
+from experiments.machine_speed import MachineSpeed, PanelTimes, profiles_of
 from experiments.measured_runs import (
     LEAST_REPEATS,
     Block,
@@ -25,6 +25,7 @@ from experiments.validation import Case, ModelValidation, nearest, statistic_of
 from experiments.waterfall import error_steps
 from experiments.world import World, prepare
 from simulator.costs import CostTable
+from simulator.errors import InvalidInput
 
 
 class Intervals:
@@ -93,9 +94,10 @@ def model_validation(
     world = prepare(group.scenario, config_dirs)
     statistic = profile_statistic(group)
     blocks = measured.blocks(group, world.graph)
-    machine = _machine(blocks)
-    speed = MachineSpeed.from_json(machine["speed"])
     profiles = load_profiles(group.scenario.cluster, group.scenario.cost_model)
+    said = PanelTimes(world.cluster, profiles, group.scenario.cost_model)
+    machine = _machine(group.model, blocks, said, statistic)
+    speed = MachineSpeed.from_json(machine["speed"])
     slowness = speed.factors(
         world.graph, profiles_of(world.cluster, profiles), world.costs[world.graph].seconds
     )
@@ -149,16 +151,31 @@ def model_validation(
     )
 
 
-def _machine(blocks: Sequence[Block]) -> dict[str, Any]:
-    """What the blocks ran on, how slow it was, and what its runner needs: the median of them."""
+def _machine(
+    model: str, blocks: Sequence[Block], said: PanelTimes, statistic: str
+) -> dict[str, Any]:
+    """What the blocks ran on, what its runner needs (the median of them), and how slow it was.
+
+    The panel's runs in all blocks are one sample, as the makespans are: of a block in which the machine was
+    slow a low quantile of either has next to nothing.
+    """
+    if {block.panel.shape[-1] for block in blocks} != {said.operators}:
+        raise InvalidInput(
+            f"The runs of {model} were made beside another panel of operators than there is now; "
+            "measure under another name"
+        )
     handovers = [block.machine["handover_s"] for block in blocks]
     known = [seconds for seconds in handovers if seconds is not None]
-    speeds = [MachineSpeed.from_json(block.machine["speed"]) for block in blocks]
-    return {
-        **blocks[-1].machine,
-        "handover_s": float(np.median(known)) if known else None,
-        "speed": MachineSpeed.median(speeds).to_json(),
-    }
+    handover = float(np.median(known)) if known else None
+    runs = np.concatenate([block.panel for block in blocks], axis=2)
+    speed = said.speed(
+        runs[0],
+        runs[1] if len(runs) > 1 else (),
+        lambda seconds: float(statistic_of(seconds, statistic)),
+        float(np.median([block.machine["overhead_s"] for block in blocks])),
+        handover,
+    )
+    return {**blocks[-1].machine, "handover_s": handover, "speed": speed.to_json()}
 
 
 def _case(

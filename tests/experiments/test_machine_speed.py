@@ -1,5 +1,6 @@
 """The panel on a machine whose slowness is known: simulation takes the place of the hardware."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -229,12 +230,18 @@ def test_the_panel_has_operators_of_every_sort():
         assert np.bincount(sorts).min() >= 1
 
 
-def test_blocks_are_joined_by_the_median_and_saved():
-    found = [MachineSpeed(({"light": v, "weights": 1.0},), (v,), v / 10) for v in (1.0, 3.0, 2.0)]
-    joined = MachineSpeed.median(found)
-    assert joined == MachineSpeed(({"light": 2.0, "weights": 1.0},), (2.0,), 0.2)
-    assert MachineSpeed.from_json(joined.to_json()) == joined
-    assert MachineSpeed.median([MachineSpeed(({"light": 1.0},))]).corun is None
+def test_it_is_read_as_it_was_written():
+    speed = MachineSpeed(({"light": 2.0, "weights": 1.0},), (2.0,), 0.2)
+    assert MachineSpeed.from_json(json.loads(json.dumps(speed.to_json()))) == speed
+
+
+def test_runs_in_an_array_are_the_complete_ones():
+    panel = panel_on(SimulatedMachine(SLOW))
+    panel.alone[0].append(panel.alone[0][0])  # interrupted after the first device
+    seconds = panel.seconds()
+    assert seconds.shape == (2, 2, 3, len(panel.graph))
+    assert (seconds[0, 1] == panel.alone[1]).all()
+    assert (seconds[1, 0] == panel.beside[0]).all()
 
 
 def test_a_speed_that_is_none_is_refused():

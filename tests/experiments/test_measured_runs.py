@@ -100,6 +100,7 @@ def test_a_budget_is_spread_over_visits_of_all_models(home, monkeypatch):
             dict.fromkeys((one.key for one in contestants), 0.0),
             {},
             np.zeros((2, 1, 1)),
+            np.zeros((1, 1, 2, 1)),
             0.0,
             quota.budget_s,
             (),
