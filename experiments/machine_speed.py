@@ -285,6 +285,7 @@ class PanelTimes:
 
     Attributes:
         operators: how many the panel has.
+        run_s: seconds of :meth:`PanelRuns.run`, less what devices cost each other.
     """
 
     def __init__(
@@ -296,6 +297,9 @@ class PanelTimes:
         self._profiles = profiles_of(cluster, profiles)
         pricer = Pricer(cluster, profiles, replace(cost_model, lookup=True))
         self._costs = pricer.price([self._graph])
+        each = self._costs[self._graph].seconds.sum(axis=0)
+        together = each.max() if len(each) > 1 else 0.0
+        self.run_s = float(UNCOUNTED * each[0] + each.sum() + together)
 
     def speed(
         self,

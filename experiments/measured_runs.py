@@ -278,7 +278,7 @@ def measure_block(
         group: of the contestants.
         contestants: those to run.
         quota: when to stop.
-        warmup: rounds first that are not counted.
+        warmup: rounds first that are not counted; with a budget of one case for each number of jobs.
         cores: of the workers.
         limit: seconds after which a run is given up.
         config_dirs: the user's configs.
@@ -321,10 +321,13 @@ def measure_block(
         hardware = Hardware(machine, world, scenario, limit, config_dirs)
         panel = PanelRuns(machine)
         alone = [_alone(name) for name in devices]
+        first_runs = contestants
+        if quota.budget_s is not None:  # a round would be much of it: one for each number of jobs
+            first_runs = list({one.jobs: one for one in contestants}.values())
 
-        def round_of_runs() -> list[Trace]:
+        def round_of_runs(these: Sequence[Contestant]) -> list[Trace]:
             traces = []
-            for contestant in contestants:
+            for contestant in these:
                 simulation = contestant.scenario.simulation
                 traces.append(
                     hardware.run(
@@ -346,7 +349,7 @@ def measure_block(
         try:
             for _ in range(warmup):
                 step(0, None)
-                shortest = min(trace.makespan for trace in round_of_runs())
+                shortest = min(trace.makespan for trace in round_of_runs(first_runs))
             panel.clear()
             first = time.monotonic()
             while True:
@@ -354,7 +357,7 @@ def measure_block(
                 each = (time.monotonic() - first) / max(1, len(rounds))
                 if rounds and quota.enough(len(rounds), shortest, since, each):
                     break
-                rounds.append(round_of_runs())
+                rounds.append(round_of_runs(contestants))
                 shortest = shortest or min(trace.makespan for trace in rounds[0])
                 total = quota.rounds(shortest) if quota.budget_s is None else None
                 step(len(rounds), total)

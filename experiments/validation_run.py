@@ -12,7 +12,9 @@ from rich.progress import TaskID
 
 from experiments.both_worlds import Prediction
 from experiments.contestants import Group, Plan
+from experiments.machine_speed import PanelTimes
 from experiments.measured_runs import MeasuredRuns, Quota, measure_block
+from experiments.pricing import load_profiles
 from experiments.progress import progress_bar
 from experiments.provenance import code_digest
 from experiments.validation import Validation
@@ -151,9 +153,13 @@ def _share(weights: Sequence[float], position: int, visits_left: int) -> float:
 
 
 def _predicted_s(group: Group, config_dirs: Sequence[Path]) -> float:
-    """Seconds of one round of a group's cases, as simulated."""
-    prediction = Prediction(prepare(group.scenario, config_dirs))
-    return sum(prediction.run(one, 0.0).makespan for one in group.contestants)
+    """Seconds of one round of a group's cases, the panel among them, as simulated."""
+    scenario = group.scenario
+    world = prepare(scenario, config_dirs)
+    profiles = load_profiles(scenario.cluster, scenario.cost_model)
+    panel = PanelTimes(world.cluster, profiles, scenario.cost_model)
+    prediction = Prediction(world)
+    return panel.run_s + sum(prediction.run(one, 0.0).makespan for one in group.contestants)
 
 
 def _check_machine(group: Group, measured: MeasuredRuns) -> None:
