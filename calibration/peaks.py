@@ -43,7 +43,7 @@ def _rate(a: Any, device: str, budget: float) -> float:
     """FLOP/s of the product of a square matrix with itself.
 
     Of its corner where an element type has no fast kernel (bfloat16 on many CPUs) and the whole product
-    would take seconds: such a kernel is no faster in a larger product.
+    would take seconds: such a kernel is fastest where all of a product lies in the caches.
     """
     if device == "cpu":
         corner = a[: len(a) // 4, : len(a) // 4].contiguous()
