@@ -130,7 +130,8 @@ class DispatchProbe:
         measured = float(np.median([_span(run, 0) + _span(run, 1) for run in both]))
         count = len(self._short)
         overhead = [max(0.0, float(gap)) / (count - 1) for gap in gaps]
-        return handover(np.stack(kernels, 1), overhead, measured)
+        launches = [spec.repeat_kernel for spec in self._machine.specs[:2]]
+        return handover(np.stack(kernels, 1), overhead, measured, launches)
 
     def _run(self, devices: list[int], graph: DataflowGraph | None = None) -> Trace:
         """A chain on each of these devices at once."""
@@ -240,31 +241,45 @@ def _span(trace: Trace, device: int) -> float:
     return float(rows["finish"][mine].max() - rows["start"][mine].min())
 
 
-def handover(kernels: np.ndarray, overheads: Sequence[float], measured: float) -> float:
+def handover(
+    kernels: np.ndarray,
+    overheads: Sequence[float],
+    measured: float,
+    launches: Sequence[int] = (1, 1),
+) -> float:
     """The hand-over with which two chains beside each other take as long as they did, by bisection.
 
     Args:
         kernels: float64[operators, 2] seconds.
         overheads: of the launches of both, seconds.
         measured: seconds from the first kernel's start to the last one's end, the sum of both chains.
+        launches: equal parts of every operator that each of both comes back to the launcher for.
     """
     low, high = 0.0, MOST_HANDOVER
-    if chains_beside(kernels, overheads, low) >= measured:
+    if chains_beside(kernels, overheads, low, launches) >= measured:
         return low
     for _ in range(30):
         middle = (low + high) / 2
-        enough = chains_beside(kernels, overheads, middle) >= measured
+        enough = chains_beside(kernels, overheads, middle, launches) >= measured
         low, high = (low, middle) if enough else (middle, high)
     return high
 
 
-def chains_beside(kernels: np.ndarray, overheads: Sequence[float], handover: float) -> float:
+def chains_beside(
+    kernels: np.ndarray,
+    overheads: Sequence[float],
+    handover: float,
+    launches: Sequence[int] = (1, 1),
+) -> float:
     """What two chains behind one launcher take, seconds; see :func:`handover`."""
     launcher, now, done = Launcher(), [0.0, 0.0], [0, 0]
-    count = len(kernels)
-    while min(done) < count:
-        chain = min((c for c in (0, 1) if done[c] < count), key=now.__getitem__)
-        now[chain] += launcher.wait(now[chain], overheads[chain], handover)
-        now[chain] += overheads[chain] + float(kernels[done[chain], chain])
+    parts = [len(kernels) * count for count in launches]
+    while open_chains := [c for c in (0, 1) if done[c] < parts[c]]:
+        # At the same time who comes back is before who begins.
+        chain = min(open_chains, key=lambda c: (now[c], done[c] % launches[c] == 0))
+        operator, part = divmod(done[chain], launches[chain])
+        overhead = 0.0 if part else overheads[chain]
+        now[chain] += launcher.wait(now[chain], overhead, handover) + overhead
+        now[chain] += float(kernels[operator, chain]) / launches[chain]
         done[chain] += 1
     return sum(now) - sum(overheads)

@@ -56,7 +56,8 @@ class DeviceConfig:
     ``sharing``: ``slots`` (each at full rate) or ``processor``
     (the running tasks share one full rate). ``launcher`` names what launches its operators: all devices
     of one launcher are launched one at a time, as by one Python process, and a launch that had to wait
-    begins ``launch_handover`` after the one before it.
+    begins ``launch_handover`` after the one before it; an operator comes back to it for each of its
+    ``launches`` kernels.
     """
 
     profile: str
@@ -72,6 +73,7 @@ class DeviceConfig:
     sharing: str = "slots"
     launcher: str | None = None
     launch_handover: str = "0s"
+    launches: int = 1
 
 
 @dataclass
@@ -181,6 +183,7 @@ def build_cluster(
                     sharing=device.sharing,
                     launcher=device.launcher,
                     launch_handover=handover,
+                    launches=device.launches,
                 )
             )
     spaces = []

@@ -68,6 +68,8 @@ class Device:
             thread, an interpreter (:mod:`simulator.launchers`); None: nothing that others wait for.
         launch_handover: seconds that it takes to go on with this device after another launch that this
             one had to wait for.
+        launches: kernels of one operator, launched one after the other; of meaning where there is a
+            ``launcher``.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Device:
     sharing: str = "slots"
     launcher: str | None = None
     launch_handover: float = 0.0
+    launches: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +194,11 @@ class Cluster:
                 raise InvalidInput(
                     f"Device '{device.name}': launch_handover must be >= 0 s and at most "
                     f"{MOST_LATENCY:g} s"
+                )
+            if device.launches < 1:
+                raise InvalidInput(
+                    f"Device '{device.name}' has launches {device.launches}; an operator is launched once "
+                    "at least"
                 )
             if device.launch_handover and device.launcher is None:
                 raise InvalidInput(

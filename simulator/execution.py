@@ -18,6 +18,10 @@ class ExecutionModel(Protocol):
         """A task that needs ``seconds`` at full rate starts at ``start``."""
         ...
 
+    def goes_on(self, task: int, now: float) -> bool:
+        """Whether a task has more to do at the moment that was said to be its end; another is said then."""
+        ...
+
     def end(self, task: int) -> None:
         """A task that has begun has finished, or was taken from the device."""
         ...
@@ -38,6 +42,10 @@ class ConstantRate:
     def begin(self, task: int, seconds: float, start: float) -> None:
         """See :class:`ExecutionModel`."""
         self._finish_at(task, start + (self._overhead + seconds))
+
+    def goes_on(self, task: int, now: float) -> bool:
+        """See :class:`ExecutionModel`."""
+        return False
 
     def end(self, task: int) -> None:
         """See :class:`ExecutionModel`; tasks do not know of each other."""

@@ -5,6 +5,9 @@ each other although the devices do not. The launch overhead of an execution is t
 launcher. An execution that starts while another one is being launched waits, in the order of the starts; the
 launcher goes on ``launch_handover`` after that one, which is what waking the thread that waits takes, and is
 busy meanwhile.
+
+An operator may be several kernels (``launches``), one after the other and equally long: between two of them it
+must have the launcher again, for no time of its own, and waits if that is busy.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from simulator.cluster import Cluster
+from simulator.cluster import Cluster, Device
 from simulator.execution import ExecutionModel
 
 
@@ -34,21 +37,38 @@ class Launcher:
 class Launched:
     """A device's execution model behind its launcher."""
 
-    def __init__(
-        self, model: ExecutionModel, launcher: Launcher, overhead: float, handover: float
-    ) -> None:
+    def __init__(self, model: ExecutionModel, launcher: Launcher, device: Device) -> None:
         self._model = model
         self._launcher = launcher
-        self._overhead = overhead
-        self._handover = handover
+        self._overhead = device.launch_overhead
+        self._handover = device.launch_handover
+        self._launches = device.launches
+        self._left: dict[int, tuple[int, float]] = {}  # kernels to come, and the seconds of each
 
     def begin(self, task: int, seconds: float, start: float) -> None:
         """See :class:`simulator.execution.ExecutionModel`."""
         waited = self._launcher.wait(start, self._overhead, self._handover)
-        self._model.begin(task, seconds, start + waited)
+        each = seconds / self._launches
+        if self._launches > 1:
+            self._left[task] = self._launches - 1, each
+        self._model.begin(task, each, start + waited)
+
+    def goes_on(self, task: int, now: float) -> bool:
+        """See :class:`simulator.execution.ExecutionModel`."""
+        left, each = self._left.pop(task, (0, 0.0))
+        if not left:
+            return False
+        if left > 1:
+            self._left[task] = left - 1, each
+        waited = self._launcher.wait(now, 0.0, self._handover)
+        self._model.end(task)
+        # The model puts the launch overhead first, which was paid before the first kernel.
+        self._model.begin(task, each, now + waited - self._overhead)
+        return True
 
     def end(self, task: int) -> None:
         """See :class:`simulator.execution.ExecutionModel`."""
+        self._left.pop(task, None)
         self._model.end(task)
 
 
@@ -57,7 +77,7 @@ def launched(cluster: Cluster, models: Sequence[ExecutionModel]) -> list[Executi
     shared = _shared(cluster)
     launchers = {name: Launcher() for name in shared}
     return [
-        Launched(model, launchers[device.launcher], device.launch_overhead, device.launch_handover)
+        Launched(model, launchers[device.launcher], device)
         if device.launcher in launchers
         else model
         for device, model in zip(cluster.devices, models, strict=True)

@@ -205,6 +205,10 @@ class RateShared:
         """See :class:`ExecutionModel`."""
         self._shared.begin(self._device, task, seconds, start)
 
+    def goes_on(self, task: int, now: float) -> bool:
+        """See :class:`ExecutionModel`."""
+        return False
+
     def end(self, task: int) -> None:
         """See :class:`ExecutionModel`."""
         self._shared.end(task)

@@ -399,6 +399,8 @@ class Simulation(BatchingContext):
         if self._finish_time[task] == self._clock._now:
             self._finish_time[task] = math.inf
             device = self._device[task]
+            if self._models[device].goes_on(task, self._clock._now):
+                return
             self._models[device].end(task)
             self._feeders[device].ended(task)
 

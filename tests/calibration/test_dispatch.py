@@ -65,11 +65,18 @@ def test_overhead_within_a_segment(monkeypatch):
     assert 2.5e-3 < found < 50e-3
 
 
-def two_chains(kernels, overheads, seconds):
+def two_chains(kernels, overheads, seconds, launches):
     """The sum of both chains' spans, simulated."""
     devices = [
-        Device(name, "ram", launch_overhead=o, launcher="interpreter", launch_handover=seconds)
-        for name, o in zip("ab", overheads, strict=True)
+        Device(
+            name,
+            "ram",
+            launch_overhead=o,
+            launcher="interpreter",
+            launch_handover=seconds,
+            launches=count,
+        )
+        for name, o, count in zip("ab", overheads, launches, strict=True)
     ]
     graph = from_edges("chain", len(kernels), [(i, i + 1, 0.0) for i in range(len(kernels) - 1)])
     trace = simulate(
@@ -82,15 +89,14 @@ def two_chains(kernels, overheads, seconds):
     return sum(rows["finish"][rows["device"] == d].max() for d in (0, 1)) - sum(overheads)
 
 
-@given(
-    st.lists(st.tuples(*2 * [st.floats(1e-6, 1e-4)]), min_size=1, max_size=12),
-    st.tuples(*2 * [st.floats(0, 5e-5)]),
-    st.floats(0, 5e-5),
-)
-def test_chains_beside_each_other_are_those_of_the_simulator(kernels, overheads, seconds):
-    kernels = np.array(kernels)
-    assert chains_beside(kernels, overheads, seconds) == pytest.approx(
-        two_chains(kernels, overheads, seconds), rel=1e-12
+@given(st.integers(0, 2**32), st.integers(1, 12), st.tuples(*2 * [st.integers(1, 3)]))
+def test_chains_beside_each_other_are_those_of_the_simulator(seed, operators, launches):
+    """Of drawn times: where two ask for the launcher at once, rounding would decide who is first."""
+    rng = np.random.default_rng(seed)
+    kernels = rng.uniform(1e-6, 1e-4, (operators, 2))
+    overheads, seconds = rng.uniform(0, 5e-5, 2), rng.uniform(0, 5e-5)
+    assert chains_beside(kernels, overheads, seconds, launches) == pytest.approx(
+        two_chains(kernels, overheads, seconds, launches), rel=1e-9
     )
 
 
@@ -99,6 +105,17 @@ def test_the_hand_over_is_found_again(seconds, overhead, kernel):
     kernels = np.full((30, 2), min(kernel, overhead))  # so short that launches always wait
     measured = chains_beside(kernels, (overhead, overhead), seconds)
     assert handover(kernels, (overhead, overhead), measured) == pytest.approx(seconds, abs=1e-9)
+
+
+@given(st.floats(1e-6, 1e-4), st.floats(1e-6, 2e-5), st.floats(1e-6, 2e-5))
+def test_with_the_hand_over_found_chains_of_several_kernels_take_as_long(seconds, overhead, kernel):
+    """Several may do: who meets whom changes with it. With a little less they take less."""
+    kernels, overheads, launches = np.full((30, 2), kernel), (overhead, overhead), (1, 3)
+    measured = chains_beside(kernels, overheads, seconds, launches)
+    found = handover(kernels, overheads, measured, launches)
+    assert chains_beside(kernels, overheads, found, launches) >= measured
+    if found > 0:
+        assert chains_beside(kernels, overheads, found - 1e-12, launches) < measured
 
 
 def test_no_hand_over_without_waiting():

@@ -13,8 +13,10 @@ from simulator.cluster import Cluster, Device, MemorySpace
 from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
+from simulator.faults import Fault, Faults
 from simulator.graph import DataflowGraph, from_edges
 from simulator.launchers import shares_launchers
+from simulator.schedulers import create
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
 from tests.examples import examples
@@ -58,6 +60,39 @@ def test_a_launch_waits_for_another_and_for_the_hand_over() -> None:
     costs = CostTable.of(graph, np.full((1, 2), 3.0))
     trace = simulate(late, cluster(2, 1.0, 0.5), costs, StaticPlan([(0, 0.0)], [(1, 0.0)]))
     assert finishes(trace) == [4.0, 5.0]
+
+
+def of_three_kernels(slowdown: float = 0.0) -> Cluster:
+    """Two devices, of which the first launches three kernels for an operator."""
+    where = cluster(2, 1.0, 0.5, slowdown=slowdown)
+    return replace(where, devices=[replace(where.devices[0], launches=3), where.devices[1]])
+
+
+@pytest.mark.parametrize("slowdown", [0.0, 1e-12])
+def test_every_kernel_of_an_operator_needs_the_launcher(slowdown: float) -> None:
+    """Launched from 0 to 1, a kernel until 2; then the other's launch, 1.5 to 2.5, and the hand-over."""
+    graph = chain(1)
+    jobs = Workload([Job(graph), Job(graph, arrival=1.5)])
+    costs = CostTable.of(graph, np.full((1, 2), 3.0))
+    trace = simulate(jobs, of_three_kernels(slowdown), costs, StaticPlan([(0, 0.0)], [(1, 0.0)]))
+    assert finishes(trace) == pytest.approx([5.0, 5.5])
+
+
+def test_kernels_of_one_operator_do_not_wait_for_each_other() -> None:
+    graph = chain(4)
+    costs = CostTable.of(graph, np.full((4, 2), 3.0))
+    trace = simulate(graph, of_three_kernels(), costs, StaticPlan([(0, 0.0)] * 4))
+    assert finishes(trace) == pytest.approx([4.0, 8.0, 12.0, 16.0])
+
+
+def test_an_operator_that_is_lost_begins_anew() -> None:
+    """Its device fails during the second kernel, from 2.5 to 10; then all of it, launch and three kernels."""
+    graph = chain(1)
+    costs = CostTable.of(graph, np.full((1, 2), 3.0))
+    faults = Faults([Fault("device_failure", "d0", 2.5, 10.0, memory_lost=False)])
+    scheduler = create("single_device", device="d0")
+    trace = simulate(graph, of_three_kernels(), costs, scheduler, faults=faults)
+    assert trace.makespan == pytest.approx(14.0)
 
 
 def test_slots_of_one_device_wait_too() -> None:
@@ -136,5 +171,9 @@ def test_without_others_a_launcher_changes_nothing() -> None:
 def test_refused() -> None:
     with pytest.raises(InvalidInput, match="launch_handover and no launcher"):
         Cluster("c", [MemorySpace("m")], [Device("d", "m", launch_handover=1e-6)])
+    with pytest.raises(
+        InvalidInput, match="'d' has launches 0; an operator is launched once at least"
+    ):
+        Cluster("c", [MemorySpace("m")], [Device("d", "m", launches=0)])
     with pytest.raises(InvalidInput, match="launch_handover must be >= 0"):
         cluster(2, 1.0, -1.0)
