@@ -221,6 +221,7 @@ class Site:
         machine: made for its cluster.
         workers: where its devices are.
         inputs: different ones of each model.
+        at_speed: whether the simulation is of a machine as fast as this one is now.
         config_dirs: the user's configs.
     """
 
@@ -231,6 +232,7 @@ class Site:
         machine: Machine,
         workers: Mapping[str, WorkerSpec],
         inputs: int,
+        at_speed: bool,
         config_dirs: Sequence[Path],
     ) -> None:
         from calibration.sequential import weights_of
@@ -242,7 +244,7 @@ class Site:
         self.requests = requests_of(world)
         self.costs: CostTable = world.costs
         self._profiles = load_profiles(scenario.cluster, scenario.cost_model)
-        self._panel = PanelRuns(machine)
+        self._panel = PanelRuns(machine) if at_speed else None
         self._said = PanelTimes(world.cluster, self._profiles, scenario.cost_model)
         self._inputs: dict[DataflowGraph, list[dict[str, torch.Tensor]]] = {}
         self._modules: dict[DataflowGraph, torch.nn.Module] = {}
@@ -301,23 +303,23 @@ class Site:
         return with_joining(costs, self._joining)
 
     @contextlib.contextmanager
-    def timed(self, overhead: float) -> Iterator[list[MachineSpeed]]:
+    def timed(self, overhead: float) -> Iterator[list[MachineSpeed | None]]:
         """Holds, when it is left, how much longer operators took on average before and after what was done
-        in it than the profiles say.
+        in it than the profiles say; None where the profiles' speed is taken.
         """
-        found: list[MachineSpeed] = []
-        self._panel.clear()
-        self._time_panel()
-        yield found
-        self._time_panel()
+        found: list[MachineSpeed | None] = []
         panel = self._panel
+        if panel is None:
+            yield found
+            found.append(None)
+            return
+        panel.clear()
+        _repeat(panel.run)
+        yield found
+        _repeat(panel.run)
         found.append(
             self._said.speed(panel.alone, panel.beside, lambda s: float(s.mean()), overhead)
         )
-
-    def _time_panel(self) -> None:
-        for _ in range(PANEL_RUNS):
-            self._panel.run()
 
     def simulate(
         self,
@@ -400,6 +402,11 @@ class Site:
         return self._expected[key]
 
 
+def _repeat(run: Callable[[], None]) -> None:
+    for _ in range(PANEL_RUNS):
+        run()
+
+
 def requests_of(world: World) -> RequestGraphs:
     """The graphs of a world's requests.
 
@@ -420,14 +427,13 @@ def _named(graph: DataflowGraph, tensors: Sequence[torch.Tensor]) -> dict[str, t
     return named_inputs(graph, list(tensors))
 
 
-def measure_machine(site: Site, base: Workload, key: str, at_speed: bool) -> Figures:
+def measure_machine(site: Site, base: Workload, key: str) -> Figures:
     """What the cases rest on, the schedulers apart; warms the machine up on the way.
 
     Args:
         site: the models on the machine.
         base: requests for bursts.
         key: what the figures depend on.
-        at_speed: whether to simulate the machine as fast as it is now.
 
     Raises:
         HetsimError: something cannot be run, or an answer is not the module's.
@@ -448,7 +454,7 @@ def measure_machine(site: Site, base: Workload, key: str, at_speed: bool) -> Fig
             burst = all_at_once(base, min(count, len(base)))
             trace = site.run(burst, create("fcfs"), plain, 600.0).trace
             rates.append(len(burst) / trace.makespan)
-    speed = speeds[0] if at_speed else None
+    (speed,) = speeds
     found.speed = None if speed is None else speed.to_json()
     simulated = site.simulate(burst, create("fcfs"), plain, speed)
     found.simulated_capacity_per_s = len(burst) / simulated.makespan
@@ -566,11 +572,11 @@ def validate_serving(
     figures = None if settings.again else read_figures(folder / "machine.json", key)
     with Machine(world.cluster, workers, spin=False) as machine:
         step("loading", 0, total)
-        site = Site(scenario, world, machine, workers, settings.inputs, config_dirs)
         at_speed = settings.speed == "now"
+        site = Site(scenario, world, machine, workers, settings.inputs, at_speed, config_dirs)
         if figures is None:
             step("measuring capacity", 0, total)
-            figures = measure_machine(site, _base(scenario, world, MOST_OF_A_BURST), key, at_speed)
+            figures = measure_machine(site, _base(scenario, world, MOST_OF_A_BURST), key)
         new = [c for c in contestants if c.label not in figures.dispatch_s]
         probe = DispatchProbe(machine)
         figures.dispatch_s |= {c.label: probe.seconds(c.make) for c in new}
@@ -586,7 +592,7 @@ def validate_serving(
             case = None if settings.again else read_case(cell / "result.json", case_key)
             if case is None:
                 workload = stretched(base, rate, settings.seconds)
-                case = _measure(site, contestant, workload, load, figures, cell, at_speed)
+                case = _measure(site, contestant, workload, load, figures, cell)
                 atomic.write_json(
                     cell / "result.json", {"format": FORMAT, "key": case_key, "case": asdict(case)}
                 )
@@ -616,7 +622,6 @@ def _measure(
     load: float,
     figures: Figures,
     cell: Path,
-    at_speed: bool,
 ) -> ServingCase:
     overhead = figures.dispatch_s[contestant.label]
     warm_up = contestant.scenario.workload.warm_up_s
@@ -624,7 +629,7 @@ def _measure(
     limit = 60.0 + 10.0 * max(workload.jobs[-1].arrival, len(workload) / figures.capacity_per_s)
     with site.timed(overhead) as speeds:
         measured = site.run(workload, contestant.make(), overhead, limit).trace
-    speed = speeds[0] if at_speed else None
+    (speed,) = speeds
     simulated = site.simulate(workload, contestant.make(), overhead, speed)
     measured.save(cell / "measured")
     simulated.save(cell / "simulated")

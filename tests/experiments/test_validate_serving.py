@@ -153,7 +153,7 @@ def test_finished_cases_are_kept_when_a_run_ends_early(
         return original(site, contestant, *rest)
 
     monkeypatch.setattr(subject, "_measure", failing)
-    words = ["scheduler=fcfs,sufferage", "loads=[0.8]"]
+    words = ["scheduler=fcfs,sufferage", "loads=[0.8]", "speed=profile"]
     assert command(home, *words) == code
     printed = capsys.readouterr()
     assert printed.err.strip() == message
@@ -175,16 +175,18 @@ def test_an_answer_that_is_not_the_modules_is_an_error_not_a_data_point(home, ca
             values[tensors[0]] = values[tensors[0]].flip(0)  # the members' order is lost
 
     monkeypatch.setattr(Joint, "gather", wrong)
-    assert command(home, "scheduler=fcfs_batching", "loads=[1.0]") == 2
+    assert command(home, "scheduler=fcfs_batching", "loads=[1.0]", "speed=profile") == 2
     assert "does not get the module's answer" in capsys.readouterr().err
 
 
-def test_arrivals_of_a_file_are_replayed(home):
+def test_arrivals_of_a_file_are_replayed(home, monkeypatch):
+    """At the profiles' speed, for which no panel is needed."""
+    monkeypatch.setattr(subject, "PanelRuns", None)
     path = home / "requests.csv"
     times = np.cumsum(np.full(40, 0.5))
     path.write_text("arrival_s,model\n" + "\n".join(f"{t},wide" for t in times) + "\n")
     words = ["scheduler=fcfs", "loads=[0.5]", "workload=trace", f"workload.file={path}"]
-    assert command(home, *words, "workload.mix={wide: 1}") == 0
+    assert command(home, *words, "workload.mix={wide: 1}", "speed=profile") == 0
     trace = Trace.load(home / "validation_serving" / "default" / "cells" / "0.5-fcfs" / "measured")
     assert set(trace.jobs["model"]) == {"wide"}
     gaps = np.diff(trace.jobs["arrival"])
