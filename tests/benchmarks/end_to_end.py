@@ -5,11 +5,11 @@
 For each model (at batch 1 and 4): what the profile's cost models say once every operator of that
 architecture is taken out of the training data, summed over the graph, with the 90% interval of the
 profile's residuals; and the module itself, run by PyTorch on one pinned core in fresh processes, the
-same statistic (the profile's) on both sides. Each process also times the reference operator; where it
-takes longer than when the profile was measured, by more than the calibrator tolerates, the module's times
-are divided by the ratio (``now``: the median of these ratios). ``--again`` takes the times that were
-measured last. Prints a row a model and batch, then mean and worst errors of each cost model, with and
-without that correction, and the share of intervals that hold the measured time.
+same statistic (the profile's) on both sides. Each process also executes the panel of operators before and
+after: what each sort of them takes longer than the profile says, the model's are predicted to take longer
+(``now``: all of them together). ``--again`` takes the times that were measured last. Prints a row a model and
+batch, then mean and worst errors of each cost model, with and without that correction, and the share of
+intervals that hold the measured time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from experiments.machine_speed import MachineSpeed
 
 PROFILE = "amd-epyc-1core"
 MODELS = (
@@ -33,7 +36,7 @@ MODELS = (
 )  # fmt: skip
 BATCHES = (1, 4)
 COST_MODELS = ("boosted", "mlp", "polynomial", "ensemble", "roofline")
-PROCESSES, SECONDS = 4, 1.5
+PROCESSES, SECONDS, PANEL_RUNS = 4, 1.5, 3
 DRAWS = 1000
 MEASURED = Path("outputs/benchmarks/end_to_end.json")
 
@@ -48,10 +51,19 @@ def model_config(name: str) -> Any:
     return task.scenario.model
 
 
+def one_core() -> Any:
+    """A cluster of the core alone."""
+    from simulator.cluster import Cluster, Device, MemorySpace
+
+    return Cluster("core", [MemorySpace("ram")], [Device("core", "ram", PROFILE)], host="ram")
+
+
 def measured_here(name: str, batch: int) -> dict[str, Any]:
-    """Seconds of every call of the module in this process, and of the reference operator."""
+    """Seconds of every call of the module in this process, and of the panel's operators in each run."""
     from calibration import environment
-    from calibration.reference import reference_seconds
+    from calibration.runner import Machine
+    from calibration.workers import workers_for
+    from experiments.machine_speed import PanelRuns
     from scenarios.model_config import load_model
 
     environment.steady_allocator()
@@ -60,17 +72,24 @@ def measured_here(name: str, batch: int) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     module, inputs = load_model(model_config(name), batch)
-    before = reference_seconds()
+    cluster = one_core()
     found: list[float] = []
-    with torch.inference_mode():
-        for _ in range(3):
-            module(*inputs.args, **inputs.kwargs)
-        end = time.perf_counter() + SECONDS
-        while len(found) < 5 or time.perf_counter() < end:
-            start = time.perf_counter()
-            module(*inputs.args, **inputs.kwargs)
-            found.append(time.perf_counter() - start)
-    return {"calls": found, "reference": min(before, reference_seconds())}
+    # The worker has this core, too: it must not spin there.
+    with Machine(cluster, workers_for(cluster), spin=False) as machine:
+        panel = PanelRuns(machine)
+        for _ in range(PANEL_RUNS):
+            panel.run()
+        with torch.inference_mode():
+            for _ in range(3):
+                module(*inputs.args, **inputs.kwargs)
+            end = time.perf_counter() + SECONDS
+            while len(found) < 5 or time.perf_counter() < end:
+                start = time.perf_counter()
+                module(*inputs.args, **inputs.kwargs)
+                found.append(time.perf_counter() - start)
+        for _ in range(PANEL_RUNS):
+            panel.run()
+        return {"calls": found, "panel": [run.tolist() for run in panel.alone[0]]}
 
 
 def measured(name: str, batch: int, core: int) -> dict[str, Any]:
@@ -89,8 +108,12 @@ def measured(name: str, batch: int, core: int) -> dict[str, Any]:
     return found
 
 
-def predicted(name: str) -> dict[int, dict[str, tuple[float, float, float, float]]]:
-    """Total seconds, 90% interval and extrapolated share by batch and cost model, without the model."""
+def predicted(
+    name: str, speeds: Mapping[int, MachineSpeed]
+) -> dict[int, dict[str, tuple[float, float, float, float, float]]]:
+    """Total seconds on a machine of these speeds, 90% interval, total at the profile's speed and extrapolated
+    share, by batch and cost model, without the model.
+    """
     from cost_models.pricing import price_graphs
     from cost_models.profile import Profile, row_keys
     from cost_models.uncertainty import draw_factors
@@ -100,7 +123,7 @@ def predicted(name: str) -> dict[int, dict[str, tuple[float, float, float, float
     graphs = {batch: graph_of(model_config(name), batch) for batch in BATCHES}
     kinds = {o.kind for graph in graphs.values() for o in graph.operators}
     unseen = profile.without(name, models=COST_MODELS, only=kinds, seed=0)
-    found: dict[int, dict[str, tuple[float, float, float, float]]] = {}
+    found: dict[int, dict[str, tuple[float, float, float, float, float]]] = {}
     for batch, graph in graphs.items():
         keys = row_keys(graph.operators)
         order = {key: i for i, key in enumerate(dict.fromkeys(keys))}
@@ -109,9 +132,10 @@ def predicted(name: str) -> dict[int, dict[str, tuple[float, float, float, float
         for model in COST_MODELS:
             priced = price_graphs([graph], [unseen.name], {unseen.name: unseen}, model=model)[graph]
             times = priced.seconds[:, 0]
+            slowed = times * speeds[batch].factors(graph, [profile], priced.seconds)[:, 0]
             totals = [
                 float(
-                    times
+                    slowed
                     @ draw_factors(
                         profile.residuals.get(model, {}),
                         labels,
@@ -121,10 +145,14 @@ def predicted(name: str) -> dict[int, dict[str, tuple[float, float, float, float
                 )
                 for number in range(DRAWS)
             ]
-            total = float(times.sum())
             low, high = np.percentile(totals, [5, 95])
-            outside = float(times[~priced.in_range[:, 0]].sum()) / total
-            found.setdefault(batch, {})[model] = (total, float(low), float(high), outside)
+            found.setdefault(batch, {})[model] = (
+                float(slowed.sum()),
+                float(low),
+                float(high),
+                float(times.sum()),
+                float(times[~priced.in_range[:, 0]].sum() / times.sum()),
+            )
     return found
 
 
@@ -147,29 +175,28 @@ def measure_all(names: Sequence[str], core: int) -> list[dict[str, Any]]:
 
 
 def summarised(
-    found: Sequence[dict[str, Any]], quantile: float, reference: float | None
-) -> dict[tuple[str, int], tuple[float, float, float]]:
-    """By model and batch: seconds as measured, corrected for how slow the machine was, and how slow."""
-    from calibration.summary import DRIFT
+    found: Sequence[dict[str, Any]], quantile: float
+) -> dict[tuple[str, int], tuple[float, MachineSpeed]]:
+    """By model and batch: seconds as measured, and how fast the machine was."""
+    from cost_models.profile import Profile
+    from experiments.configs import CostModelConfig
+    from experiments.machine_speed import PanelTimes
 
+    times = PanelTimes(one_core(), {PROFILE: Profile.load(PROFILE)}, CostModelConfig("boosted"))
     cases: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for entry in found:
         cases.setdefault((entry["model"], entry["batch"]), []).append(entry)
-    summary = {}
-    for case, entries in cases.items():
-        slow = [entry["reference"] / reference if reference else 1.0 for entry in entries]
-        steady = [
-            seconds / (ratio if abs(ratio - 1) > DRIFT else 1.0)
-            for entry, ratio in zip(entries, slow, strict=True)
-            for seconds in entry["calls"]
-        ]
-        plain = [seconds for entry in entries for seconds in entry["calls"]]
-        summary[case] = (
-            float(np.quantile(plain, quantile)),
-            float(np.quantile(steady, quantile)),
-            float(np.median(slow)),
+
+    def statistic(seconds: np.ndarray) -> float:
+        return float(np.quantile(seconds, quantile))
+
+    return {
+        case: (
+            statistic(np.concatenate([entry["calls"] for entry in entries])),
+            times.speed([[np.array(r) for e in entries for r in e["panel"]]], [], statistic),
         )
-    return summary
+        for case, entries in cases.items()
+    }
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -190,27 +217,27 @@ def main(arguments: Sequence[str]) -> int:
         names = list(dict.fromkeys(e["model"] for e in found))
     else:
         found = measure_all(names, core)
-    took = summarised(found, quantile, profile.provenance.get("reference_s"))
-    print(f"predicted / corrected - 1; interval: {COST_MODELS[0]}, 90%; core {core}")
-    heads = ["model", "batch", "measured ms", "now", "corrected ms", *COST_MODELS]
-    print(f"| {' | '.join(heads)} | interval ms | extrapolated |")
-    print(f"|{'---|' * (len(heads) + 2)}")
+    took = summarised(found, quantile)
+    print(f"predicted / measured - 1; interval: {COST_MODELS[0]}, 90%; core {core}")
+    heads = ["model", "batch", "measured ms", "now", *COST_MODELS, "interval ms", "extrapolated"]
+    print(f"| {' | '.join(heads)} |")
+    print(f"|{'---|' * len(heads)}")
     errors: dict[str, list[float]] = {model: [] for model in COST_MODELS}
     uncorrected: dict[str, list[float]] = {model: [] for model in COST_MODELS}
     inside: dict[str, list[bool]] = {model: [] for model in COST_MODELS}
     for name in names:
-        by_batch = predicted(name)
+        by_batch = predicted(name, {batch: took[name, batch][1] for batch in BATCHES})
         for batch, by_model in by_batch.items():
-            plain, seconds, slow = took[name, batch]
+            seconds, _ = took[name, batch]
             cells = []
-            for model, (total, low, high, _) in by_model.items():
+            for model, (total, low, high, plain, _) in by_model.items():
                 errors[model].append(total / seconds - 1)
-                uncorrected[model].append(total / plain - 1)
+                uncorrected[model].append(plain / seconds - 1)
                 inside[model].append(low <= seconds <= high)
                 cells.append(f"{total / seconds - 1:+.1%}")
-            _, low, high, outside = by_model[COST_MODELS[0]]
+            total, low, high, plain, outside = by_model[COST_MODELS[0]]
             print(
-                f"| {name} | {batch} | {plain * 1e3:.2f} | {slow:.3f} | {seconds * 1e3:.2f} | "
+                f"| {name} | {batch} | {seconds * 1e3:.2f} | {total / plain:.3f} | "
                 f"{' | '.join(cells)} | {low * 1e3:.2f}-{high * 1e3:.2f} | {outside:.0%} |",
                 flush=True,
             )
