@@ -1,5 +1,6 @@
 """A user's own folder: a small model, a cluster, a scheduler, profiles; nothing of the project's."""
 
+import os
 from pathlib import Path
 
 import matplotlib
@@ -98,9 +99,11 @@ def rough_figures():
 
 @pytest.fixture(scope="session", autouse=True)
 def short_panel():
-    """How fast this machine is decides no test, so the panel of operators runs a few times, at once."""
+    """How fast this machine is decides no test, so the panel of operators runs once, or a few times."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("experiments.machine_speed.UNCOUNTED", 0)
+        patch.setattr("experiments.machine_speed.LEAST_RUNS", 1)
+        patch.setattr("experiments.machine_speed.SHARE", 0.0)
         patch.setattr("experiments.sealing.PANEL_RUNS", 2)
         yield
 
@@ -115,8 +118,13 @@ def whole_figures(rough_figures):
 
 @pytest.fixture(scope="session")
 def _graphs(tmp_path_factory):
-    """One cache of graphs for the session: tracing takes seconds."""
-    return tmp_path_factory.mktemp("graphs")
+    """One cache of graphs for all processes of the session: tracing takes seconds."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # each has a folder of its own in the session's
+        root = root.parent
+    graphs = root / "graphs"
+    graphs.mkdir(exist_ok=True)
+    return graphs
 
 
 @pytest.fixture
