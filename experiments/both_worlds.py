@@ -41,6 +41,8 @@ class Prediction:
             wait for it; None: workers are taken not to wait for each other.
         corun: what a device's tasks take longer for each other busy one of its memory, where the cluster
             states such a fraction; None takes the cluster's.
+        noise: standard deviation of the log of what a makespan is measured as, and of what the machine was
+            found to be slower by, beside the predictor's errors; for intervals.
     """
 
     def __init__(
@@ -49,11 +51,13 @@ class Prediction:
         slowness: float | np.ndarray = 1.0,
         handover: float | None = None,
         corun: float | None = None,
+        noise: float = 0.0,
     ) -> None:
         self.world = world
         self.slowness = np.asarray(slowness)
         self.handover = handover
         self.corun = corun
+        self.noise = noise
 
     @property
     def costs(self) -> CostTable:
@@ -109,7 +113,10 @@ class Prediction:
         return _SlowedNoise(actual, self.slowness)
 
     def interval(self, contestant: Contestant, overhead: float) -> tuple[float, float]:
-        """The interval of the makespan from draws of the predictor's errors; NaN without draws."""
+        """The interval of the measured makespan from draws of the predictor's errors; NaN without draws.
+
+        Each is a makespan as it might be measured, on a machine as slow as it might have been found to be.
+        """
         seed = contestant.scenario.seed.noise
         earlier: Scheduler | None = None
         draws = []
@@ -119,7 +126,11 @@ class Prediction:
             draws.append(trace.makespan)
         if not draws:
             return float("nan"), float("nan")
-        low, high = np.quantile(draws, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2]).tolist()
+        rng = np.random.default_rng([seed, len(draws)])
+        found = np.array(draws) * np.exp(
+            np.sqrt(2.0) * self.noise * rng.standard_normal(len(draws))
+        )
+        low, high = np.quantile(found, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2]).tolist()
         return low, high
 
 

@@ -87,6 +87,9 @@ LEAST_RUNS = 8
 UNCOUNTED = 3
 """Executions of the panel before each of its runs."""
 
+RESAMPLES = 200
+"""Of the panel's runs, drawn with replacement, that say how well they repeat themselves."""
+
 
 def check_speed(speed: str) -> None:
     """Refuse what is not one of :data:`SPEEDS`.
@@ -153,11 +156,14 @@ class MachineSpeed:
         whole: for each device of all operators of the panel together.
         corun: fraction of its time that a task takes longer for each other busy device of its memory; None
             where that was not measured.
+        noise: standard deviation of the log of what the panel would be found to take longer if it had been
+            run as often again.
     """
 
     slowness: tuple[Mapping[str, float], ...]
     whole: tuple[float, ...] = ()
     corun: float | None = None
+    noise: float = 0.0
 
     def factors(
         self, graph: DataflowGraph, profiles: Sequence[Profile], seconds: np.ndarray
@@ -183,12 +189,18 @@ class MachineSpeed:
             "slowness": [dict(device) for device in self.slowness],
             "whole": list(self.whole),
             "corun": self.corun,
+            "noise": self.noise,
         }
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> MachineSpeed:
         """Read :meth:`to_json`'s form."""
-        return cls(tuple(document["slowness"]), tuple(document["whole"]), document["corun"])
+        return cls(
+            tuple(document["slowness"]),
+            tuple(document["whole"]),
+            document["corun"],
+            document.get("noise", 0.0),  # was not looked at before
+        )
 
 
 def profiles_of(cluster: Cluster, profiles: Mapping[str, Profile]) -> list[Profile]:
@@ -333,7 +345,7 @@ class PanelTimes:
         corun = None
         if len(slowness) > 1 and len({device.space for device in self._cluster.devices}) == 1:
             corun = self._corun(alone, beside, statistic, overhead, handover)
-        return MachineSpeed(tuple(slowness), tuple(whole), corun)
+        return MachineSpeed(tuple(slowness), tuple(whole), corun, _noise(alone, statistic))
 
     def _corun(
         self,
@@ -367,3 +379,16 @@ class PanelTimes:
         waited = ended - times[:, fastest].sum() - launched
         longer = (together - totals[fastest] - waited) / totals[fastest]
         return max(0.0, float(longer)) / (len(totals) - 1)
+
+
+def _noise(
+    alone: Sequence[Sequence[np.ndarray]], statistic: Callable[[np.ndarray], float]
+) -> float:
+    """By the bootstrap, the root mean square over the devices."""
+    rng = np.random.default_rng(0)
+    variances = []
+    for runs in alone:
+        totals = np.array(runs).sum(axis=1)
+        picks = rng.integers(len(totals), size=(RESAMPLES, len(totals)))
+        variances.append(np.var([np.log(statistic(totals[pick])) for pick in picks]))
+    return float(np.sqrt(np.mean(variances)))

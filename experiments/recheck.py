@@ -139,7 +139,7 @@ def _present(
         return None, contestant
     try:
         world = prepare(contestant.scenario, config_dirs)
-        prediction = Prediction(world, model.slowed, model.handover, model.corun)
+        prediction = Prediction(world, model.slowed, model.handover, model.corun, model.noise)
         simulated = prediction.run(contestant, case.dispatch_s)
         low, high = case.low_s, case.high_s
         if not _close(simulated.makespan, case.simulated_s):

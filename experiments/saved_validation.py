@@ -129,6 +129,7 @@ def _document(validation: Validation, command: str, figures: Mapping[str, Any]) 
                 "busy_cores_before": model.busy,
                 "machine": dict(model.machine),
                 "corun": model.corun,
+                "noise": model.noise,
                 "scenario": _common(model),
                 "contestants": [
                     {
@@ -325,6 +326,7 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
         slowness,
         slowed,
         corun,
+        entry.get("noise", 0.0),
     )
 
 

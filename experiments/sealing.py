@@ -161,7 +161,7 @@ def _prediction(
     slowness = speed.factors(
         world.graph, profiles_of(world.cluster, profiles), world.costs[world.graph].seconds
     )
-    return Prediction(world, slowness, handover, speed.corun)
+    return Prediction(world, slowness, handover, speed.corun, speed.noise)
 
 
 def _of_machine(

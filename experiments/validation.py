@@ -126,7 +126,7 @@ class ModelValidation:
         slowness: float64[operators, devices], how much longer operators took than in the profiles by the
             machine's speed; float64[devices] or one number where only that was measured, NaN where nothing.
         slowed: the same as the prediction had it; 1 for not at all.
-        corun: of :class:`experiments.both_worlds.Prediction`.
+        corun, noise: of :class:`experiments.both_worlds.Prediction`.
     """
 
     model: str
@@ -146,6 +146,7 @@ class ModelValidation:
     slowness: np.ndarray = field(default_factory=lambda: np.array(np.nan))
     slowed: np.ndarray = field(default_factory=lambda: np.array(1.0))
     corun: float | None = None
+    noise: float = 0.0
 
     @property
     def predicted(self) -> np.ndarray:

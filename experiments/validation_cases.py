@@ -53,6 +53,7 @@ class Intervals:
                 prediction.slowness.tolist(),
                 prediction.handover,
                 prediction.corun,
+                prediction.noise,
                 simulation.draws,
                 INTERVAL,
                 code_digest(),
@@ -106,6 +107,7 @@ def model_validation(
         slowness if at_speed else 1.0,
         machine["handover_s"],
         speed.corun if at_speed else None,
+        speed.noise if at_speed else 0.0,
     )
     unseen = unseen_costs(world, group.scenario) if held_out else None
     alone = statistic_of(np.concatenate([block.alone for block in blocks]), statistic)
@@ -148,6 +150,7 @@ def model_validation(
         slowness,
         prediction.slowness,
         prediction.corun,
+        prediction.noise,
     )
 
 

@@ -311,9 +311,9 @@ def _runner_lines(validation: Validation) -> list[str]:
         "before each model and modelled as launch overhead:",
         "",
         "| model | repeats | busy cores before | slower by | "
-        + " | ".join([*SORTS, "beside others", "hand-over"])
+        + " | ".join([*SORTS, "beside others", "noise", "hand-over"])
         + f" | {' | '.join(labels)} |",
-        "|---|--:|--:|--:|" + "--:|" * (len(SORTS) + 2 + len(labels)),
+        "|---|--:|--:|--:|" + "--:|" * (len(SORTS) + 3 + len(labels)),
     ]
     for model in validation.models:
         seconds = model.dispatch_s
@@ -342,8 +342,9 @@ def _speed_cells(model: ModelValidation) -> str:
             known = [device[sort] for device in speed.slowness if sort in device]
             cells.append(f"{np.mean(known) - 1:+.0%}" if known else "")
         cells.append("" if speed.corun is None else f"{speed.corun:+.1%}")
+        cells.append(f"{speed.noise:.1%}")
     else:
-        cells += [""] * (len(SORTS) + 1)
+        cells += [""] * (len(SORTS) + 2)
     cells.append("" if model.handover is None else f"{model.handover * 1e6:.0f}")
     return " | ".join(cells)
 
@@ -354,7 +355,7 @@ def _machine_lines(models: Sequence[ModelValidation]) -> list[str]:
         machine = {
             key: value
             for key, value in model.machine.items()
-            if key not in ("workers", "slowness", "speed", "handover_s")
+            if key not in ("workers", "slowness", "speed", "handover_s", "overhead_s")
         }
         found[", ".join(f"{key} {value}" for key, value in machine.items())] = None
     return [f"Measured on: {text}." for text in found]

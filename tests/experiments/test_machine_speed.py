@@ -22,6 +22,8 @@ from experiments.machine_speed import (
     check_speed,
     sorts_of,
 )
+from experiments.measured_runs import Block
+from experiments.validation_cases import _machine
 from scenarios.model_config import graph_of
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.costs import CostTable
@@ -135,6 +137,20 @@ def test_a_statistic_of_sums():
     assert min(speed.slowness[0].values()) > 1
 
 
+def test_noise_is_what_another_measurement_would_differ_by():
+    """Of the mean of 60 runs that vary by 10% each."""
+    panel = panel_on(SimulatedMachine(SLOW), 1)
+    assert speed_of(panel).noise == 0.0
+    rng = np.random.default_rng(0)
+    (run,) = panel.alone[0]
+    for device in panel.alone:
+        device[:] = [run * by for by in np.exp(0.1 * rng.standard_normal(60))]
+    noise = speed_of(panel).noise
+    assert noise == pytest.approx(0.1 / np.sqrt(60), rel=0.25)
+    speed = MachineSpeed(({"light": 2.0},), (2.0,), noise=noise)
+    assert MachineSpeed.from_json(speed.to_json()) == speed
+
+
 def test_devices_that_share_no_memory_do_not_slow_each_other():
     apart = Cluster(
         "apart",
@@ -146,7 +162,9 @@ def test_devices_that_share_no_memory_do_not_slow_each_other():
     assert speed_of(panel_on(SimulatedMachine(SLOW, here=apart))).corun is None
 
 
-def test_the_panel_takes_a_share_of_the_time():
+def test_the_panel_takes_a_share_of_the_time(monkeypatch):
+    monkeypatch.setattr("experiments.machine_speed.LEAST_RUNS", LEAST_RUNS)
+    monkeypatch.setattr("experiments.machine_speed.SHARE", SHARE)
     panel = PanelRuns(SimulatedMachine(SLOW))
     for _ in range(LEAST_RUNS):
         assert panel.is_due(0.0)
@@ -242,6 +260,30 @@ def test_runs_in_an_array_are_the_complete_ones():
     assert seconds.shape == (2, 2, 3, len(panel.graph))
     assert (seconds[0, 1] == panel.alone[1]).all()
     assert (seconds[1, 0] == panel.beside[0]).all()
+
+
+def block_on(machine):
+    document = {"handover_s": None, "overhead_s": 0.0}
+    seconds = panel_on(machine).seconds()
+    return Block({}, {}, {}, np.zeros((2, 1, 2)), seconds, 0.0, 1.0, (), document, "")
+
+
+def test_runs_of_all_visits_are_one_sample():
+    """A makespan that is a low quantile of both visits is one of the faster visit, and so is the speed."""
+    slower = [{sort: 2 * by for sort, by in device.items()} for device in SLOW]
+    blocks = [block_on(SimulatedMachine(slower)), block_on(SimulatedMachine(SLOW))]
+    said = PanelTimes(cluster(), PROFILES, MODEL)
+    found = MachineSpeed.from_json(_machine("m", blocks, said, "minimum")["speed"])
+    for device, known in zip(found.slowness, SLOW, strict=True):
+        assert device == pytest.approx(of_roofline(known))
+
+
+def test_runs_beside_another_panel_are_refused():
+    block = block_on(SimulatedMachine(SLOW))
+    older = replace(block, panel=block.panel[..., 1:])
+    said = PanelTimes(cluster(), PROFILES, MODEL)
+    with pytest.raises(InvalidInput, match="runs of m were made beside another panel of operators"):
+        _machine("m", [older, block], said, "minimum")
 
 
 def test_a_speed_that_is_none_is_refused():

@@ -189,3 +189,16 @@ def test_a_slow_machine_takes_longer_and_schedulers_do_not_know():
     noisy = LogNormalNoise(0.1)
     drawn = [Prediction(world, slowness).run(one, 0.0, noisy) for slowness in (1.0, 1.5)]
     assert drawn[1].makespan == pytest.approx(1.5 * drawn[0].makespan)
+
+
+def test_intervals_hold_what_measuring_again_would_differ_by(monkeypatch):
+    """Draws that are all alike, of a makespan and a speed that are each found with 10% of noise."""
+    words = ["model=squeezenet1_1", "scheduler=mct", "cluster=cpu_1x_3x", "simulation.draws=400"]
+    group = plan_grid(words, ()).groups[0]
+    world, one = prepare(group.scenario, ()), group.contestants[0]
+    monkeypatch.setattr(world, "draws", lambda scenario: [None] * scenario.simulation.draws)
+    certain = Prediction(world).run(one, 0.0).makespan
+    assert Prediction(world).interval(one, 0.0) == (certain, certain)
+    low, high = Prediction(world, noise=0.1).interval(one, 0.0)
+    assert np.log(high / low) == pytest.approx(2 * 1.645 * np.sqrt(2) * 0.1, rel=0.2)
+    assert np.sqrt(low * high) == pytest.approx(certain, rel=0.05)
