@@ -51,41 +51,45 @@ class DispatchProbe:
     def __init__(self, machine: Machine, operators: int = 60) -> None:
         self._machine = machine
         self._graph = _chain("dispatch probe", 2 * private_cache(), operators)
+        self._long = _chain("several jobs' dispatch probe", 8 * private_cache(), operators // 2)
         self._short = _chain("handover probe", private_cache() // 2, operators)
         self._inputs = {
             graph: {"x": torch.ones(graph.tensors[0].spec.shape)}  # type: ignore[union-attr]
-            for graph in (self._graph, self._short)
+            for graph in (self._graph, self._long, self._short)
         }
         # The first device is believed to be the fastest, so the chain stays there.
         beliefs = 1e-4 * np.arange(1.0, len(machine.cluster.devices) + 1)
         self._costs = CostTable(
-            {g: GraphCosts(np.tile(beliefs, (operators, 1))) for g in (self._graph, self._short)}
+            {graph: GraphCosts(np.tile(beliefs, (len(graph), 1))) for graph in self._inputs}
         )
         self._calling: float | None = None
-        machine.load(self._graph, {})
-        machine.load(self._short, {})
+        for graph in self._inputs:
+            machine.load(graph, {})
         self._segment = coarsen(self._graph)
         machine.load(self._segment.graph, {}, self._segment)
 
-    def seconds(self, make_scheduler: Callable[[], Scheduler], repeats: int = 5) -> float:
+    def seconds(
+        self, make_scheduler: Callable[[], Scheduler], repeats: int = 5, jobs: int = 1
+    ) -> float:
         """Median seconds between an operator's end and the next one's start on the same worker, and what
         the runner's call adds to an operator.
+
+        Deciding about an operator takes longer while the devices are busy with others. So for several jobs as
+        many chains run at once, of kernels so long that few of them meet another one's launch: waiting for
+        that is no overhead.
 
         Args:
             make_scheduler: gives a fresh scheduler for each run.
             repeats: runs, after one that is not counted.
+            jobs: that run at once.
         """
+        graph = self._graph if jobs == 1 else self._long
         gaps: list[np.ndarray] = []
         for number in range(repeats + 1):
-            trace = self._machine.run(
-                self._graph, self._costs, make_scheduler(), self._inputs
-            ).trace
-            rows = trace.executions
+            workload = _jobs(graph, jobs, self._machine.cluster.host)
+            trace = self._machine.run(workload, self._costs, make_scheduler(), self._inputs).trace
             if number:
-                same = (rows["device"][1:] == rows["device"][:-1]) & (
-                    rows["slot"][1:] == rows["slot"][:-1]
-                )
-                gaps.append((rows["start"][1:] - rows["finish"][:-1])[same])
+                gaps += _gaps(trace)
         return float(np.median(np.concatenate(gaps))) + self.calling_seconds()
 
     def calling_seconds(self, repeats: int = 5) -> float:
@@ -225,6 +229,16 @@ def _chain(name: str, size: int, operators: int) -> DataflowGraph:
 
 def _jobs(graph: DataflowGraph, count: int, host: str | None) -> Workload:
     return Workload([Job(graph, origin=host, destination=host) for _ in range(count)])
+
+
+def _gaps(trace: Trace) -> list[np.ndarray]:
+    """Of each slot the seconds between the end of an execution and the start of the next."""
+    rows, found = trace.executions, []
+    for place in np.unique(np.stack([rows["device"], rows["slot"]]), axis=1).T:
+        mine = (rows["device"] == place[0]) & (rows["slot"] == place[1])
+        order = np.argsort(rows["start"][mine])
+        found.append(rows["start"][mine][order][1:] - rows["finish"][mine][order][:-1])
+    return found
 
 
 def _durations(trace: Trace, device: int) -> np.ndarray:

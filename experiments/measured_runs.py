@@ -392,11 +392,12 @@ def measure_block(
 
 def runner_overheads(probe: DispatchProbe, contestants: Sequence[Contestant]) -> dict[str, float]:
     """The runner's overhead per operator under each contestant's scheduler, by its key, seconds."""
-    found: dict[str, float] = {}  # by scheduler: the number of jobs does not change it
-    for contestant in contestants:
-        if contestant.label not in found:
-            found[contestant.label] = probe.seconds(contestant.make)
-    return {contestant.key: found[contestant.label] for contestant in contestants}
+    found: dict[tuple[str, int], float] = {}
+    for one in contestants:
+        setting = one.label, one.jobs
+        if setting not in found:
+            found[setting] = probe.seconds(one.make, jobs=one.jobs)
+    return {one.key: found[one.label, one.jobs] for one in contestants}
 
 
 def busy_cores(seconds: float = 0.5) -> float:

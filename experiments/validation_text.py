@@ -308,7 +308,7 @@ def _runner_lines(validation: Validation) -> list[str]:
         "## The runner",
         "",
         "Microseconds per operator between two kernels, measured on a chain of simple operators "
-        "before each model and modelled as launch overhead:",
+        "before each model and modelled as launch overhead, here for the fewest jobs:",
         "",
         "| model | repeats | busy cores before | slower by | "
         + " | ".join([*SORTS, "beside others", "noise", "hand-over"])

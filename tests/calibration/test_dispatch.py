@@ -35,6 +35,32 @@ class Slow(Fcfs):
         super().decide(context)
 
 
+class SlowByJobs(Fcfs):
+    """Takes 3 ms to decide for each job that it has met."""
+
+    name = "slow_by_jobs"
+
+    def __init__(self):
+        super().__init__()
+        self.jobs = set()
+
+    def decide(self, context):
+        self.jobs |= {context.job_of(task) for task in context.ready}
+        time.sleep(0.003 * len(self.jobs))
+        super().decide(context)
+
+
+def test_overhead_of_several_jobs_is_measured_with_as_many():
+    cluster = Cluster(
+        "two", [MemorySpace("ram")], [Device("a", "ram"), Device("b", "ram")], host="ram"
+    )
+    with Machine(cluster, {"a": WorkerSpec(), "b": WorkerSpec()}) as machine:
+        probe = DispatchProbe(machine, operators=8)
+        one, three = (probe.seconds(SlowByJobs, repeats=1, jobs=jobs) for jobs in (1, 3))
+    assert 3e-3 < one < 8e-3
+    assert 9e-3 < three < 0.1
+
+
 def test_overhead_per_operator():
     cluster = Cluster(
         "two", [MemorySpace("ram")], [Device("a", "ram"), Device("b", "ram")], host="ram"
