@@ -232,12 +232,18 @@ def _jobs(graph: DataflowGraph, count: int, host: str | None) -> Workload:
 
 
 def _gaps(trace: Trace) -> list[np.ndarray]:
-    """Of each slot the seconds between the end of an execution and the start of the next."""
+    """Of each slot the seconds between the end of an execution and the start of the next, where that one's
+    predecessor in its chain had ended: who waits for another worker's operator needs no time of the runner's.
+    """
     rows, found = trace.executions, []
+    ends = np.full((rows["job"].max() + 1, rows["operator"].max() + 2), -np.inf)
+    ends[rows["job"], rows["operator"] + 1] = rows["finish"]
+    ready = ends[rows["job"], rows["operator"]]
     for place in np.unique(np.stack([rows["device"], rows["slot"]]), axis=1).T:
-        mine = (rows["device"] == place[0]) & (rows["slot"] == place[1])
-        order = np.argsort(rows["start"][mine])
-        found.append(rows["start"][mine][order][1:] - rows["finish"][mine][order][:-1])
+        mine = np.flatnonzero((rows["device"] == place[0]) & (rows["slot"] == place[1]))
+        mine = mine[np.argsort(rows["start"][mine])]
+        before, after = rows["finish"][mine[:-1]], rows["start"][mine[1:]]
+        found.append((after - before)[ready[mine[1:]] <= before])
     return found
 
 

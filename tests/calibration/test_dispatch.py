@@ -1,6 +1,7 @@
 """The runner's overhead contains what a scheduler needs to decide."""
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ torch = pytest.importorskip("torch")
 from calibration.dispatch import (  # noqa: E402
     DispatchProbe,
     OneByOne,
+    _gaps,
     chains_beside,
     handover,
 )
@@ -59,6 +61,22 @@ def test_overhead_of_several_jobs_is_measured_with_as_many():
         one, three = (probe.seconds(SlowByJobs, repeats=1, jobs=jobs) for jobs in (1, 3))
     assert 3e-3 < one < 8e-3
     assert 9e-3 < three < 0.1
+
+
+def test_a_gap_is_between_operators_that_need_not_wait_for_another_worker():
+    """Job 0: 0 to 1 and 1.1 to 2 on the first, 2.5 to 4 on the second, 4.2 to 5 on the first; job 1 beside it."""
+    rows = {
+        "job": np.array([0, 0, 0, 0, 1, 1]),
+        "operator": np.array([0, 1, 2, 3, 0, 1]),
+        "device": np.array([0, 0, 1, 0, 0, 1]),
+        "slot": np.zeros(6, dtype=int),
+        "start": np.array([0.0, 1.1, 2.5, 4.2, 2.3, 4.4]),
+        "finish": np.array([1.0, 2.0, 4.0, 5.0, 3.0, 6.0]),
+    }
+    first, second = _gaps(SimpleNamespace(executions=rows))
+    # Job 0's last waited for the second worker; job 1's last was ready when that one was free.
+    assert first == pytest.approx([0.1, 0.3])
+    assert second == pytest.approx([0.4])
 
 
 def test_overhead_per_operator():
