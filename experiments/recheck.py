@@ -21,7 +21,7 @@ from experiments.both_worlds import Prediction, with_overhead
 from experiments.contestants import Contestant
 from experiments.pricing import profile_digests
 from experiments.saved_validation import load_validation, present_contestant
-from experiments.validation import Case, ModelValidation, Validation
+from experiments.validation import Case, ModelValidation, Validation, against_itself
 from experiments.validation_figures import figures, summary
 from experiments.validation_text import verdict_table
 from experiments.world import prepare
@@ -214,7 +214,7 @@ def _say_profiles(validation: Validation, again: Sequence[Resimulated], console:
         f"{before['mean_absolute_error']:.1%}), worst {errors.max():.1%} (was "
         f"{before['worst_absolute_error']:.1%})"
     )
-    console.print(verdict_table(present))
+    console.print(verdict_table(present, against_itself(validation)))
 
 
 def _present_s(one: Resimulated) -> float:

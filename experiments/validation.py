@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -335,10 +335,32 @@ def regret(cases: Sequence[Case]) -> dict[str, float]:
     return found
 
 
+def halves(case: Case, statistic: str) -> tuple[float, float]:
+    """The statistic over even and over odd repeats, seconds; NaN for a half without any."""
+    even, odd = (
+        float(statistic_of(half, statistic)) if len(half) else float("nan")
+        for half in (case.repeats_s[::2], case.repeats_s[1::2])
+    )
+    return even, odd
+
+
 def repeatability(case: Case, statistic: str) -> float:
     """Absolute relative difference of the statistic over even and over odd repeats."""
-    even, odd = case.repeats_s[::2], case.repeats_s[1::2]
-    if not len(odd):
-        return float("nan")
-    a, b = float(statistic_of(even, statistic)), float(statistic_of(odd, statistic))
-    return abs(a / b - 1.0)
+    even, odd = halves(case, statistic)
+    return abs(even / odd - 1.0)
+
+
+def against_itself(validation: Validation) -> list[Case]:
+    """What could be said of odd repeats by one who had the even ones: cases with these for a prediction.
+
+    Empty where a case was run only once. Halves repeat themselves less well than all repeats would.
+    """
+    found = []
+    for model in validation.models:
+        for case in model.cases:
+            even, odd = halves(case, model.statistic)
+            nothing = float("nan")
+            found.append(
+                replace(case, simulated_s=even, measured_s=odd, low_s=nothing, high_s=nothing)
+            )
+    return found if all(np.isfinite(case.measured_s) for case in found) else []

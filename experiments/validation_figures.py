@@ -12,6 +12,7 @@ from experiments.validation import (
     KindError,
     ModelValidation,
     Validation,
+    against_itself,
     kendall_tau,
     kind_errors,
     pairs,
@@ -30,8 +31,14 @@ def figures(validation: Validation) -> dict[str, Any]:
     return {
         "summary": summary(validation),
         "verdict": [
-            {"what": line.what, "reached": line.reached, "target": line.target, "holds": line.holds}
-            for line in verdict(validation.cases)
+            {
+                "what": line.what,
+                "reached": line.reached,
+                "itself": line.itself,
+                "target": line.target,
+                "holds": line.holds,
+            }
+            for line in verdict(validation.cases, against_itself(validation))
         ],
         "cases": case_frame(validation).to_dict(orient="records"),
         "kinds": kind_frame(validation.models).to_dict(orient="records"),

@@ -12,7 +12,14 @@ from rich.table import Table
 
 from experiments.both_worlds import INTERVAL
 from experiments.machine_speed import SORTS, MachineSpeed
-from experiments.validation import SEPARATE, Case, ModelValidation, Validation, repeatability
+from experiments.validation import (
+    SEPARATE,
+    Case,
+    ModelValidation,
+    Validation,
+    against_itself,
+    repeatability,
+)
 from experiments.validation_figures import kinds_of, summary
 from experiments.verdict import verdict
 from experiments.waterfall import STEPS, mean_steps
@@ -93,7 +100,7 @@ def print_report(validation: Validation, folder: Path, console: Console) -> None
     for line in others:
         console.print(line)
     console.print()
-    console.print(verdict_table(validation.cases))
+    console.print(verdict_table(validation.cases, against_itself(validation)))
     console.print()
     few = len(validation.cases) <= MOST_LINES
     console.print(_case_table(validation) if few else _setting_table(validation.cases))
@@ -124,14 +131,15 @@ def print_report(validation: Validation, folder: Path, console: Console) -> None
     console.print(f"wrote {folder}/report.md", style="dim", soft_wrap=True)
 
 
-def verdict_table(cases: Sequence[Case]) -> Table:
-    """The verdict for a console."""
+def verdict_table(cases: Sequence[Case], itself: Sequence[Case] = ()) -> Table:
+    """The verdict for a console; see :func:`experiments.verdict.verdict`."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("verdict", "reached", "to reach", "holds"):
+    for heading in ("verdict", "reached", "to reach", "holds", "the machine itself"):
         table.add_column(heading)
-    for line in verdict(cases):
+    for line in verdict(cases, itself):
         colour = {"yes": "green", "no": "red", "-": "dim"}[line.word]
-        table.add_row(line.what, line.reached, line.target, f"[{colour}]{line.word}[/{colour}]")
+        word = f"[{colour}]{line.word}[/{colour}]"
+        table.add_row(line.what, line.reached, line.target, word, line.itself)
     return table
 
 
@@ -237,8 +245,13 @@ def markdown(validation: Validation, command: str, drawn: Sequence[Case]) -> str
     cases = validation.cases
     lines = ["# Simulation held against hardware", "", f"`{command}`", ""]
     lines += [f"- {answer}" for answer in answers(validation)]
-    lines += ["", "| verdict | reached | to reach | holds |", "|---|--:|--:|---|"]
-    lines += [f"| {v.what} | {v.reached} | {v.target} | {v.word} |" for v in verdict(cases)]
+    lines += ["", "| verdict | reached | to reach | holds | the machine itself |"]
+    lines += ["|---|--:|--:|---|--:|"]
+    lines += [
+        f"| {v.what} | {v.reached} | {v.target} | {v.word} | {v.itself} |"
+        for v in verdict(cases, against_itself(validation))
+    ]
+    lines += ["", "The machine itself: its even repeats for a prediction of its odd ones."]
     lines += ["", "![cases](fig_cases.png)", "", "![waterfall](fig_waterfall.png)", ""]
     if len(cases) > len({case.setting for case in cases}):
         lines += ["![pairs](fig_pairs.png)", ""]

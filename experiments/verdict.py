@@ -1,9 +1,11 @@
-"""What a validation says of the simulator, each figure beside what it is to reach."""
+"""What a validation says of the simulator, each figure beside what it is to reach, and beside what the machine
+reaches against itself: with its own even repeats for a prediction of the odd ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,12 +28,14 @@ class Line:
         reached: its value as text.
         target: what it is to reach, as text.
         holds: whether it does; None where there is nothing to count.
+        itself: what the machine reaches against itself; empty where that says nothing.
     """
 
     what: str
     reached: str
     target: str
     holds: bool | None
+    itself: str = ""
 
     @property
     def word(self) -> str:
@@ -39,12 +43,21 @@ class Line:
         return "-" if self.holds is None else "yes" if self.holds else "no"
 
 
-def verdict(cases: Sequence[Case]) -> list[Line]:
+def verdict(cases: Sequence[Case], itself: Sequence[Case] = ()) -> list[Line]:
     """The figures of a validation, each beside its target.
 
     Args:
         cases: at least one.
+        itself: :func:`experiments.validation.against_itself`.
     """
+    lines = _lines(cases)
+    if not itself:
+        return lines
+    others = [replace(one, itself=other.reached) for one, other in zip(lines, _lines(itself), strict=True)]
+    return [*others[:-1], lines[-1]]  # repeats predict no interval
+
+
+def _lines(cases: Sequence[Case]) -> list[Line]:
     errors = np.abs([case.error for case in cases])
     mean, worst = float(errors.mean()), float(errors.max())
     separate = [pair for pair in pairs(cases) if pair.separate]

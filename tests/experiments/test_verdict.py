@@ -1,9 +1,12 @@
 """The verdict on cases whose figures are known."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from experiments.validation import Case
+from experiments.validation import Case, Validation, against_itself
 from experiments.verdict import verdict
 
 nan = float("nan")
@@ -71,3 +74,33 @@ def test_what_cannot_be_counted_is_not_judged():
 def test_intervals_may_be_too_wide(covered, holds):
     cases = [case(f"m{i}", "a", 1.0, 1.0, 0.9, 1.1 if i < covered else 0.95) for i in range(100)]
     assert lines(cases)["measured in the 90% interval"][1] is holds
+
+
+def repeated(scheduler, *repeats):
+    return replace(case("m", scheduler, 1.0, min(repeats)), repeats_s=np.array(repeats))
+
+
+def itself(*cases):
+    return against_itself(Validation([SimpleNamespace(cases=cases, statistic="minimum")]))
+
+
+def test_the_machine_against_itself():
+    """Even repeats say a 1, b 2, c 1.08; odd ones a 1.1, b 2, c 1: of three pairs one is named wrongly."""
+    cases = [
+        repeated("a", 1.0, 1.1, 1.3),
+        repeated("b", 2.5, 2.0, 2.0, 2.2),
+        repeated("c", 1.08, 1.2, 1.3, 1.0),
+    ]
+    found = {line.what: line.itself for line in verdict(cases, itself(*cases))}
+    assert found["mean error"] == "5.7%"  # 1 / 1.1, 2 / 2, 1.08 / 1
+    assert found["worst error"] == "9.1%"
+    assert found["right winner among them"] == "2 of 3, 66.7%"
+    assert found["mean regret"] == "10.0%"
+    assert found["measured in the 90% interval"] == ""
+
+
+def test_one_run_says_nothing_of_itself():
+    assert itself(repeated("a", 1.0, 1.1), repeated("b", 1.0)) == []
+    assert {line.itself for line in verdict([repeated("a", 1.0)], itself(repeated("a", 1.0)))} == {
+        ""
+    }
