@@ -34,7 +34,7 @@ from experiments.configs import Scenario
 from experiments.contestants import Contestant, contestant
 from experiments.provenance import code_digest, revision, versions
 from experiments.results import read_document
-from experiments.validation import Case, ModelValidation, Validation
+from experiments.validation import Case, ModelValidation, Validation, statistic_of
 from experiments.waterfall import error_steps
 from scenarios.arrivals import build_workload
 from simulator.cluster import Cluster, Device, Link, MemorySpace
@@ -273,6 +273,7 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
     for row in entry["contestants"]:
         scenario = scenario_of({**entry["scenario"], **row["scenario"]})
         repeats_s = np.array(files.repeats[row["key"]])
+        measured_s = float(statistic_of(repeats_s, entry["statistic"]))
         simulated, measured = (files.traces[f"{row['key']} {w}"] for w in ("simulated", "measured"))
         if abs(simulated.makespan - row["simulated_s"]) > TICK:
             raise InvalidInput(
@@ -291,7 +292,7 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                 _number(row["high_s"]),
                 _number(row["unseen_s"]),
                 repeats_s,
-                measured.makespan,
+                measured_s,
                 error_steps(
                     build_workload(scenario.workload, graph, cluster.host, scenario.seed.workload),
                     with_overhead(
@@ -300,6 +301,7 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                     actual,
                     row["simulated_s"],
                     measured,
+                    measured_s,
                     {graph: alone},
                     scenario.simulation.movement,
                     scenario.simulation.contention,

@@ -60,15 +60,15 @@ class Case:
 
     Attributes:
         simulated, measured: traces; ``measured`` is the repeat whose makespan is nearest to the
-            statistic.
+            statistic, which is taken apart.
         simulated_s: predicted makespan, seconds.
         low_s, high_s: its 90% interval from draws of the predictor's errors; NaN without draws.
         unseen_s: predicted makespan if no operator of the model had been measured; NaN if not asked
             for.
         repeats_s: float64[repeats] measured makespans.
-        measured_s: makespan of ``measured``.
+        measured_s: the statistic over the repeats.
         steps: signed seconds of each of :data:`experiments.waterfall.STEPS`; they sum to
-            ``measured.makespan - simulated_s``.
+            ``measured_s - simulated_s``.
         dispatch_s: the runner's overhead per operator in the simulation, seconds.
     """
 

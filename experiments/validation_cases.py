@@ -195,11 +195,9 @@ def _case(
     key = contestant.key
     simulation: Any = contestant.scenario.simulation
     repeats_s = np.concatenate([block.makespans_s[key] for block in blocks])
-    # One run stands for all, so that the steps of the error add up: the nearest to the statistic.
-    measured = nearest(
-        [trace for block in blocks for trace in block.traces[key]],
-        float(statistic_of(repeats_s, statistic)),
-    )
+    measured_s = float(statistic_of(repeats_s, statistic))
+    # One run is taken apart for all.
+    measured = nearest([trace for block in blocks for trace in block.traces[key]], measured_s)
     overhead = float(np.median([block.dispatch_s[key] for block in blocks]))
     simulated = prediction.run(contestant, overhead)
     low, high = intervals.get(prediction, contestant, overhead)
@@ -209,6 +207,7 @@ def _case(
         prediction.costs,
         simulated.makespan,
         measured,
+        measured_s,
         {world.graph: alone},
         simulation.movement,
         simulation.contention,
@@ -224,7 +223,7 @@ def _case(
         # The same scheduler with the same beliefs; only what happens is predicted anew.
         float("nan") if unseen is None else prediction.run(contestant, overhead, unseen).makespan,
         repeats_s,
-        measured.makespan,
+        measured_s,
         steps,
         contestant.jobs,
         overhead,

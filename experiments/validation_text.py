@@ -28,7 +28,7 @@ QUIET = 0.1
 """Busy cores up to which a machine counts as quiet."""
 MOST_LINES = 60
 """Cases up to which each is printed; of more, a line for each model and number of jobs."""
-_HEADINGS = ("decis.", "oper.", "co-run", "transf.", "disp.")
+_HEADINGS = ("decis.", "oper.", "co-run", "transf.", "disp.", "rep.")
 
 
 def case_file_name(case: Case) -> str:
@@ -107,7 +107,8 @@ def print_report(validation: Validation, folder: Path, console: Console) -> None
     console.print(
         "error: simulated over measured, minus one; the columns after it add up to measured minus "
         "simulated, % of measured: other decisions, operator times alone, their slowdown while others "
-        "run, transfers, and what the runner needs beyond the modelled overhead",
+        "run, transfers, what the runner needs beyond the modelled overhead, and all repeats instead of the "
+        "one that was taken apart",
         style="dim",
     )
     console.print()
@@ -258,7 +259,7 @@ def markdown(validation: Validation, command: str, drawn: Sequence[Case]) -> str
     lines += [
         "## Cases",
         "",
-        "Makespans in ms. `A/A`: the statistic over even against odd repeats. The last five columns "
+        "Makespans in ms. `A/A`: the statistic over even against odd repeats. The last six columns "
         "add up to measured minus simulated, in % of measured. Schedulers with a link: both runs on "
         "one axis.",
         "",

@@ -53,7 +53,9 @@ def verdict(cases: Sequence[Case], itself: Sequence[Case] = ()) -> list[Line]:
     lines = _lines(cases)
     if not itself:
         return lines
-    others = [replace(one, itself=other.reached) for one, other in zip(lines, _lines(itself), strict=True)]
+    others = [
+        replace(one, itself=other.reached) for one, other in zip(lines, _lines(itself), strict=True)
+    ]
     return [*others[:-1], lines[-1]]  # repeats predict no interval
 
 

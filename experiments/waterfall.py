@@ -14,9 +14,11 @@ Each step replaces one more ingredient of the simulation by what was measured:
     for its consumer's placement included;
 ``dispatch``
     what passes in the measured run between the moment at which an operator could start and its start,
-    instead of the modelled launch overhead: completion, decisions, hand-over, waking.
+    instead of the modelled launch overhead: completion, decisions, hand-over, waking;
+``repeats``
+    the statistic over all repeats, instead of the one run that was taken apart.
 
-With the last one nothing simulated is left, so the steps sum to measured minus simulated makespan.
+With the last but one nothing simulated is left, so the steps sum to measured minus simulated makespan.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from simulator.scheduler import Scheduler
 from simulator.trace import Trace
 from simulator.workload import Workload
 
-STEPS = ("decisions", "operators", "co-run", "transfers", "dispatch")
+STEPS = ("decisions", "operators", "co-run", "transfers", "dispatch", "repeats")
 
 
 class AsMeasured(Scheduler):
@@ -95,11 +97,12 @@ def error_steps(
     costs: CostTable,
     simulated_s: float,
     measured: Trace,
+    measured_s: float,
     alone: Mapping[DataflowGraph, np.ndarray],
     movement: str = "push",
     contention: str = "none",
 ) -> dict[str, float]:
-    """Take the difference of a measured run and its simulation apart.
+    """Take the difference of measured runs and their simulation apart, by one run of them.
 
     Args:
         workload: the jobs of both.
@@ -107,13 +110,14 @@ def error_steps(
         costs: predicted seconds.
         simulated_s: predicted makespan.
         measured: one run.
+        measured_s: the makespan that stands for all.
         alone: of each graph float64[operators, devices] measured seconds with the other workers idle;
             NaN where there is none, which then counts as predicted.
         movement: as in the simulation.
         contention: as in the simulation.
 
     Returns:
-        Signed seconds for each of ``STEPS``; their sum is the measured makespan minus ``simulated_s``.
+        Signed seconds for each of ``STEPS``; their sum is ``measured_s`` minus ``simulated_s``.
 
     Raises:
         InvalidInput: the measured run is not of these jobs.
@@ -154,6 +158,7 @@ def error_steps(
         own,
         moved,
         measured.makespan,
+        measured_s,
     ]
     return {
         step: after - before

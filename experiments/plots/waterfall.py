@@ -11,9 +11,9 @@ from experiments.plots.style import TWO_COLUMNS, figure_style, new_figure, save_
 from experiments.validation import Case
 from experiments.waterfall import STEPS, mean_steps
 
-STEP_COLOURS = ("#5E3C99", "#B2ABD2", "#FDB863", "#E66101", "#CCCCCC")
+STEP_COLOURS = ("#5E3C99", "#B2ABD2", "#FDB863", "#E66101", "#CCCCCC", "#666666")
 """Unlike those of schedulers."""
-_COLUMNS = 4
+_COLUMNS = 3
 
 
 def draw_waterfall(cases: Sequence[Case], stem: str | Path, caption: str) -> list[Path]:

@@ -3,6 +3,7 @@
 import csv
 import json
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -26,6 +27,7 @@ def test_a_validation_from_end_to_end(home, capsys):
     (folder,) = (p for p in (home / "validation").iterdir() if p.name != "latest")
     rows = list(csv.DictReader((folder / "cases.csv").open()))
     assert [(r["model"], r["scheduler"]) for r in rows] == [("tiny", "fcfs"), ("tiny", "heft")]
+    makespan_of = {}
     for row in rows:
         simulated, measured = float(row["simulated_s"]), float(row["measured_s"])
         assert float(row["error"]) == pytest.approx(simulated / measured - 1)
@@ -34,7 +36,7 @@ def test_a_validation_from_end_to_end(home, capsys):
         assert Trace.load(traces / "simulated").makespan == pytest.approx(simulated)
         real = Trace.load(traces / "measured")
         assert real.meta["world"] == "measured"
-        assert real.makespan == pytest.approx(measured)
+        makespan_of[row["scheduler"]] = real.makespan
         steps = [float(row[f"{step.replace('-', '_')}_share"]) for step in STEPS]
         assert sum(steps) == pytest.approx((measured - simulated) / measured)
         assert float(row["dispatch_s"]) > 0
@@ -43,7 +45,11 @@ def test_a_validation_from_end_to_end(home, capsys):
     for row in rows:
         mine = [float(r["makespan_s"]) for r in repeats if r["scheduler"] == row["scheduler"]]
         assert len(mine) == 4
-        assert min(mine) == pytest.approx(float(row["measured_s"]))
+        measured = float(row["measured_s"])
+        assert measured == pytest.approx(np.quantile(mine, 0.1))
+        # What is taken apart is the run nearest to it.
+        taken_apart = min(mine, key=lambda makespan: abs(makespan - measured))
+        assert makespan_of[row["scheduler"]] == pytest.approx(taken_apart)
     operators = list(csv.DictReader((folder / "operators.csv").open()))
     assert {r["device"] for r in operators} == {"one", "three"}
     assert len(operators) == 2 * 5

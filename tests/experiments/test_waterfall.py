@@ -65,11 +65,14 @@ def test_the_steps_add_up(dag, other, scheduler, count):
     measured = simulate(jobs, shared(), costs, create(scheduler), actual=CostTable.of(graph, rows))
     alone = rows.copy()
     alone[0, 1] = np.nan
-    steps = error_steps(jobs, shared(), costs, simulated.makespan, measured, {graph: alone})
+    steps = error_steps(
+        jobs, shared(), costs, simulated.makespan, measured, measured.makespan, {graph: alone}
+    )
     assert list(steps) == list(STEPS)
     assert sum(steps.values()) == pytest.approx(measured.makespan - simulated.makespan, abs=1e-9)
     # What ran took its own times, in its own order, without a runner: nothing is left for the last.
     assert steps["dispatch"] == pytest.approx(0.0, abs=1e-9)
+    assert steps["repeats"] == 0.0
 
 
 def test_each_step_finds_its_own_cause():
@@ -85,15 +88,20 @@ def test_each_step_finds_its_own_cause():
     )
     rows = measured.executions
     rows["start"][:] += 0.5  # a measured execution encloses its kernel alone
-    steps = error_steps(jobs, cluster, costs, 3.0, measured, alone)
+    steps = error_steps(jobs, cluster, costs, 3.0, measured, measured.makespan, alone)
     expected = {"decisions": 0.0, "operators": 1.5, "co-run": 1.5, "transfers": 0.0}
-    assert steps == {**expected, "dispatch": 1.5}
+    assert steps == {**expected, "dispatch": 1.5, "repeats": 0.0}
+    # Of several runs this one is half a second longer than the statistic.
+    steps = error_steps(jobs, cluster, costs, 3.0, measured, measured.makespan - 0.5, alone)
+    assert steps == {**expected, "dispatch": 1.5, "repeats": -0.5}
     # A runner that was foreseen is no error.
-    foreseen = error_steps(jobs, shared(0.5), costs, 4.5, measured, alone)
-    assert foreseen == {**expected, "dispatch": 0.0}
+    foreseen = error_steps(jobs, shared(0.5), costs, 4.5, measured, measured.makespan, alone)
+    assert foreseen == {**expected, "dispatch": 0.0, "repeats": 0.0}
     # Another placement is a matter of decisions: 3 s believed, 27 s as placed.
     moved = simulate(jobs, cluster, costs, create("single_device", device="b"))
-    steps = error_steps(jobs, cluster, costs, 3.0, moved, {graph: np.full((3, 2), np.nan)})
+    steps = error_steps(
+        jobs, cluster, costs, 3.0, moved, moved.makespan, {graph: np.full((3, 2), np.nan)}
+    )
     assert steps == {step: 24.0 * (step == "decisions") for step in STEPS}
 
 
@@ -106,10 +114,10 @@ def test_a_foreseen_slowdown_of_co_running_cores_is_no_error():
     jobs = jobs_of(graph)
     measured = simulate(jobs, slowed, costs, create("heft"))
     assert measured.makespan == 1.5
-    foreseen = error_steps(jobs, slowed, costs, 1.5, measured, {graph: times})
+    foreseen = error_steps(jobs, slowed, costs, 1.5, measured, measured.makespan, {graph: times})
     assert foreseen == dict.fromkeys(STEPS, 0.0)
     # A cluster that does not state it leaves it to the step of that name.
-    steps = error_steps(jobs, shared(), costs, 1.0, measured, {graph: times})
+    steps = error_steps(jobs, shared(), costs, 1.0, measured, measured.makespan, {graph: times})
     assert steps == {step: 0.5 * (step == "co-run") for step in STEPS}
 
 
@@ -132,7 +140,9 @@ def test_a_slow_link_is_a_matter_of_transfers():
     simulated = simulate(jobs, far(8.0), costs, create("heft"))
     measured = simulate(jobs, far(2.0), costs, create("heft"))
     assert measured.makespan - simulated.makespan == 3.0
-    steps = error_steps(jobs, far(8.0), costs, simulated.makespan, measured, {graph: times})
+    steps = error_steps(
+        jobs, far(8.0), costs, simulated.makespan, measured, measured.makespan, {graph: times}
+    )
     assert steps == {step: 3.0 * (step == "transfers") for step in STEPS}
 
 
@@ -165,7 +175,7 @@ def test_a_run_of_other_jobs_is_refused():
     costs = CostTable.of(graph, np.array([[1.0, 1.0]]))
     run = simulate(jobs_of(graph, 2), shared(), costs, create("heft"))
     with pytest.raises(InvalidInput, match="The measured run is of 2 jobs, the simulated one of 1"):
-        error_steps(jobs_of(graph), shared(), costs, 1.0, run, {})
+        error_steps(jobs_of(graph), shared(), costs, 1.0, run, run.makespan, {})
 
 
 def test_mean_steps_are_shares():
