@@ -12,6 +12,9 @@ pytest.importorskip("torch")
     ("name", "expected"),
     [
         ("AMD EPYC", "amd-epyc"),
+        ("AMD EPYC (family 25 model 1, AVX2)", "amd-epyc-25-1"),
+        ("AMD EPYC 7B13 64-Core Processor (AVX2)", "amd-epyc-7b13"),
+        ("Intel(R) Xeon(R) Processor @ 2.60GHz (family 6 model 143, AVX-512)", "intel-xeon-6-143"),
         ("AMD EPYC 7B13 64-Core Processor", "amd-epyc-7b13"),
         ("Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz", "intel-xeon-platinum-8375c"),
         ("NVIDIA H200", "nvidia-h200"),
