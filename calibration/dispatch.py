@@ -195,7 +195,7 @@ class DispatchProbe:
 
 
 class OneByOne(Scheduler):
-    """Each job on a device of its own.
+    """Each job on a device of its own, its operators in the graph's order.
 
     Args:
         devices: of the jobs, in their order.
@@ -205,11 +205,17 @@ class OneByOne(Scheduler):
 
     def __init__(self, devices: Sequence[int]) -> None:
         self._devices = devices
+        self._waiting: list[dict[int, int]] = [{} for _ in devices]
+        self._placed = [0] * len(devices)
 
     def decide(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
-        for task in list(context.ready):
-            context.place(task, self._devices[context.job_of(task)])
+        for task in context.ready:
+            self._waiting[context.job_of(task)][context.operator_of(task)] = task
+        for job, waiting in enumerate(self._waiting):
+            while (task := waiting.pop(self._placed[job], -1)) >= 0:
+                context.place(task, self._devices[job])
+                self._placed[job] += 1
 
 
 def _chain(name: str, size: int, operators: int) -> DataflowGraph:

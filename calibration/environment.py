@@ -23,6 +23,7 @@ from simulator.errors import InvalidInput
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_PROCESSORS = Path("/proc/cpuinfo")
 
 
 def pin(cores: int | Sequence[int] | None) -> None:
@@ -188,7 +189,7 @@ def cpu_model() -> str:
     there, too: ``AMD EPYC (family 25 model 1, AVX2)``.
     """
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        text = _PROCESSORS.read_text()
     except OSError:
         text = ""
     first = [line.partition(":") for line in text.partition("\n\n")[0].splitlines()]

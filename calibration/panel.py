@@ -31,6 +31,7 @@ class Panel(nn.Module):
         self.middle = _Residual(256)
         self.halving = _Strided(256, 512)
         self.late = _Residual(512)
+        self.shortcuts = nn.Sequential(*(_shortcut(*channels) for channels in SHORTCUTS))
         self.inverted = nn.ModuleList(_Inverted(channels, wide) for channels, wide in INVERTED)
         self.attention_norm = nn.LayerNorm(768)
         self.projection = nn.Linear(768, 768)
@@ -68,6 +69,7 @@ class Panel(nn.Module):
         return (
             self.stem(image),
             self.narrowing(found),
+            self.shortcuts(early),
             *(layer(x) for layer, x in zip(self.inverted, (high, half, small), strict=True)),
             self.halving(coarse),
             self.pool(square),
@@ -77,6 +79,9 @@ class Panel(nn.Module):
             torch.tanh(self.scores(functional.relu(self.wide(features)))),
         )
 
+
+SHORTCUTS = ((64, 128), (128, 256), (256, 512))
+"""Channels of ResNet-18's shortcuts, here one behind the other: short operators among short ones."""
 
 INVERTED = ((40, 240), (112, 672), (192, 1152))
 """Channels outside and inside of EfficientNet-B0's blocks that stay as they are."""
@@ -111,6 +116,12 @@ class _Strided(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """A convolution, and a shortcut that is one, too."""
         return functional.relu(self.norm(self.found(x))) + self.shortcut_norm(self.shortcut(x))
+
+
+def _shortcut(channels: int, wide: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(channels, wide, 1, stride=2, bias=False), nn.BatchNorm2d(wide), nn.ReLU()
+    )
 
 
 class _Inverted(nn.Module):

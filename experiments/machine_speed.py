@@ -6,6 +6,9 @@ products by different factors, which are others an hour later. So a panel of ope
 each sort of them takes over what the profiles say of the same operators is what all operators of that sort are
 predicted to take longer. The preset has none of the models that parts of the panel come from.
 
+Of a light operator and of one that moves activations part of the time is for code that has left the caches
+(:mod:`experiments.cold_calls`); the panel has such operators behind long ones and behind short ones.
+
 The statistic is of sums: of the times of all operators of a sort in a run, as a makespan is a sum. The 10th
 percentile of a sum is larger than the sum of 10th percentiles, which is what a profile's times add up to.
 """
@@ -23,6 +26,7 @@ from cost_models.features import known_work
 from cost_models.profile import Profile, RowKey, row_keys
 from cost_models.roofline import Roofline
 from experiments.both_worlds import with_overhead
+from experiments.cold_calls import coldness, fitted
 from experiments.configs import CostModelConfig
 from experiments.pricing import Pricer
 from scenarios.model_config import InputConfig, ModelConfig, graph_of, load_model
@@ -72,6 +76,9 @@ SORTS = (
 element (a hyperbolic tangent, the largest of neighbours), or multiplying: in a depthwise convolution, in
 attention, in a convolution over neighbours, or in a product of matrices, which a convolution of single pixels
 is, too."""
+
+CALLED = ("light", "activations")
+"""Sorts that take longer where their code has left the caches."""
 
 LIGHT_S = 3e-5
 """What a light operator takes at most: calling it, its code and its data not being at hand, is much of that."""
@@ -152,10 +159,13 @@ class MachineSpeed:
     """How much longer operators take than profiles say.
 
     Attributes:
-        slowness: for each device by sort of operators; 1 is as long.
+        slowness: for each device by sort of operators; 1 is as long. Of :data:`CALLED` where their code is in
+            the caches.
         whole: for each device of all operators of the panel together.
         corun: fraction of its time that a task takes longer for each other busy device of its memory; None
             where that was not measured.
+        cold: for each device seconds that an operator of :data:`CALLED` takes longer where the code that any
+            operator needs is gone from the caches, and where its own kind's is.
         noise: standard deviation of the log of what the panel would be found to take longer if it had been
             run as often again.
     """
@@ -164,6 +174,7 @@ class MachineSpeed:
     whole: tuple[float, ...] = ()
     corun: float | None = None
     noise: float = 0.0
+    cold: tuple[tuple[float, float], ...] = ()
 
     def factors(
         self, graph: DataflowGraph, profiles: Sequence[Profile], seconds: np.ndarray
@@ -180,7 +191,14 @@ class MachineSpeed:
         for device, (slowness, profile) in enumerate(zip(self.slowness, profiles, strict=True)):
             otherwise = self.whole[device] if self.whole else 1.0
             by_sort = np.array([slowness.get(sort, otherwise) for sort in SORTS])
-            columns.append(by_sort[sorts_of(graph, profile, seconds[:, device])])
+            said = seconds[:, device]
+            sorts = sorts_of(graph, profile, said)
+            factors = by_sort[sorts]
+            if self.cold:
+                called = np.isin(sorts, _CALLED)
+                longer = coldness(graph, said)[called] @ np.array(self.cold[device])
+                factors[called] += longer / said[called]
+            columns.append(factors)
         return np.stack(columns, axis=1)
 
     def to_json(self) -> dict[str, Any]:
@@ -190,6 +208,7 @@ class MachineSpeed:
             "whole": list(self.whole),
             "corun": self.corun,
             "noise": self.noise,
+            "cold": [list(device) for device in self.cold],
         }
 
     @classmethod
@@ -200,7 +219,11 @@ class MachineSpeed:
             tuple(document["whole"]),
             document["corun"],
             document.get("noise", 0.0),  # was not looked at before
+            tuple(tuple(device) for device in document.get("cold", ())),  # nor was this
         )
+
+
+_CALLED = [SORTS.index(sort) for sort in CALLED]
 
 
 def profiles_of(cluster: Cluster, profiles: Mapping[str, Profile]) -> list[Profile]:
@@ -330,22 +353,46 @@ class PanelTimes:
             overhead: the runner's for an operator, seconds.
             handover: of :class:`experiments.both_worlds.Prediction`.
         """
-        slowness, whole = [], []
+        slowness, whole, cold = [], [], []
         for device, profile in enumerate(self._profiles):
             said = self._costs[self._graph].seconds[:, device]
             runs, sorts = np.array(alone[device]), sorts_of(self._graph, profile, said)
-            took = {i: statistic(runs[:, sorts == i].sum(axis=1)) for i in np.unique(sorts)}
-            # The statistic of a run's whole time is not the sum of those of its parts.
             total = statistic(runs.sum(axis=1))
-            part = total / sum(took.values())
-            slowness.append(
-                {SORTS[i]: float(t * part / said[sorts == i].sum()) for i, t in took.items()}
-            )
+            by_sort, costs = self._by_sort(runs, said, sorts, total, statistic)
+            slowness.append(by_sort)
+            cold.append(costs)
             whole.append(float(total / said.sum()))
         corun = None
         if len(slowness) > 1 and len({device.space for device in self._cluster.devices}) == 1:
             corun = self._corun(alone, beside, statistic, overhead, handover)
-        return MachineSpeed(tuple(slowness), tuple(whole), corun, _noise(alone, statistic))
+        noise = _noise(alone, statistic)
+        return MachineSpeed(tuple(slowness), tuple(whole), corun, noise, tuple(cold))
+
+    def _by_sort(
+        self,
+        runs: np.ndarray,
+        said: np.ndarray,
+        sorts: np.ndarray,
+        total: float,
+        statistic: Callable[[np.ndarray], float],
+    ) -> tuple[dict[str, float], tuple[float, float]]:
+        """A device's :attr:`MachineSpeed.slowness` and :attr:`MachineSpeed.cold`."""
+        took = {i: statistic(runs[:, sorts == i].sum(axis=1)) for i in np.unique(sorts)}
+        # The statistic of a run's whole time is not the sum of those of its parts.
+        part = total / sum(took.values())
+        found = {SORTS[i]: float(t * part / said[sorts == i].sum()) for i, t in took.items()}
+        called = np.isin(sorts, _CALLED)
+        if not called.any():
+            return found, (0.0, 0.0)
+        each = np.apply_along_axis(statistic, 0, runs[:, called])
+        kinds, groups = np.unique(sorts[called], return_inverse=True)
+        cold = coldness(self._graph, said)[called]
+        factors, costs = fitted(said[called], each, cold, groups)
+        # Nor are those of single operators: together they take what these sorts do.
+        together = float(factors[groups] @ said[called] + (cold @ costs).sum())
+        scale = part * sum(took[i] for i in kinds) / together
+        found |= {SORTS[i]: float(f * scale) for i, f in zip(kinds, factors, strict=True)}
+        return found, (float(costs[0] * scale), float(costs[1] * scale))
 
     def _corun(
         self,

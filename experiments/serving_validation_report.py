@@ -109,7 +109,11 @@ def _slower(figures: Figures) -> str:
     by_sort = {
         sort: [device[sort] for device in speed.slowness if sort in device] for sort in SORTS
     }
-    return ", ".join(f"{sort} {mean(s) - 1:+.0%}" for sort, s in by_sort.items() if s)
+    found = [f"{sort} {mean(s) - 1:+.0%}" for sort, s in by_sort.items() if s]
+    if speed.cold:
+        behind, kind = (mean(costs) * 1e6 for costs in zip(*speed.cold, strict=True))
+        found.append(f"light ones behind long ones up to {behind:.0f} + {kind:.0f} us")
+    return ", ".join(found)
 
 
 def markdown(

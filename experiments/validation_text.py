@@ -325,9 +325,11 @@ def _runner_lines(validation: Validation) -> list[str]:
         "before each model and modelled as launch overhead, here for the fewest jobs:",
         "",
         "| model | repeats | busy cores before | slower by | "
-        + " | ".join([*SORTS, "beside others", "noise", "hand-over"])
+        + " | ".join(
+            [*SORTS, "cold code, us", "cold kind, us", "beside others", "noise", "hand-over"]
+        )
         + f" | {' | '.join(labels)} |",
-        "|---|--:|--:|--:|" + "--:|" * (len(SORTS) + 3 + len(labels)),
+        "|---|--:|--:|--:|" + "--:|" * (len(SORTS) + 5 + len(labels)),
     ]
     for model in validation.models:
         seconds = model.dispatch_s
@@ -355,10 +357,13 @@ def _speed_cells(model: ModelValidation) -> str:
         for sort in SORTS:
             known = [device[sort] for device in speed.slowness if sort in device]
             cells.append(f"{np.mean(known) - 1:+.0%}" if known else "")
+        cells += (
+            [f"{us:.0f}" for us in np.mean(speed.cold, axis=0) * 1e6] if speed.cold else ["", ""]
+        )
         cells.append("" if speed.corun is None else f"{speed.corun:+.1%}")
         cells.append(f"{speed.noise:.1%}")
     else:
-        cells += [""] * (len(SORTS) + 2)
+        cells += [""] * (len(SORTS) + 4)
     cells.append("" if model.handover is None else f"{model.handover * 1e6:.0f}")
     return " | ".join(cells)
 

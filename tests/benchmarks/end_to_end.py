@@ -28,7 +28,7 @@ import numpy as np
 if TYPE_CHECKING:
     from experiments.machine_speed import MachineSpeed
 
-PROFILE = "amd-epyc-1core"
+PROFILE = "amd-epyc-25-1-1core"
 MODELS = (
     "resnet18", "resnet50", "mobilenet_v2", "googlenet", "inception_v3", "densenet121",
     "squeezenet1_1", "alexnet", "vgg16", "vit_b_16", "bert_base", "gpt2", "t5_small",

@@ -31,6 +31,44 @@ def test_device_name_says_threads_and_repeats(monkeypatch):
     assert environment.device_name("cpu", 2, 3) == "amd-epyc-2core-3x"
 
 
+PROCESSOR = """\
+processor\t: 0
+cpu family\t: 25
+model\t\t: {model}
+model name\t: {name}
+flags\t\t: fpu sse2 avx {flags}
+
+processor\t: 1
+model name\t: another
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "flags", "expected"),
+    [
+        ("AMD EPYC", 1, "avx2", "AMD EPYC (family 25 model 1, AVX2)"),
+        ("AMD EPYC", 17, "avx2 avx512f", "AMD EPYC (family 25 model 17, AVX-512)"),
+        (
+            "Intel Xeon CPU @ 2.60GHz",
+            143,
+            "",
+            "Intel Xeon CPU @ 2.60GHz (family 25 model 143, AVX)",
+        ),
+        ("AMD EPYC 7B13 64-Core Processor", 1, "avx2", "AMD EPYC 7B13 64-Core Processor (AVX2)"),
+    ],
+)
+def test_processors_of_one_name_are_told_apart(tmp_path, monkeypatch, name, model, flags, expected):
+    """Virtual machines of one cloud say `AMD EPYC` on processors of which one takes half as long for a SiLU."""
+    (tmp_path / "cpuinfo").write_text(PROCESSOR.format(name=name, model=model, flags=flags))
+    monkeypatch.setattr(environment, "_PROCESSORS", tmp_path / "cpuinfo")
+    assert environment.cpu_model() == expected
+
+
+def test_a_processor_that_nobody_describes_has_a_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "_PROCESSORS", tmp_path / "none")
+    assert environment.cpu_model()
+
+
 @pytest.mark.parametrize("device", ["tpu", "cuda", "cuda:99", "gpu0"])
 def test_unknown_device_is_refused_with_what_there_is(device):
     with pytest.raises(InvalidInput, match=rf"No device '{device}' here; this machine has cpu"):

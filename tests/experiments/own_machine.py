@@ -17,7 +17,7 @@ class Net(torch.nn.Module):
 
 def make_machine(root: Path) -> Path:
     """What tests only read: a model, and shipped profiles under this machine's name."""
-    from calibration.environment import device_name
+    from calibration.environment import cpu_model, device_name
     from cost_models.profile_files import SHIPPED
 
     base = device_name("cpu")
@@ -25,7 +25,9 @@ def make_machine(root: Path) -> Path:
         folder = root / "profiles" / name
         shutil.copytree(SHIPPED / "amd-epyc-1core", folder)
         document = json.loads((folder / "profile.json").read_text())
-        (folder / "profile.json").write_text(json.dumps(document | {"name": name}))
+        here = document["provenance"] | {"processor": cpu_model()}
+        document |= {"name": name, "provenance": here}
+        (folder / "profile.json").write_text(json.dumps(document))
     (root / "net.py").write_text(MODEL)
     return root
 

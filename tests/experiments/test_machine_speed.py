@@ -55,10 +55,10 @@ def mean(seconds):
 class SimulatedMachine:
     """Runs as a machine that needs so many times the profiles' seconds for each sort of operators."""
 
-    def __init__(self, slowness, corun=0.0, overhead=0.0, handover=None, here=None):
+    def __init__(self, slowness, corun=0.0, overhead=0.0, handover=None, here=None, cold=()):
         self.cluster = here or cluster(corun)
         self._believed = with_overhead(self.cluster, overhead, handover)
-        self._slowness, self._overhead = slowness, overhead
+        self._slowness, self._overhead, self._cold = slowness, overhead, cold
         self._profiles = [PROFILES[device.profile] for device in self.cluster.devices]
 
     def load(self, graph, weights):
@@ -66,7 +66,7 @@ class SimulatedMachine:
 
     def run(self, jobs, costs, scheduler, inputs):
         (graph,) = jobs.graphs
-        speed = MachineSpeed(tuple(self._slowness))
+        speed = MachineSpeed(tuple(self._slowness), cold=self._cold)
         said = [profile.price(graph.operators).seconds for profile in self._profiles]
         seconds = np.stack(said, axis=1)
         actual = CostTable.of(graph, seconds * speed.factors(graph, self._profiles, seconds))
@@ -105,6 +105,17 @@ def test_each_sorts_slowness_is_found():
     assert found.corun == pytest.approx(0.0, abs=1e-6)
 
 
+def test_what_cold_code_costs_is_found():
+    """The panel has light operators behind long ones and behind short ones."""
+    cold = ((4e-5, 1e-5), (6e-5, 0.0))
+    found = speed_of(panel_on(SimulatedMachine(SLOW, overhead=2e-5, cold=cold)), overhead=2e-5)
+    for mine, known in zip(found.cold, cold, strict=True):
+        assert mine == pytest.approx(known)
+    for device, known in zip(found.slowness, SLOW, strict=True):
+        assert device == pytest.approx(of_roofline(known))
+    assert MachineSpeed.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
 @pytest.mark.parametrize("handover", [None, 4e-5])
 def test_what_devices_cost_each_other_is_found(handover):
     """The waiting for one interpreter is known, and not counted as the kernels' own."""
@@ -140,7 +151,7 @@ def test_a_statistic_of_sums():
 def test_noise_is_what_another_measurement_would_differ_by():
     """Of the mean of 60 runs that vary by 10% each."""
     panel = panel_on(SimulatedMachine(SLOW), 1)
-    assert speed_of(panel).noise == 0.0
+    assert speed_of(panel).noise == pytest.approx(0.0, abs=1e-12)
     rng = np.random.default_rng(0)
     (run,) = panel.alone[0]
     for device in panel.alone:

@@ -100,7 +100,7 @@ def test_settings_come_from_the_file_and_the_command_line():
     assert rest == [
         "model=gpt2",
         "scheduler=single_device,fcfs,donf,heft,sufferage",
-        "cluster=cpu_1x_3x",
+        "cluster=milan_1x_3x",
     ]
     _, rest = read_settings(["experiment=mine"])
     assert rest == ["experiment=mine"]
