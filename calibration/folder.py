@@ -49,6 +49,8 @@ RAW_SCHEMA = pa.schema(
     ]
 )
 _PART = re.compile(r"part-(\d+)-(\d+)\.parquet")
+VISITED_FILE = "visited.json"
+"""Positions of the operators that are measured now, where these are not all of the folder's."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -98,12 +100,12 @@ def plan_of(folder: str | Path) -> MeasurePlan:
 def prepare_folder(
     folder: Path, plan: MeasurePlan, operators: Sequence[OperatorSample]
 ) -> list[OperatorSample]:
-    """Create the folder, or check that it was made for the same plan; returns what it now measures.
+    """Create the folder, or check that it was made for the same plan; returns all operators that it now has.
 
-    Operators that the folder has not yet are appended to its own: positions keep their meaning.
+    Those that it has not yet are appended to its own: positions keep their meaning.
 
     Raises:
-        InvalidInput: it was measured with another plan, or holds operators that are not wanted now.
+        InvalidInput: it was measured with another plan.
         HetsimError: it cannot be written.
     """
     try:
@@ -124,8 +126,6 @@ def prepare_folder(
             )
     begun = read_samples(folder / "operators.json")
     known = {sample.identity for sample in begun}
-    if known - {sample.identity for sample in operators}:
-        raise InvalidInput(f"{folder} was measured with other operators; choose another folder")
     more = [sample for sample in operators if sample.identity not in known]
     if more:
         write_samples(folder / "operators.json", [*begun, *more])
@@ -194,6 +194,25 @@ def visits(folder: Path, operators: int) -> np.ndarray:
     keys = np.stack([raw[c].to_numpy() for c in ("operator", "process", "round")], axis=1)
     keys = np.unique(keys[keys[:, 0] >= 0], axis=0)
     return np.bincount(keys[:, 0], minlength=operators).astype(np.int64)
+
+
+def write_visited(folder: Path, positions: Sequence[int] | None) -> None:
+    """Note which of a folder's operators the next processes visit; None is all of them.
+
+    Raises:
+        HetsimError: it cannot be written.
+    """
+    if positions is None:
+        (folder / VISITED_FILE).unlink(missing_ok=True)
+    else:
+        write_json(folder / VISITED_FILE, [int(position) for position in positions])
+
+
+def visited(folder: Path, operators: int) -> np.ndarray:
+    """int64[n]: the positions that :func:`write_visited` noted, of so many operators."""
+    path = folder / VISITED_FILE
+    found = json.loads(path.read_text()) if path.exists() else range(operators)
+    return np.array(list(found), dtype=np.int64)
 
 
 def process_records(folder: str | Path) -> list[dict[str, Any]]:

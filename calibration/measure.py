@@ -30,6 +30,7 @@ from calibration.folder import (
     refuse_another_machine,
     visits,
     write_json,
+    write_visited,
 )
 from calibration.plan import MeasurePlan
 from calibration.process import run_process
@@ -78,7 +79,7 @@ def measure(
     Args:
         folder: where samples go; an earlier call's are kept and continued.
         plan: device, states, threads.
-        operators: what to measure.
+        operators: what to measure; others that the folder has are kept and not visited.
         budget: seconds; at least two processes share it.
         cores: the cores that CPU measuring is bound to, one a thread; None is the last ones.
         rounds: visits of each process to every operator, if the budget is not used up before; None
@@ -103,7 +104,10 @@ def measure(
         raise InvalidInput("rounds is at least 1")
     if plan.device == "cpu":
         cores = environment.cores_for(plan.threads, cores)
+    asked = {sample.identity for sample in operators}
     operators = prepare_folder(folder, plan, operators)
+    wanted = [i for i, sample in enumerate(operators) if sample.identity in asked]
+    write_visited(folder, wanted if len(wanted) < len(operators) else None)
     for leftover in folder.glob(".part-*"):
         leftover.unlink()
     visits(folder, len(operators))  # refuses damaged parts before anything is measured
@@ -135,7 +139,7 @@ def measure(
         number += 1
         processes += 1
     count = visits(folder, len(operators))
-    measured = [int(n) for i, n in enumerate(count) if i not in failed]
+    measured = [int(count[i]) for i in wanted if i not in failed]
     return Outcome(processes, min(measured, default=0), failed, interrupted)
 
 
@@ -232,7 +236,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--operators",
         type=Path,
-        help="operators file (JSON, may be gzipped; default: the folder's own, then the project's)",
+        help="operators to visit (JSON, may be gzipped; default: the folder's own, then the project's); "
+        "others that the folder has are kept",
     )
     parser.add_argument(
         "--cores", help="cores to bind to (CPU, such as 1 or 0,1; default: the last)"

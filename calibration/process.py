@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from calibration import environment
-from calibration.folder import REFERENCE, plan_of, visits, write_json
+from calibration.folder import REFERENCE, plan_of, visited, visits, write_json
 from calibration.plan import MeasurePlan
 from calibration.recorder import PART_SECONDS, Recorder
 from calibration.reference import reference_operator
@@ -167,10 +167,12 @@ class Process:
         visitor = Visitor(plan, timer(plan.device, plan.states))
         reference = reference_operator()
         count = visits(self.folder, len(self.operators))
+        mine = visited(self.folder, len(self.operators))
         round_, since_reference = 0, float("-inf")
         while rounds is None or round_ < rounds:
             seed = plan.seed * 1_000_003 + recorder.process * 1009 + round_
-            for done, index in enumerate(order_of_visits(count, seed)):
+            for done, position in enumerate(order_of_visits(count[mine], seed)):
+                index = int(mine[position])
                 if time.time() >= deadline and recorder.taken:
                     return
                 if time.monotonic() - since_reference > REFERENCE_SECONDS:
@@ -186,8 +188,8 @@ class Process:
                 if timings and recorder.flush():
                     if plan.device != "cpu":
                         self.write_record()
-                    of = len(self.operators)
-                    self.report({"round": int(count.min()), "done": done + 1, "of": of})
+                    least = int(count[mine].min())
+                    self.report({"round": least, "done": done + 1, "of": len(mine)})
             round_ += 1
 
     def _visited(self, visitor: Visitor, index: int) -> list[tuple[str, float, float]]:

@@ -16,6 +16,7 @@ def measure_step(config: CalibrateConfig, folder: Path, show: Callable[[str], No
     from calibration import environment
     from calibration.measure import measure
     from calibration.plan import MeasurePlan
+    from calibration.samples import read_samples
     from calibration.timing import default_states
 
     states = tuple(config.states.split(",")) if config.states else default_states(config.device)
@@ -46,7 +47,8 @@ def measure_step(config: CalibrateConfig, folder: Path, show: Callable[[str], No
         if outcome.interrupted:
             break
     for index, why in list(outcome.failed.items())[:5]:
-        show(f"not measured: {operators[index].operator.name}: {why}")
+        name = read_samples(folder / "raw" / "operators.json")[index].operator.name
+        show(f"not measured: {name}: {why}")
     if outcome.complete_rounds < 2:
         show(
             "fewer than two complete rounds: times and A/A error are rough; go on with out=<folder>"

@@ -55,12 +55,19 @@ def affordable(config: CalibrateConfig) -> int:
 def chosen_operators(config: CalibrateConfig, folder: Path) -> list[OperatorSample]:
     """What to measure: a begun folder's own operators, else the file's or the project's set.
 
-    Operators of ``config.model`` are all kept; the others are thinned to what the budget allows.
+    Operators of ``config.model`` are all kept; the others are thinned to what the budget allows. Of a begun
+    folder those of ``config.model`` and of a file alone are measured on, where either is given.
     """
     from calibration.measure import SHIPPED_OPERATORS
     from calibration.samples import distinct, in_dtypes, read_samples
 
     begun = folder / "raw" / "operators.json"
+    file = config.operators is not None and config.operators != "training"
+    if begun.exists() and (file or config.model):
+        mine = _model_operators(config) if config.model else []
+        if file:
+            mine += read_samples(str(config.operators))
+        return distinct(in_dtypes(mine, config.dtypes))
     if begun.exists():
         training = _training_operators() if config.training else []
         return distinct([*read_samples(begun), *in_dtypes(training, config.dtypes)])

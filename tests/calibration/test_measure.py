@@ -17,7 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration import process as measuring
-from calibration.folder import REFERENCE, plan_of, prepare_folder, read_raw, visits
+from calibration.folder import (
+    REFERENCE,
+    plan_of,
+    prepare_folder,
+    read_raw,
+    visits,
+    write_visited,
+)
 from calibration.measure import measure
 from calibration.plan import MeasurePlan
 from calibration.process import order_of_visits
@@ -116,14 +123,26 @@ def test_recorder_writes_whole_parts_only(tmp_path):
     assert read_raw(tmp_path).to_pylist()[0]["process"] == 7
 
 
-def test_folder_of_another_plan_or_other_operators_is_refused(tmp_path, tiny_operators):
+def test_folder_of_another_plan_is_refused(tmp_path, tiny_operators):
     prepare_folder(tmp_path, PLAN, tiny_operators)
     prepare_folder(tmp_path, PLAN, tiny_operators)
     other = MeasurePlan(**{**asdict(PLAN), "threads": 2})
     with pytest.raises(InvalidInput, match="measured with threads=1, not 2"):
         prepare_folder(tmp_path, other, tiny_operators)
-    with pytest.raises(InvalidInput, match="other operators"):
-        prepare_folder(tmp_path, PLAN, tiny_operators[:2])
+
+
+def test_some_of_a_folders_operators_are_visited_on(tmp_path, tiny_operators, child):
+    """The others keep what they have; operators that the folder lacks are appended."""
+    child(rounds=1, seconds=60)
+    one, last = tiny_operators[0], tiny_operators[-1]
+    assert prepare_folder(tmp_path, PLAN, [last, one]) == tiny_operators
+    write_visited(tmp_path, [0, len(tiny_operators) - 1])
+    child(process=1, rounds=2, seconds=60)
+    expected = [3, *[1] * (len(tiny_operators) - 2), 3]
+    assert visits(tmp_path, len(tiny_operators)).tolist() == expected
+    write_visited(tmp_path, None)
+    child(process=2, rounds=1, seconds=60)
+    assert visits(tmp_path, len(tiny_operators)).tolist() == [n + 1 for n in expected]
 
 
 @pytest.mark.parametrize(
