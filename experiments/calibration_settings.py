@@ -20,7 +20,8 @@ class CalibrateConfig:
         device: ``cpu`` or ``cuda:<index>``.
         budget: how long to measure, such as ``5min``.
         step: ``measure``, ``fit``, or ``all``; with ``settle`` also ``plan``, which measures nothing.
-        out: folder to begin or to go on with; null makes a new one.
+        out: folder to begin or to go on with; null makes a new one. With ``model`` or a file of
+            ``operators`` a begun one goes on with these alone and keeps the others.
         base: with ``step=fit``: a profile whose measurements are fitted again, with other models say.
         name: the profile's name; null makes it from the device.
         start: a similar device's profile to start from, measured, public or of a datasheet: with it a

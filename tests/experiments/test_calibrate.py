@@ -320,6 +320,15 @@ def test_what_is_measured_next_is_new_and_of_the_same_kinds(folder):
     assert [s.identity for s in again] == [s.identity for s in more]
 
 
+def test_a_file_says_which_operators_of_a_begun_folder_are_measured_on(folder, tmp_path):
+    begun = read_samples(folder / "raw" / "operators.json")
+    write_samples(tmp_path / "mine.json", [begun[3], relu(12345)])
+    config = CalibrateConfig(budget="1min", operators=str(tmp_path / "mine.json"))
+    found = chosen_operators(config, folder)
+    assert [s.identity for s in found] == [begun[3].identity, relu(12345).identity]
+    assert len(chosen_operators(CalibrateConfig(budget="1min"), folder)) == len(begun)
+
+
 def test_budget_is_spent_in_turns_between_choices(tmp_path, monkeypatch):
     begun, clock, spent = operators()[:10], [0.0], []
 
