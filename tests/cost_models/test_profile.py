@@ -322,15 +322,19 @@ def test_device_without_profile_is_refused(profile, devices):
 # -- what is shipped -----------------------------------------------------------------------------
 
 MEASURED = ("amd-epyc-1core", "amd-epyc-1core-3x")
+BUSY = ("amd-epyc-25-1-1core", "amd-epyc-25-1-1core-3x")
+"""Measured beside neighbours: they repeat worse, and are fitted no better than that."""
+REPEATS = dict(zip((*MEASURED, *BUSY), (0.025, 0.04, 0.1, 0.15), strict=True))
+MINUTES = dict(zip((*MEASURED, *BUSY), (40, 25, 27, 16), strict=True))
 
 
 def test_every_shipped_profile_has_a_known_label():
     labels = {name: entry.label for name, entry in available().items()}
-    assert {labels[name] for name in MEASURED} == {"measured"}
+    assert {labels[name] for name in REPEATS} == {"measured"}
     assert sum(label == "datasheet" for label in labels.values()) >= 4
 
 
-@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize("name", REPEATS)
 def test_shipped_measurements_are_what_the_predictor_was_fitted_to(name):
     profile = Profile.load(name)
     table = profile.measurements
@@ -339,15 +343,15 @@ def test_shipped_measurements_are_what_the_predictor_was_fitted_to(name):
     assert {"conv2d", "linear", "scaled_dot_product_attention", "lstm_cell"} <= set(profile.kinds)
     # How well it repeats, rather than how long it took (docs/calibration.md).
     repeats = profile.held_out["boosted"]["architecture"]["all"]["aa_median"]
-    assert repeats <= (0.04 if name.endswith("-3x") else 0.025)
-    assert profile.provenance["minutes"] >= (25 if name.endswith("-3x") else 40)
+    assert repeats <= REPEATS[name]
+    assert profile.provenance["minutes"] >= MINUTES[name]
     assert profile.provenance["reference_s"] > 0
     predicted = profile.models["boosted"].predict_in_full(
         priced[["kind", "dtype", "inputs", "outputs", "attributes", "cache"]]
     )
     assert predicted.in_range.all()
     error = np.abs(predicted.seconds / priced["seconds"] - 1)
-    assert error.median() < 0.04
+    assert error.median() < max(0.04, REPEATS[name])
 
 
 def test_a_training_step_is_priced_from_what_was_measured():
@@ -365,16 +369,17 @@ def test_a_training_step_is_priced_from_what_was_measured():
     assert held["median"] < 0.07
 
 
-def test_slow_device_takes_up_to_three_times_as_long():
+@pytest.mark.parametrize(("cores", "hours_differ"), [(MEASURED, 0.03), (BUSY, 0.1)])
+def test_slow_device_takes_up_to_three_times_as_long(cores, hours_differ):
     tables = []
-    for name in MEASURED:
+    for name in cores:
         table = Profile.load(name).measurements
         rows = table[table["cache"] == "graph"]
         tables.append(rows.drop_duplicates(list(FEATURES)).set_index(list(FEATURES))["seconds"])
     both = pd.concat(tables, axis=1, keys=["once", "thrice"], join="inner")
     assert len(both) > 2000
     ratio = both["thrice"] / both["once"]
-    assert ratio[both["once"] > 5e-3].median() == pytest.approx(3, rel=0.03)
+    assert ratio[both["once"] > 5e-3].median() == pytest.approx(3, rel=hours_differ)
     # Of three short calls the first finds cold weights and code, the other two do not.
     assert 1.5 < ratio[both["once"] < 2e-5].median() < 2.5
 
