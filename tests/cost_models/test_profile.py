@@ -369,7 +369,7 @@ def test_a_training_step_is_priced_from_what_was_measured():
     assert held["median"] < 0.07
 
 
-@pytest.mark.parametrize(("cores", "hours_differ"), [(MEASURED, 0.03), (BUSY, 0.1)])
+@pytest.mark.parametrize(("cores", "hours_differ"), [(MEASURED, 0.03), (BUSY, 0.15)])
 def test_slow_device_takes_up_to_three_times_as_long(cores, hours_differ):
     tables = []
     for name in cores:
