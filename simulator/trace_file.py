@@ -116,6 +116,11 @@ def check_rows(tables: Mapping[str, Mapping[str, np.ndarray]], folder: Path) -> 
     count = len(tables["executions"]["execution"])
     _refuse(folder, "members", "execution", execution, (execution < 0) | (execution >= count))
     served[job] = True
+    led_by = tables["executions"]["job"][execution]
+    leader = np.zeros(len(served), dtype=np.int64)
+    leader[job] = led_by
+    # A job is served by one other or by itself, in all of its executions.
+    _refuse(folder, "members", "job", job, leader[job] != led_by)
     idle = (tables["jobs"]["status"] == "finished") & ~served
     _refuse(folder, "jobs", "status", tables["jobs"]["status"], idle)
 

@@ -83,6 +83,16 @@ def test_the_trace_itself_is_accepted(saved: Path) -> None:
     assert load(saved)
 
 
+def test_a_job_that_two_others_serve_is_refused(saved: Path, folder: Path) -> None:
+    restore(saved, folder)
+    path = folder / "members.parquet"
+    table = pq.read_table(path)
+    more = pa.table({"execution": [0], "job": [1]}, schema=table.schema)
+    pq.write_table(pa.concat_tables([table, more]), path)
+    with pytest.raises(HetsimError, match="members.parquet: job 1 in row"):
+        Trace.load(folder)
+
+
 META = json.loads(json.dumps({"format": "hetsim.trace/1", **run().meta}, default=dict))
 
 
