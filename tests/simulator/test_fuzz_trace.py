@@ -89,7 +89,7 @@ def test_a_job_that_two_others_serve_is_refused(saved: Path, folder: Path) -> No
     table = pq.read_table(path)
     more = pa.table({"execution": [0], "job": [1]}, schema=table.schema)
     pq.write_table(pa.concat_tables([table, more]), path)
-    with pytest.raises(HetsimError, match="members.parquet: job 1 in row"):
+    with pytest.raises(HetsimError, match=r"members\.parquet: job 1 in row"):
         Trace.load(folder)
 
 
