@@ -437,5 +437,6 @@ def _noise(
     for runs in alone:
         totals = np.array(runs).sum(axis=1)
         picks = rng.integers(len(totals), size=(RESAMPLES, len(totals)))
-        variances.append(np.var([np.log(statistic(totals[pick])) for pick in picks]))
+        found = np.array([statistic(totals[pick]) for pick in picks])
+        variances.append(np.var(np.log(found / found[0])))
     return float(np.sqrt(np.mean(variances)))

@@ -369,8 +369,13 @@ def test_a_training_step_is_priced_from_what_was_measured():
     assert held["median"] < 0.07
 
 
-@pytest.mark.parametrize(("cores", "hours_differ"), [(MEASURED, 0.03), (BUSY, 0.15)])
-def test_slow_device_takes_up_to_three_times_as_long(cores, hours_differ):
+UNEQUAL = pytest.mark.xfail(
+    strict=True, reason="3.4 times: to be measured again (docs/calibration.md)"
+)
+
+
+@pytest.mark.parametrize("cores", [MEASURED, pytest.param(BUSY, marks=UNEQUAL)])
+def test_slow_device_takes_up_to_three_times_as_long(cores):
     tables = []
     for name in cores:
         table = Profile.load(name).measurements
@@ -379,7 +384,7 @@ def test_slow_device_takes_up_to_three_times_as_long(cores, hours_differ):
     both = pd.concat(tables, axis=1, keys=["once", "thrice"], join="inner")
     assert len(both) > 2000
     ratio = both["thrice"] / both["once"]
-    assert ratio[both["once"] > 5e-3].median() == pytest.approx(3, rel=hours_differ)
+    assert ratio[both["once"] > 5e-3].median() == pytest.approx(3, rel=0.03)
     # Of three short calls the first finds cold weights and code, the other two do not.
     assert 1.5 < ratio[both["once"] < 2e-5].median() < 2.5
 
