@@ -55,27 +55,23 @@ def affordable(config: CalibrateConfig) -> int:
 def chosen_operators(config: CalibrateConfig, folder: Path) -> list[OperatorSample]:
     """What to measure: a begun folder's own operators, else the file's or the project's set.
 
-    Operators of ``config.model`` are all kept; the others are thinned to what the budget allows. Of a begun
-    folder those of ``config.model`` and of a file alone are measured on, where either is given.
+    Operators of ``config.model`` are all kept; the others are thinned to what the budget allows. With
+    ``config.only`` nothing else is measured, and nothing thinned.
     """
     from calibration.measure import SHIPPED_OPERATORS
     from calibration.samples import distinct, in_dtypes, read_samples
 
     begun = folder / "raw" / "operators.json"
-    file = config.operators is not None and config.operators != "training"
-    if begun.exists() and (file or config.model):
-        mine = _model_operators(config) if config.model else []
-        if file:
-            mine += read_samples(str(config.operators))
-        return distinct(in_dtypes(mine, config.dtypes))
+    if config.only:
+        return distinct(
+            in_dtypes([*_model_operators(config), *_named_operators(config)], config.dtypes)
+        )
     if begun.exists():
         training = _training_operators() if config.training else []
         return distinct([*read_samples(begun), *in_dtypes(training, config.dtypes)])
-    asked = in_dtypes(_model_operators(config) if config.model else [], config.dtypes)
-    if config.operators == "training":
-        operators = _training_operators()
-    else:
-        operators = read_samples(config.operators or SHIPPED_OPERATORS)
+    asked = in_dtypes(_model_operators(config), config.dtypes)
+    operators = _named_operators(config) if config.operators else read_samples(SHIPPED_OPERATORS)
+    if config.operators != "training":
         operators += _training_operators() if config.training else []
     operators = in_dtypes(operators, config.dtypes)
     count = affordable(config)
@@ -97,17 +93,29 @@ def _training_operators() -> list[OperatorSample]:
     return read_samples(SHIPPED_OPERATORS.with_name("training_operators.json.gz"))
 
 
+def _named_operators(config: CalibrateConfig) -> list[OperatorSample]:
+    """Of ``config.operators``; none where that is null."""
+    from calibration.samples import read_samples
+
+    if config.operators == "training":
+        return _training_operators()
+    return read_samples(config.operators) if config.operators else []
+
+
 def _model_operators(config: CalibrateConfig) -> list[OperatorSample]:
     from calibration.sampling import model_operators
     from scenarios.model_config import graph_of
 
     model = config.model
-    assert model is not None
+    if model is None:
+        return []
     return model_operators((model.name, graph_of(model, batch)) for batch in config.batches)
 
 
 def turns(config: CalibrateConfig) -> int:
     """How often what to measure next is chosen."""
+    if config.only:
+        return 0
     seconds = parse_seconds(config.budget, "budget")
     found = min(ACTIVE_TURNS, int(seconds * (1 - BEGUN) / ACTIVE_SECONDS))
     if config.active is None:

@@ -20,8 +20,7 @@ class CalibrateConfig:
         device: ``cpu`` or ``cuda:<index>``.
         budget: how long to measure, such as ``5min``.
         step: ``measure``, ``fit``, or ``all``; with ``settle`` also ``plan``, which measures nothing.
-        out: folder to begin or to go on with; null makes a new one. With ``model`` or a file of
-            ``operators`` a begun one goes on with these alone and keeps the others.
+        out: folder to begin or to go on with; null makes a new one.
         base: with ``step=fit``: a profile whose measurements are fitted again, with other models say.
         name: the profile's name; null makes it from the device.
         start: a similar device's profile to start from, measured, public or of a datasheet: with it a
@@ -32,6 +31,8 @@ class CalibrateConfig:
             sizes ``batches``; null for none.
         operators: an operators file to measure instead of the project's set; ``training`` names the
             project's operators of training steps.
+        only: of the folder ``out`` that was begun, measure those of ``model`` and of the file ``operators``
+            alone on; the others are kept.
         training: measure those besides, also in a folder that was begun without them.
         settle: a sweep's or a run's folder: measure what tells two of its schedulers apart, within the
             budget, and compare them again.
@@ -65,6 +66,7 @@ class CalibrateConfig:
     model: ModelConfig | None = None
     batches: list[int] = field(default_factory=lambda: [1, 2, 4, 8])
     operators: str | None = None
+    only: bool = False
     training: bool = False
     settle: str | None = None
     pair: list[str] | None = None
@@ -116,6 +118,10 @@ class CalibrateConfig:
             )
         if self.base is not None and self.step != "fit":
             raise InvalidInput("base=<profile> is fitted again: it goes with step=fit")
+        if self.only and (self.out is None or (self.model is None and self.operators is None)):
+            raise InvalidInput(
+                "only=true goes on with some operators of a folder: give it (out=) and model= or operators="
+            )
         for name in self.models:
             model_class(name)
         if self.start is not None:

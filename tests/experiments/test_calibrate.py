@@ -233,6 +233,7 @@ def test_statistic_and_name_are_taken(folder):
         (["statistic=mean"], "There is no statistic=mean"),
         (["step=fit"], "step=fit needs out="),
         (["step=fit", "base=tesla-t4"], "'tesla-t4' comes without the measurements"),
+        (["only=true", "model=gpt2"], "only=true goes on with some operators of a folder"),
         (["models=[oracle]"], "No cost model 'oracle'"),
         (["models=[adapted]"], "needs start=<profile>"),
         (["start=nowhere"], "No profile 'nowhere'"),
@@ -320,13 +321,18 @@ def test_what_is_measured_next_is_new_and_of_the_same_kinds(folder):
     assert [s.identity for s in again] == [s.identity for s in more]
 
 
-def test_a_file_says_which_operators_of_a_begun_folder_are_measured_on(folder, tmp_path):
+def test_some_operators_of_a_begun_folder_are_measured_on(folder, tmp_path):
     begun = read_samples(folder / "raw" / "operators.json")
     write_samples(tmp_path / "mine.json", [begun[3], relu(12345)])
-    config = CalibrateConfig(budget="1min", operators=str(tmp_path / "mine.json"))
+    options = {"budget": "40min", "operators": str(tmp_path / "mine.json"), "out": str(folder)}
+    config = CalibrateConfig(**options, only=True)
+    config.check()
     found = chosen_operators(config, folder)
     assert [s.identity for s in found] == [begun[3].identity, relu(12345).identity]
-    assert len(chosen_operators(CalibrateConfig(budget="1min"), folder)) == len(begun)
+    assert turns(config) == 0
+    # The command that began a folder goes on with all of it.
+    again = chosen_operators(CalibrateConfig(**options), folder)
+    assert [s.identity for s in again] == [s.identity for s in begun]
 
 
 def test_budget_is_spent_in_turns_between_choices(tmp_path, monkeypatch):
