@@ -22,8 +22,9 @@ from rich.table import Table
 from experiments import atomic
 from experiments.calibration_fitting import fit_step
 from experiments.calibration_measuring import measure_step
+from experiments.calibration_operators import chosen_operators
 from experiments.calibration_settings import CalibrateConfig
-from experiments.command import Invocation, hydra_command
+from experiments.command import Invocation, command_line, hydra_command
 from experiments.simulate import make_console
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ def calibrate(config: CalibrateConfig, invocation: Invocation) -> None:
         return
     console = Console(stderr=True)
     folder = _folder(config)
-    folder.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(folder / "command.txt", invocation.command + "\n")
-
+    measures = config.step in ("measure", "all")
+    operators = chosen_operators(config, folder) if measures else []
+    _note_command(folder, invocation)
     for text in same_device(config):
         console.print(f"[yellow]{text}[/yellow]", soft_wrap=True)
     finished = True
@@ -53,13 +54,14 @@ def calibrate(config: CalibrateConfig, invocation: Invocation) -> None:
             if not console.is_terminal:
                 console.print(line, highlight=False, soft_wrap=True)
 
-        if config.step in ("measure", "all"):
-            finished = measure_step(config, folder, show)
+        if measures:
+            finished = measure_step(config, folder, operators, show)
         profile = fit_step(config, folder, show) if finished and config.step != "measure" else None
     out = make_console()
     if not finished:
         out.print(
-            f"stopped; everything measured is kept. Go on: {_again(config, folder)}", soft_wrap=True
+            f"stopped; everything measured is kept. Go on: {_again(invocation, folder)}",
+            soft_wrap=True,
         )
         raise KeyboardInterrupt
     if profile is None:
@@ -129,8 +131,18 @@ def _folder(config: CalibrateConfig) -> Path:
     return Path(config.output_dir) / "calibration" / name / stamp
 
 
-def _again(config: CalibrateConfig, folder: Path) -> str:
-    return f"python -m experiments.calibrate device={config.device} out={folder}"
+def _note_command(folder: Path, invocation: Invocation) -> None:
+    """A line of ``command.txt`` for each command that went on in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "command.txt"
+    lines = path.read_text().splitlines() if path.exists() else []
+    if lines[-1:] != [invocation.command]:
+        atomic.write_text(path, "\n".join([*lines, invocation.command]) + "\n")
+
+
+def _again(invocation: Invocation, folder: Path) -> str:
+    words = [word for word in invocation.overrides if not word.startswith("out=")]
+    return command_line(invocation.module, [*words, f"out={folder}"], invocation.config_dirs)
 
 
 def _as_list(word: str) -> str:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from experiments.calibration_operators import BEGUN, chosen_operators, more_operators, turns
+from experiments.calibration_operators import BEGUN, more_operators, turns
 from experiments.calibration_settings import CalibrateConfig
 from simulator.units import parse_seconds
 
+if TYPE_CHECKING:
+    from calibration.samples import OperatorSample
 
-def measure_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None]) -> bool:
-    """Measure into ``folder/raw``; returns False if it was interrupted."""
+
+def measure_step(
+    config: CalibrateConfig,
+    folder: Path,
+    operators: Sequence[OperatorSample],
+    show: Callable[[str], None],
+) -> bool:
+    """Measure these and what turns of choosing add into ``folder/raw``; returns False if it was interrupted."""
     from calibration import environment
     from calibration.measure import measure
     from calibration.plan import MeasurePlan
@@ -26,7 +35,6 @@ def measure_step(config: CalibrateConfig, folder: Path, show: Callable[[str], No
     plan = MeasurePlan(
         config.device, name, states, config.threads, config.repeat_kernel, config.seed
     )
-    operators = chosen_operators(config, folder)
     show(f"{len(operators)} operators on {name} for {config.budget}, into {folder}")
     end = time.monotonic() + parse_seconds(config.budget, "budget")
     for turn in range(turns(config), -1, -1):

@@ -166,6 +166,7 @@ class MachineSpeed:
             where that was not measured.
         cold: for each device seconds that an operator of :data:`CALLED` takes longer where the code that any
             operator needs is gone from the caches, and where its own kind's is.
+        plain: ``slowness`` with what cold code costs in it, as if it cost all operators of a sort alike.
         noise: standard deviation of the log of what the panel would be found to take longer if it had been
             run as often again.
     """
@@ -175,6 +176,11 @@ class MachineSpeed:
     corun: float | None = None
     noise: float = 0.0
     cold: tuple[tuple[float, float], ...] = ()
+    plain: tuple[Mapping[str, float], ...] = ()
+
+    def without_cold(self) -> MachineSpeed:
+        """What it would be taken for if cold code were not told apart."""
+        return replace(self, slowness=self.plain or self.slowness, cold=(), plain=())
 
     def factors(
         self, graph: DataflowGraph, profiles: Sequence[Profile], seconds: np.ndarray
@@ -209,6 +215,7 @@ class MachineSpeed:
             "corun": self.corun,
             "noise": self.noise,
             "cold": [list(device) for device in self.cold],
+            "plain": [dict(device) for device in self.plain],
         }
 
     @classmethod
@@ -220,6 +227,7 @@ class MachineSpeed:
             document["corun"],
             document.get("noise", 0.0),  # was not looked at before
             tuple(tuple(device) for device in document.get("cold", ())),  # nor was this
+            tuple(document.get("plain", ())),
         )
 
 
@@ -353,12 +361,13 @@ class PanelTimes:
             overhead: the runner's for an operator, seconds.
             handover: of :class:`experiments.both_worlds.Prediction`.
         """
-        slowness, whole, cold = [], [], []
+        slowness, whole, cold, plain = [], [], [], []
         for device, profile in enumerate(self._profiles):
             said = self._costs[self._graph].seconds[:, device]
             runs, sorts = np.array(alone[device]), sorts_of(self._graph, profile, said)
             total = statistic(runs.sum(axis=1))
-            by_sort, costs = self._by_sort(runs, said, sorts, total, statistic)
+            plain.append(_by_sort(runs, said, sorts, total, statistic))
+            by_sort, costs = self._with_cold(runs, said, sorts, plain[-1], statistic)
             slowness.append(by_sort)
             cold.append(costs)
             whole.append(float(total / said.sum()))
@@ -366,33 +375,29 @@ class PanelTimes:
         if len(slowness) > 1 and len({device.space for device in self._cluster.devices}) == 1:
             corun = self._corun(alone, beside, statistic, overhead, handover)
         noise = _noise(alone, statistic)
-        return MachineSpeed(tuple(slowness), tuple(whole), corun, noise, tuple(cold))
+        return MachineSpeed(tuple(slowness), tuple(whole), corun, noise, tuple(cold), tuple(plain))
 
-    def _by_sort(
+    def _with_cold(
         self,
         runs: np.ndarray,
         said: np.ndarray,
         sorts: np.ndarray,
-        total: float,
+        plain: Mapping[str, float],
         statistic: Callable[[np.ndarray], float],
     ) -> tuple[dict[str, float], tuple[float, float]]:
         """A device's :attr:`MachineSpeed.slowness` and :attr:`MachineSpeed.cold`."""
-        took = {i: statistic(runs[:, sorts == i].sum(axis=1)) for i in np.unique(sorts)}
-        # The statistic of a run's whole time is not the sum of those of its parts.
-        part = total / sum(took.values())
-        found = {SORTS[i]: float(t * part / said[sorts == i].sum()) for i, t in took.items()}
         called = np.isin(sorts, _CALLED)
         if not called.any():
-            return found, (0.0, 0.0)
+            return dict(plain), (0.0, 0.0)
         each = np.apply_along_axis(statistic, 0, runs[:, called])
         kinds, groups = np.unique(sorts[called], return_inverse=True)
         cold = coldness(self._graph, said)[called]
         factors, costs = fitted(said[called], each, cold, groups)
         # Nor are those of single operators: together they take what these sorts do.
         together = float(factors[groups] @ said[called] + (cold @ costs).sum())
-        scale = part * sum(took[i] for i in kinds) / together
-        found |= {SORTS[i]: float(f * scale) for i, f in zip(kinds, factors, strict=True)}
-        return found, (float(costs[0] * scale), float(costs[1] * scale))
+        scale = sum(plain[SORTS[i]] * said[sorts == i].sum() for i in kinds) / together
+        warm = {SORTS[i]: float(f * scale) for i, f in zip(kinds, factors, strict=True)}
+        return {**plain, **warm}, (float(costs[0] * scale), float(costs[1] * scale))
 
     def _corun(
         self,
@@ -426,6 +431,20 @@ class PanelTimes:
         waited = ended - times[:, fastest].sum() - launched
         longer = (together - totals[fastest] - waited) / totals[fastest]
         return max(0.0, float(longer)) / (len(totals) - 1)
+
+
+def _by_sort(
+    runs: np.ndarray,
+    said: np.ndarray,
+    sorts: np.ndarray,
+    total: float,
+    statistic: Callable[[np.ndarray], float],
+) -> dict[str, float]:
+    """How many times as long as said each sort takes, so that together they take the statistic of all."""
+    took = {i: statistic(runs[:, sorts == i].sum(axis=1)) for i in np.unique(sorts)}
+    # The statistic of a run's whole time is not the sum of those of its parts.
+    part = total / sum(took.values())
+    return {SORTS[i]: float(t * part / said[sorts == i].sum()) for i, t in took.items()}
 
 
 def _noise(

@@ -160,10 +160,16 @@ class ModelValidation:
         """
         return float(np.mean(self.machine.get("speed", {}).get("whole", np.nan)))
 
+    @property
+    def without_cold(self) -> float:
+        """How much longer operators would be taken to be if cold code were not told apart; NaN where nobody
+        asked.
+        """
+        return float(self.machine.get("without_cold", np.nan))
+
     def on_average(self, factors: np.ndarray) -> float:
-        """The mean of factors of operators' times, weighted by these, over the devices."""
-        seconds = self.costs.seconds
-        return float(((seconds * factors).sum(axis=0) / seconds.sum(axis=0)).mean())
+        """:func:`mean_factor` of the predicted times."""
+        return mean_factor(self.costs.seconds, factors)
 
     @property
     def handover(self) -> float | None:
@@ -198,6 +204,16 @@ class Validation:
     def cases(self) -> list[Case]:
         """Cases of all models."""
         return [case for model in self.models for case in model.cases]
+
+
+def mean_factor(seconds: np.ndarray, factors: np.ndarray) -> float:
+    """The mean of factors of operators' times, weighted by these, over the devices.
+
+    Args:
+        seconds: float64[operators, devices].
+        factors: the same, or what broadcasts to it.
+    """
+    return float(((seconds * factors).sum(axis=0) / seconds.sum(axis=0)).mean())
 
 
 def nearest(traces: Sequence[Trace], value: float) -> Trace:

@@ -21,7 +21,13 @@ from experiments.measured_runs import (
 )
 from experiments.pricing import load_profiles, profile_digests
 from experiments.provenance import code_digest, digest
-from experiments.validation import Case, ModelValidation, nearest, statistic_of
+from experiments.validation import (
+    Case,
+    ModelValidation,
+    mean_factor,
+    nearest,
+    statistic_of,
+)
 from experiments.waterfall import error_steps
 from experiments.world import World, prepare
 from simulator.costs import CostTable
@@ -99,8 +105,11 @@ def model_validation(
     said = PanelTimes(world.cluster, profiles, group.scenario.cost_model)
     machine = _machine(group.model, blocks, said, statistic)
     speed = MachineSpeed.from_json(machine["speed"])
-    slowness = speed.factors(
-        world.graph, profiles_of(world.cluster, profiles), world.costs[world.graph].seconds
+    seconds = world.costs[world.graph].seconds
+    devices = profiles_of(world.cluster, profiles)
+    slowness = speed.factors(world.graph, devices, seconds)
+    machine["without_cold"] = mean_factor(
+        seconds, speed.without_cold().factors(world.graph, devices, seconds)
     )
     prediction = Prediction(
         world,

@@ -55,9 +55,14 @@ def summary(validation: Validation) -> dict[str, Any]:
     separate = [pair for pair in found if pair.separate]
     told_apart = [pair for pair in found if pair.told_apart]
     losses = list(regret(cases).values())
-    slow, slowed, one_factor = np.array(
+    slow, slowed, one_factor, without_cold = np.array(
         [
-            (model.on_average(model.slowness), model.on_average(model.slowed), model.one_factor)
+            (
+                model.on_average(model.slowness),
+                model.on_average(model.slowed),
+                model.one_factor,
+                model.without_cold,
+            )
             for model in validation.models
             for _ in model.cases
         ]
@@ -65,6 +70,7 @@ def summary(validation: Validation) -> dict[str, Any]:
     steady = (1 + errors) * slow / slowed - 1
     unscaled = (1 + errors) / slowed - 1
     alike = (1 + errors) * one_factor / slowed - 1
+    not_cold = (1 + errors) * without_cold / slowed - 1
     return {
         "cases": len(cases),
         "mean_absolute_error": float(np.abs(errors).mean()),
@@ -80,6 +86,8 @@ def summary(validation: Validation) -> dict[str, Any]:
         "mean_signed_error_unscaled": float(unscaled.mean()),
         "mean_absolute_error_one_factor": float(np.abs(alike).mean()),
         "mean_signed_error_one_factor": float(alike.mean()),
+        "mean_absolute_error_without_cold": float(np.abs(not_cold).mean()),
+        "mean_signed_error_without_cold": float(not_cold.mean()),
         "intervals": len(intervals),
         "covered": sum(case.covered for case in intervals),
         "pairs": len(found),

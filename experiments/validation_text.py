@@ -72,6 +72,13 @@ def answers(validation: Validation) -> list[str]:
                 if np.isfinite(figures["mean_absolute_error_one_factor"])
                 else ""
             )
+            + (
+                ", with cold code not told apart "
+                f"{figures['mean_absolute_error_without_cold']:.1%} and "
+                f"{figures['mean_signed_error_without_cold']:+.1%}"
+                if np.isfinite(figures["mean_absolute_error_without_cold"])
+                else ""
+            )
         )
     if figures["separate_pairs"]:
         lines.append(
@@ -374,7 +381,8 @@ def _machine_lines(models: Sequence[ModelValidation]) -> list[str]:
         machine = {
             key: value
             for key, value in model.machine.items()
-            if key not in ("workers", "slowness", "speed", "handover_s", "overhead_s")
+            if key
+            not in ("workers", "slowness", "speed", "without_cold", "handover_s", "overhead_s")
         }
         found[", ".join(f"{key} {value}" for key, value in machine.items())] = None
     return [f"Measured on: {text}." for text in found]

@@ -8,8 +8,8 @@ profile's residuals; and the module itself, run by PyTorch on one pinned core in
 same statistic (the profile's) on both sides. Each process also executes the panel of operators before and
 after: what each sort of them takes longer than the profile says, the model's are predicted to take longer
 (``now``: all of them together). ``--again`` takes the times that were measured last. Prints a row a model and
-batch, then mean and worst errors of each cost model, with and without that correction, and the share of
-intervals that hold the measured time.
+batch, then mean and worst errors of each cost model, with that correction, without it, and with cold code not
+told apart in it, and the share of intervals that hold the measured time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,25 @@ COST_MODELS = ("boosted", "mlp", "polynomial", "ensemble", "roofline")
 PROCESSES, SECONDS, PANEL_RUNS = 4, 1.5, 3
 DRAWS = 1000
 MEASURED = Path("outputs/benchmarks/end_to_end.json")
+
+
+class Predicted(NamedTuple):
+    """What a cost model says of a whole model, seconds.
+
+    Attributes:
+        total: at the machine's speed.
+        low, high: its 90% interval.
+        plain: at the profile's speed.
+        alike: at the machine's speed, cold code not told apart.
+        outside: share of the time that is extrapolated.
+    """
+
+    total: float
+    low: float
+    high: float
+    plain: float
+    alike: float
+    outside: float
 
 
 def model_config(name: str) -> Any:
@@ -108,12 +127,8 @@ def measured(name: str, batch: int, core: int) -> dict[str, Any]:
     return found
 
 
-def predicted(
-    name: str, speeds: Mapping[int, MachineSpeed]
-) -> dict[int, dict[str, tuple[float, float, float, float, float]]]:
-    """Total seconds on a machine of these speeds, 90% interval, total at the profile's speed and extrapolated
-    share, by batch and cost model, without the model.
-    """
+def predicted(name: str, speeds: Mapping[int, MachineSpeed]) -> dict[int, dict[str, Predicted]]:
+    """By batch and cost model, without the model."""
     from cost_models.pricing import price_graphs
     from cost_models.profile import Profile, row_keys
     from cost_models.uncertainty import draw_factors
@@ -123,7 +138,7 @@ def predicted(
     graphs = {batch: graph_of(model_config(name), batch) for batch in BATCHES}
     kinds = {o.kind for graph in graphs.values() for o in graph.operators}
     unseen = profile.without(name, models=COST_MODELS, only=kinds, seed=0)
-    found: dict[int, dict[str, tuple[float, float, float, float, float]]] = {}
+    found: dict[int, dict[str, Predicted]] = {}
     for batch, graph in graphs.items():
         keys = row_keys(graph.operators)
         order = {key: i for i, key in enumerate(dict.fromkeys(keys))}
@@ -132,7 +147,10 @@ def predicted(
         for model in COST_MODELS:
             priced = price_graphs([graph], [unseen.name], {unseen.name: unseen}, model=model)[graph]
             times = priced.seconds[:, 0]
-            slowed = times * speeds[batch].factors(graph, [profile], priced.seconds)[:, 0]
+            slowed, alike = (
+                times * speed.factors(graph, [profile], priced.seconds)[:, 0]
+                for speed in (speeds[batch], speeds[batch].without_cold())
+            )
             totals = [
                 float(
                     slowed
@@ -146,11 +164,12 @@ def predicted(
                 for number in range(DRAWS)
             ]
             low, high = np.percentile(totals, [5, 95])
-            found.setdefault(batch, {})[model] = (
+            found.setdefault(batch, {})[model] = Predicted(
                 float(slowed.sum()),
                 float(low),
                 float(high),
                 float(times.sum()),
+                float(alike.sum()),
                 float(times[~priced.in_range[:, 0]].sum() / times.sum()),
             )
     return found
@@ -224,21 +243,23 @@ def main(arguments: Sequence[str]) -> int:
     print(f"|{'---|' * len(heads)}")
     errors: dict[str, list[float]] = {model: [] for model in COST_MODELS}
     uncorrected: dict[str, list[float]] = {model: [] for model in COST_MODELS}
+    alike: dict[str, list[float]] = {model: [] for model in COST_MODELS}
     inside: dict[str, list[bool]] = {model: [] for model in COST_MODELS}
     for name in names:
         by_batch = predicted(name, {batch: took[name, batch][1] for batch in BATCHES})
         for batch, by_model in by_batch.items():
             seconds, _ = took[name, batch]
             cells = []
-            for model, (total, low, high, plain, _) in by_model.items():
-                errors[model].append(total / seconds - 1)
-                uncorrected[model].append(plain / seconds - 1)
-                inside[model].append(low <= seconds <= high)
-                cells.append(f"{total / seconds - 1:+.1%}")
-            total, low, high, plain, outside = by_model[COST_MODELS[0]]
+            for model, one in by_model.items():
+                errors[model].append(one.total / seconds - 1)
+                uncorrected[model].append(one.plain / seconds - 1)
+                alike[model].append(one.alike / seconds - 1)
+                inside[model].append(one.low <= seconds <= one.high)
+                cells.append(f"{one.total / seconds - 1:+.1%}")
+            one = by_model[COST_MODELS[0]]
             print(
-                f"| {name} | {batch} | {seconds * 1e3:.2f} | {total / plain:.3f} | "
-                f"{' | '.join(cells)} | {low * 1e3:.2f}-{high * 1e3:.2f} | {outside:.0%} |",
+                f"| {name} | {batch} | {seconds * 1e3:.2f} | {one.total / one.plain:.3f} | "
+                f"{' | '.join(cells)} | {one.low * 1e3:.2f}-{one.high * 1e3:.2f} | {one.outside:.0%} |",
                 flush=True,
             )
     for model in COST_MODELS:
@@ -246,7 +267,8 @@ def main(arguments: Sequence[str]) -> int:
         print(
             f"{model}: mean {off.mean():.1%}, median {np.median(off):.1%}, worst {off.max():.1%}, bias "
             f"{np.mean(errors[model]):+.1%}; 90% interval holds {np.mean(inside[model]):.0%} of "
-            f"{len(off)}; uncorrected mean {np.abs(uncorrected[model]).mean():.1%}"
+            f"{len(off)}; uncorrected mean {np.abs(uncorrected[model]).mean():.1%}, cold code not told "
+            f"apart {np.abs(alike[model]).mean():.1%}"
         )
     return 0
 

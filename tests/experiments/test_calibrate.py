@@ -346,13 +346,10 @@ def test_budget_is_spent_in_turns_between_choices(tmp_path, monkeypatch):
     monkeypatch.setattr("calibration.measure.measure", measure)
     monkeypatch.setattr("experiments.calibration_measuring.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(
-        "experiments.calibration_measuring.chosen_operators", lambda *given: list(begun)
-    )
-    monkeypatch.setattr(
         "experiments.calibration_measuring.more_operators", lambda *given: [relu(given[3] + 1000)]
     )
     config = CalibrateConfig(budget="1200s", active=True)
-    assert measure_step(config, tmp_path, lambda line: None)
+    assert measure_step(config, tmp_path, begun, lambda line: None)
     assert spent == [(10, 720), (11, 240), (12, 240)]
 
 
@@ -387,6 +384,25 @@ def test_operators_of_a_model_are_all_kept(tmp_path):
         assert sample.operator.kind == "linear"
         assert sample.operator.inputs[0].shape == (batch, 7)
         assert len(sample.weights) == 2
+
+
+def test_interrupted_measuring_says_the_command_that_goes_on(tmp_path, monkeypatch, capsys):
+    def interrupted(folder, plan, operators, budget, **options):
+        return Outcome(2, 3, {}, True)
+
+    monkeypatch.setattr("calibration.measure.measure", interrupted)
+    write_samples(tmp_path / "ops.json", [relu(1234)])
+    out = tmp_path / "begun"
+    words = [f"operators={tmp_path / 'ops.json'}", "repeat_kernel=3", "budget=1min"]
+    assert main([*words, f"out={out}"]) == 130
+    command = f"python -m experiments.calibrate {' '.join(words)} out={out}"
+    assert f"Go on: {command}" in capsys.readouterr().out.replace("\n", " ")
+    # One line a command; the same again is none, and one that is refused neither.
+    assert main([*words, f"out={out}"]) == 130
+    assert main([f"operators={tmp_path / 'none.json'}", f"out={out}", "only=true"]) == 2
+    assert (out / "command.txt").read_text().splitlines() == [command]
+    assert main([*words, "budget=2min", f"out={out}"]) == 130
+    assert len((out / "command.txt").read_text().splitlines()) == 2
 
 
 @pytest.mark.slow

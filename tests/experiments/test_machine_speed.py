@@ -114,6 +114,13 @@ def test_what_cold_code_costs_is_found():
     for device, known in zip(found.slowness, SLOW, strict=True):
         assert device == pytest.approx(of_roofline(known))
     assert MachineSpeed.from_json(json.loads(json.dumps(found.to_json()))) == found
+    # Not told apart it is in the factors of all alike, and the panel takes as long.
+    alike, graph, devices = found.without_cold(), graph_of(PANEL), list(PROFILES.values())
+    said = np.stack([profile.price(graph.operators).seconds for profile in devices], axis=1)
+    totals = [(said * speed.factors(graph, devices, said)).sum(axis=0) for speed in (found, alike)]
+    assert totals[0] == pytest.approx(totals[1])
+    assert alike.slowness[0]["light"] > 1.1 * found.slowness[0]["light"]
+    assert alike.cold == ()
 
 
 @pytest.mark.parametrize("handover", [None, 4e-5])

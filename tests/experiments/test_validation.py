@@ -131,13 +131,14 @@ def test_the_nearest_trace():
     assert nearest(traces, 2.6).makespan == 2.0
 
 
-def validated(found, slowness, slowed, one_factor=float("nan")):
+def validated(found, slowness, slowed, one_factor=float("nan"), without_cold=float("nan")):
     """A model of one case whose times were predicted, and were, so many times the profiles'."""
     return SimpleNamespace(
         cases=[found],
         slowness=slowness,
         slowed=slowed,
         one_factor=one_factor,
+        without_cold=without_cold,
         on_average=lambda factors: factors,
     )
 
@@ -158,12 +159,13 @@ def test_errors_on_a_machine_as_fast_as_it_was():
 
 def test_errors_of_predictions_at_the_machines_speed():
     """Predicted 11 s for a machine 10% slow, which the profiles alone would have said to be 10 s."""
-    found = summary(Validation([validated(case("a", "heft", 11.0, 11.0), 1.1, 1.1, 1.2)]))
+    found = summary(Validation([validated(case("a", "heft", 11.0, 11.0), 1.1, 1.1, 1.2, 1.3)]))
     assert found["at_speed"]
     assert found["mean_signed_error"] == found["mean_signed_error_steady"] == 0
     assert found["mean_signed_error_unscaled"] == pytest.approx(10 / 11 - 1)
     assert found["mean_absolute_error_unscaled"] == pytest.approx(1 - 10 / 11)
     assert found["mean_signed_error_one_factor"] == pytest.approx(12 / 11 - 1)
+    assert found["mean_signed_error_without_cold"] == pytest.approx(13 / 11 - 1)
 
 
 def test_factors_are_averaged_over_the_time_that_operators_take():
