@@ -373,7 +373,9 @@ def independent_calls(profile, kinds):
     """How many times the 10th percentile of a call that of the sum of three is, were they independent."""
     rng = np.random.default_rng(0)
     by_kind = {
-        kind: np.quantile(rng.choice(np.exp(profile.deviations[kind]), (20_000, 3)).sum(axis=1), 0.1)
+        kind: np.quantile(
+            rng.choice(np.exp(profile.deviations[kind]), (20_000, 3)).sum(axis=1), 0.1
+        )
         for kind in set(kinds)
     }
     return float(np.median([by_kind[kind] for kind in kinds]))
