@@ -369,19 +369,12 @@ def test_a_training_step_is_priced_from_what_was_measured():
     assert held["median"] < 0.07
 
 
-def independent_calls(profile, kinds):
-    """How many times the 10th percentile of a call that of the sum of three is, were they independent."""
-    rng = np.random.default_rng(0)
-    by_kind = {
-        kind: np.quantile(
-            rng.choice(np.exp(profile.deviations[kind]), (20_000, 3)).sum(axis=1), 0.1
-        )
-        for kind in set(kinds)
-    }
-    return float(np.median([by_kind[kind] for kind in kinds]))
+UNEQUAL = pytest.mark.xfail(
+    strict=True, reason="3.2 times, for a reason not established (docs/calibration.md)"
+)
 
 
-@pytest.mark.parametrize("cores", [MEASURED, BUSY])
+@pytest.mark.parametrize("cores", [MEASURED, pytest.param(BUSY, marks=UNEQUAL)])
 def test_slow_device_takes_up_to_three_times_as_long(cores):
     tables = []
     for name in cores:
@@ -391,14 +384,7 @@ def test_slow_device_takes_up_to_three_times_as_long(cores):
     both = pd.concat(tables, axis=1, keys=["once", "thrice"], join="inner")
     assert len(both) > 2000
     ratio = both["thrice"] / both["once"]
-    long = both[both["once"] > 5e-3]
-    most = 3.0
-    if cores == BUSY:
-        # Neighbours slow one of three calls in a row and not the others, more or less: between three times, of
-        # calls all alike, and what the lowest tenth of sums of independent ones is.
-        most = independent_calls(Profile.load(cores[0]), long.index.get_level_values("kind"))
-        assert 3 < most < 3.3
-    assert 3 * 0.97 < ratio[long.index].median() < 1.03 * most
+    assert ratio[both["once"] > 5e-3].median() == pytest.approx(3, rel=0.03)
     # Of three short calls the first finds cold weights and code, the other two do not.
     assert 1.5 < ratio[both["once"] < 2e-5].median() < 2.5
 
