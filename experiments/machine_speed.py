@@ -9,6 +9,9 @@ predicted to take longer. The preset has none of the models that parts of the pa
 Of a light operator and of one that moves activations part of the time is for code that has left the caches
 (:mod:`experiments.cold_calls`); the panel has such operators behind long ones and behind short ones.
 
+A sort of which the panel has few operators, or whose operators do not agree, is believed the less over all of
+them together (:mod:`experiments.partial_pooling`).
+
 The statistic is of sums: of the times of all operators of a sort in a run, as a makespan is a sum. The 10th
 percentile of a sum is larger than the sum of 10th percentiles, which is what a profile's times add up to.
 """
@@ -28,6 +31,7 @@ from cost_models.roofline import Roofline
 from experiments.both_worlds import with_overhead
 from experiments.cold_calls import coldness, fitted
 from experiments.configs import CostModelConfig
+from experiments.partial_pooling import partially_pooled
 from experiments.pricing import Pricer
 from scenarios.model_config import InputConfig, ModelConfig, graph_of, load_model
 from simulator.cluster import Cluster
@@ -366,9 +370,13 @@ class PanelTimes:
             said = self._costs[self._graph].seconds[:, device]
             runs, sorts = np.array(alone[device]), sorts_of(self._graph, profile, said)
             total = statistic(runs.sum(axis=1))
-            plain.append(_by_sort(runs, said, sorts, total, statistic))
-            by_sort, costs = self._with_cold(runs, said, sorts, plain[-1], statistic)
-            slowness.append(by_sort)
+            each = np.apply_along_axis(statistic, 0, runs)
+            alike = _by_sort(runs, said, sorts, total, statistic)
+            by_sort, costs = self._with_cold(each, said, sorts, alike)
+            longer = coldness(self._graph, said) @ np.array(costs)
+            longer[~np.isin(sorts, _CALLED)] = 0.0
+            plain.append(_pooled(alike, said, np.zeros(len(said)), each, sorts))
+            slowness.append(_pooled(by_sort, said, longer, each, sorts))
             cold.append(costs)
             whole.append(float(total / said.sum()))
         corun = None
@@ -379,20 +387,20 @@ class PanelTimes:
 
     def _with_cold(
         self,
-        runs: np.ndarray,
+        each: np.ndarray,
         said: np.ndarray,
         sorts: np.ndarray,
         plain: Mapping[str, float],
-        statistic: Callable[[np.ndarray], float],
     ) -> tuple[dict[str, float], tuple[float, float]]:
-        """A device's :attr:`MachineSpeed.slowness` and :attr:`MachineSpeed.cold`."""
+        """A device's factors by sort, those of :data:`CALLED` where their code is in the caches, and its
+        :attr:`MachineSpeed.cold`.
+        """
         called = np.isin(sorts, _CALLED)
         if not called.any():
             return dict(plain), (0.0, 0.0)
-        each = np.apply_along_axis(statistic, 0, runs[:, called])
         kinds, groups = np.unique(sorts[called], return_inverse=True)
         cold = coldness(self._graph, said)[called]
-        factors, costs = fitted(said[called], each, cold, groups)
+        factors, costs = fitted(said[called], each[called], cold, groups)
         # Nor are those of single operators: together they take what these sorts do.
         together = float(factors[groups] @ said[called] + (cold @ costs).sum())
         scale = sum(plain[SORTS[i]] * said[sorts == i].sum() for i in kinds) / together
@@ -445,6 +453,32 @@ def _by_sort(
     # The statistic of a run's whole time is not the sum of those of its parts.
     part = total / sum(took.values())
     return {SORTS[i]: float(t * part / said[sorts == i].sum()) for i, t in took.items()}
+
+
+def _pooled(
+    by_sort: Mapping[str, float],
+    said: np.ndarray,
+    longer: np.ndarray,
+    each: np.ndarray,
+    sorts: np.ndarray,
+) -> dict[str, float]:
+    """Factors as far as each sort is believed; the panel takes as long with them.
+
+    Args:
+        by_sort: as found.
+        said: float64[operators] of the profile.
+        longer: float64[operators] seconds that the factors are not of.
+        each: float64[operators] seconds that they took.
+        sorts: int[operators].
+    """
+    kinds, groups = np.unique(sorts, return_inverse=True)
+    factors = np.array([by_sort[SORTS[i]] for i in kinds])
+    warm = factors[groups] * said
+    if not factors.all():  # nothing but cold code, by the fit
+        return dict(by_sort)
+    pooled = partially_pooled(factors, warm + longer, each, groups)
+    pooled *= warm.sum() / (pooled[groups] @ said)
+    return {SORTS[i]: float(f) for i, f in zip(kinds, pooled, strict=True)}
 
 
 def _noise(
