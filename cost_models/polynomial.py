@@ -2,7 +2,7 @@
 
 Thesis 004's multi-parameter model: ``t = sum_k theta_k phi_k(x)``, ``phi`` the monomials up to a total
 degree, with ridge regression and the degree by cross-validation, never below the shortest measured
-time. The parameters are FLOPs, bytes that come from each side, batch, and what an operator depends on
+time, nor at more times the roofline than any measured operator of the kind. The parameters are FLOPs, bytes that come from each side, batch, and what an operator depends on
 and serves (how many tensors it reads and writes). Errors count relative to the time, so that short
 operators weigh as much as long ones.
 
@@ -37,7 +37,7 @@ RIDGES = (1e-12, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 """Tried shares of the ridge in the mean square of the design's columns."""
 FOLDS = 5
 _LONGEST = 1e6
-"""Times beyond the roofline's by this factor are a polynomial gone astray, and cut."""
+"""Of fits that do not say how many times the roofline's the longest measured time was."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class _Fit:
     used: tuple[int, ...]
     coefficients: np.ndarray
     floor: float
+    longest: float
 
     def seconds(self, parameters: np.ndarray, roofline: np.ndarray) -> np.ndarray:
         """float64[rows] of float64[rows, parameters]."""
@@ -58,7 +59,8 @@ class _Fit:
         values = _monomials(x, self.degree) @ self.coefficients
         if self.space == "log":
             values = roofline * np.exp(np.clip(values, -np.log(_LONGEST), np.log(_LONGEST)))
-        return np.clip(values, self.floor, np.maximum(roofline, self.floor) * _LONGEST)
+        # Outside what was measured a polynomial goes astray by powers of ten.
+        return np.clip(values, self.floor, np.maximum(self.floor, roofline * self.longest))
 
 
 @dataclass
@@ -149,6 +151,7 @@ class Polynomial:
                 "used": list(fit.used),
                 "coefficients": fit.coefficients.tolist(),
                 "floor": fit.floor,
+                "longest": fit.longest,
             }
             for label, fit in self.fits.items()
         }
@@ -183,6 +186,7 @@ class Polynomial:
                     degree=int(entry["degree"]),
                     used=used,
                     floor=float(entry["floor"]),
+                    longest=float(entry.get("longest", _LONGEST)),
                     **arrays,
                 )
             measured = MeasuredRange.from_json(document["measured"])
@@ -270,7 +274,7 @@ def _fit(
     degree: int,
     spaces: Sequence[str],
 ) -> _Fit:
-    floor = float(seconds.min())
+    floor, longest = float(seconds.min()), float((seconds / roofline).max())
     best: tuple[float, _Fit] | None = None
     for space in spaces:
         values = _logs(parameters) if space == "log" else parameters
@@ -287,7 +291,7 @@ def _fit(
             ridge = int(np.argmin(errors))
             if best is None or errors[ridge] < best[0]:
                 theta = _Ridge(design, target).solve(RIDGES[ridge])
-                fit = _Fit(space, power, shift, scale, used, theta, floor)
+                fit = _Fit(space, power, shift, scale, used, theta, floor, longest)
                 best = float(errors[ridge]), fit
     assert best is not None
     return best[1]

@@ -173,6 +173,24 @@ def test_no_time_below_the_shortest_measured():
     assert found.predict(tiny)[0] >= shortest
 
 
+def test_no_time_at_more_times_the_roofline_than_measured():
+    """A cubic of logarithms that fits what was measured and explodes a hundred times beyond it."""
+    size = np.random.default_rng(2).integers(8, 40, (200, 3))
+    table = pd.DataFrame([linear_row(*map(int, row), seconds=1.0) for row in size])
+    bound = ROOFLINE.predict(table)
+    table["seconds"] = bound * np.exp((np.log(bound / bound.min()) / 2) ** 3)
+    found = Polynomial.fitted(load(table), roofline=ROOFLINE, spaces=("log",))
+    longest = (table["seconds"] / bound).max()
+    far = pd.DataFrame([linear_row(4000, 4000, 4000)])
+    assert found.predict(far)[0] == pytest.approx(longest * ROOFLINE.predict(far)[0])
+    again = Polynomial.from_json(json.loads(json.dumps(found.to_json())))
+    assert again.predict(far)[0] == found.predict(far)[0]
+    # Fits of profiles that were made before it was kept.
+    document = found.to_json()
+    del document["fits"]["linear"]["longest"]
+    assert Polynomial.from_json(document).predict(far)[0] > 10 * found.predict(far)[0]
+
+
 def test_parameters_of_a_linear_layer():
     row = load(pd.DataFrame([linear_row(3, 5, 7)]))
     expected = [2 * 3 * 5 * 7, 4 * 15, 4 * 35, 4 * 21, 3, 2, 1]
