@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -35,7 +36,7 @@ NAMES: Mapping[str, str] = {"mean_delay_s": "mean delay", "served_per_s": "throu
 
 @dataclass(frozen=True)
 class ServingCase:
-    """One scheduler at one load; the same arrivals in both worlds.
+    """One scheduler at one load; the same arrivals in both worlds, and in all its runs.
 
     Attributes:
         load: offered, as a share of the capacity one request at a time.
@@ -43,6 +44,7 @@ class ServingCase:
         joining_s: measured seconds of concatenating inputs, of all batches.
         speed: how much longer operators were simulated to take than the profiles say, as
             :meth:`experiments.machine_speed.MachineSpeed.to_json` has it; None for not at all.
+        run: which one of this scheduler at this load, from 1; the mean of all of them after :func:`averaged`.
     """
 
     load: float
@@ -51,6 +53,7 @@ class ServingCase:
     simulated: Mapping[str, Any]
     joining_s: float = 0.0
     speed: Mapping[str, Any] | None = None
+    run: int = 1
 
     def error(self, figure: str) -> float:
         """Simulated over measured, minus one; NaN where there is no such figure."""
@@ -115,6 +118,51 @@ def with_joining(costs: CostTable, seconds: Mapping[DataflowGraph, float]) -> Co
     return CostTable(entries)
 
 
+def averaged(runs: Sequence[ServingCase]) -> list[ServingCase]:
+    """One case for each scheduler and load, in order of their first runs: the means of the runs' figures."""
+    return [
+        replace(
+            own[0],
+            measured=_mean([run.measured for run in own]),
+            simulated=_mean([run.simulated for run in own]),
+            joining_s=_mean([run.joining_s for run in own]),
+            speed=None,
+        )
+        for own in _by_case(runs)
+    ]
+
+
+def by_the_others(runs: Sequence[ServingCase]) -> list[ServingCase]:
+    """Every run of cases that have several, "simulated" by the mean of the others: what the machine itself
+    says of its next run.
+    """
+    found = []
+    for own in _by_case(runs):
+        for run in own if len(own) > 1 else ():
+            others = _mean([other.measured for other in own if other is not run])
+            found.append(replace(run, simulated=others))
+    return found
+
+
+def _by_case(runs: Sequence[ServingCase]) -> list[list[ServingCase]]:
+    order = list(dict.fromkeys((run.load, run.scheduler) for run in runs))
+
+    def place(run: ServingCase) -> int:
+        return order.index((run.load, run.scheduler))
+
+    return [list(own) for _, own in groupby(sorted(runs, key=place), place)]
+
+
+def _mean(figures: Sequence[Any]) -> Any:
+    """Number by number; what is None in one of them is None."""
+    first = figures[0]
+    if isinstance(first, Mapping):
+        return {name: _mean([one.get(name) for one in figures]) for name in first}
+    if all(value == first for value in figures):
+        return first  # counts stay counts
+    return None if any(value is None for value in figures) else float(np.mean(figures))
+
+
 def case_frame(cases: Sequence[ServingCase]) -> pd.DataFrame:
     """One row a case: every figure measured, simulated, and its error."""
     import pandas as pd
@@ -124,6 +172,7 @@ def case_frame(cases: Sequence[ServingCase]) -> pd.DataFrame:
         row: dict[str, Any] = {
             "load": case.load,
             "scheduler": case.scheduler,
+            "run": case.run,
             "requests": case.measured["requests"],
             "offered_per_s": case.measured["offered_per_s"],
             "joining_s": case.joining_s,
@@ -156,8 +205,9 @@ def summary(cases: Sequence[ServingCase]) -> dict[str, Any]:
     return found
 
 
-def answers(cases: Sequence[ServingCase]) -> list[str]:
+def answers(runs: Sequence[ServingCase]) -> list[str]:
     """What it amounts to, in sentences."""
+    cases = averaged(runs)
     figures = summary(cases)
     found = []
     for figure, bound in BOUNDS.items():
@@ -167,7 +217,7 @@ def answers(cases: Sequence[ServingCase]) -> list[str]:
         worst = max(cases, key=lambda case: _size(case.error(figure)))
         found.append(
             f"{NAMES[figure]}: simulated within {bound:.0%} of measured in {entry['within']} of "
-            f"{len(cases)} cases; error {entry['mean_absolute_error']:.1%} on average, at worst "
+            f"{len(cases)} cases{_of_runs(runs, cases)}; error {entry['mean_absolute_error']:.1%} on average, at worst "
             f"{worst.error(figure):+.1%} ({worst.scheduler} at {worst.load:g} of capacity)"
         )
     for load in sorted({case.load for case in cases}):
@@ -184,17 +234,47 @@ def answers(cases: Sequence[ServingCase]) -> list[str]:
             f"of {pairs} pairs of schedulers at a load whose measured mean delays differ by more than "
             f"5%, simulation has {right} in that order"
         )
+    return found + _the_machine_itself(runs)
+
+
+def _of_runs(runs: Sequence[ServingCase], cases: Sequence[ServingCase]) -> str:
+    return f" (means of {len(runs) / len(cases):.3g} runs)" if len(runs) > len(cases) else ""
+
+
+def _the_machine_itself(runs: Sequence[ServingCase]) -> list[str]:
+    """How well a single run is told by its own simulation, and by the other runs of its case."""
+    others = by_the_others(runs)
+    if not others:
+        return []
+    known = {(run.load, run.scheduler, run.run) for run in others}
+    single = [run for run in runs if (run.load, run.scheduler, run.run) in known]
+    simulated, repeated = summary(single), summary(others)
+    parts = [
+        f"{NAMES[figure]} {simulated[figure]['mean_absolute_error']:.1%} off its own simulation and "
+        f"{repeated[figure]['mean_absolute_error']:.1%} off the mean of the case's other runs "
+        f"({simulated[figure]['within']} and {repeated[figure]['within']} of {len(others)} within "
+        f"{bound:.0%})"
+        for figure, bound in BOUNDS.items()
+        if figure in simulated
+    ]
+    found = [f"the machine itself: a single run's {', its '.join(parts)}"]
+    (right, pairs), (likewise, _) = winners(single), winners(others)
+    if pairs:
+        found.append(
+            f"of {pairs} pairs of schedulers in the same round of runs whose mean delays differ by more "
+            f"than 5%, simulation has {right} in that order and the other rounds have {likewise}"
+        )
     return found
 
 
 def winners(cases: Sequence[ServingCase]) -> tuple[int, int]:
-    """Pairs of schedulers at one load that simulation has in the measured order of mean delays, of
-    those that differ by more than 5% there.
+    """Pairs of schedulers at one load, in the same run, that simulation has in the measured order of mean
+    delays, of those that differ by more than 5% there.
     """
     right = total = 0
     for i, a in enumerate(cases):
         for b in cases[i + 1 :]:
-            if a.load != b.load:
+            if (a.load, a.run) != (b.load, b.run):
                 continue
             measured = cast(float, a.measured["mean_delay_s"]) / b.measured["mean_delay_s"]
             if max(measured, 1 / measured) > 1.05:

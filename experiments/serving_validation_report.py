@@ -15,18 +15,26 @@ from rich.table import Table
 from experiments import atomic
 from experiments.machine_speed import SORTS, MachineSpeed
 from experiments.provenance import revision, versions
-from experiments.serving_validation import FIGURES, ServingCase, answers, case_frame, summary
+from experiments.serving_validation import (
+    FIGURES,
+    ServingCase,
+    answers,
+    averaged,
+    by_the_others,
+    case_frame,
+    summary,
+)
 from simulator.units import format_seconds
 
 if TYPE_CHECKING:
     from experiments.validate_serving import Figures
 
-FORMAT = "hetsim.serving_validation/1"
+FORMAT = "hetsim.serving_validation/2"
 HEADINGS = ("load", "scheduler", "", *FIGURES.values(), "batch")
 
 
 def write_report(
-    cases: Sequence[ServingCase],
+    runs: Sequence[ServingCase],
     figures: Figures,
     profiles: str,
     differences: Sequence[str],
@@ -36,18 +44,17 @@ def write_report(
     """``cases.csv``, the figure, ``report.md``, and last ``validation.json``."""
     from experiments.plots.serving_validation import draw_serving_validation
 
-    atomic.write_text(folder / "cases.csv", case_frame(cases).to_csv(index=False))
+    cases = averaged(runs)
+    atomic.write_text(folder / "runs.csv", case_frame(runs).to_csv(index=False))
     atomic.write_text(folder / "command.txt", command + "\n")
-    requests = sum(case.measured["requests"] for case in cases)
+    requests = sum(run.measured["requests"] for run in runs)
     draw_serving_validation(
         cases,
         folder / "fig_serving",
-        f"{len(cases)} cases, {requests} requests in each world. Capacity one at a time: "
+        f"{len(cases)} cases, {len(runs)} runs, {requests} requests in each world. Capacity one at a time: "
         f"{figures.capacity_per_s:.4g}/s measured. Shaded: 12%. {profiles}".strip(),
     )
-    atomic.write_text(
-        folder / "report.md", markdown(cases, figures, profiles, differences, command)
-    )
+    atomic.write_text(folder / "report.md", markdown(runs, figures, profiles, differences, command))
     atomic.write_json(
         folder / "validation.json",
         {
@@ -60,7 +67,8 @@ def write_report(
             "differences": list(differences),
             "machine": asdict(figures),
             "summary": summary(cases),
-            "cases": [asdict(case) for case in cases],
+            "the_machine_itself": summary(by_the_others(runs)),
+            "runs": [asdict(run) for run in runs],
         },
     )
 
@@ -117,19 +125,20 @@ def _slower(figures: Figures) -> str:
 
 
 def markdown(
-    cases: Sequence[ServingCase],
+    runs: Sequence[ServingCase],
     figures: Figures,
     profiles: str,
     differences: Sequence[str],
     command: str,
 ) -> str:
     """The report."""
+    cases = averaged(runs)
     lines = [
         "# Serving, simulated and measured",
         "",
         f"`{command}`",
         "",
-        *(f"- {line}" for line in (*answers(cases), *foundations(figures))),
+        *(f"- {line}" for line in (*answers(runs), *foundations(figures))),
         f"- times of the simulation: {profiles or 'unknown'}; load average of the machine before: "
         f"{figures.load_average:.2f}",
         *(f"- {text}" for text in differences),
@@ -168,10 +177,10 @@ def _model_rows(cases: Sequence[ServingCase]) -> list[str]:
 
 
 def print_report(
-    cases: Sequence[ServingCase], figures: Figures, folder: Path, console: Console
+    runs: Sequence[ServingCase], figures: Figures, folder: Path, console: Console
 ) -> None:
     """The answer, one table, and where everything lies."""
-    first, *others = answers(cases)
+    first, *others = answers(runs)
     console.print(first, style="bold", markup=False)
     for line in (*others, *foundations(figures)):
         console.print(line, markup=False)
@@ -180,13 +189,13 @@ def print_report(
     for number, heading in enumerate(HEADINGS):
         justify: Any = "left" if 0 < number < 3 else "right"
         table.add_column(heading, justify=justify, no_wrap=True)
-    for case in cases:
+    for case in averaged(runs):
         for row in rows_of(case):
             table.add_row(*row, style="dim" if row[2] == "error" else None)
     console.print(table)
     console.print(
-        "error: simulated over measured, minus one; the same arrivals in both worlds; every answer is "
-        "the module's own (torch.testing.assert_close)",
+        "error: simulated over measured, minus one; the same arrivals in both worlds, means over all runs "
+        "of a case; every answer is the module's own (torch.testing.assert_close)",
         style="dim",
     )
     if figures.load_average > 0.5:

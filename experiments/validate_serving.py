@@ -1,9 +1,10 @@
 """Serving held against this machine: ``python -m experiments.validate_serving``.
 
 One stream of requests is replayed at several loads under every scheduler twice: for real, by the wall
-clock, on this machine's devices, and simulated with the times of the profiles that the cluster names.
+clock, on this machine's devices, and simulated with the times of the profiles that the cluster names; and
+all of it ``repeats`` times, which says how well the machine itself repeats it.
 Prints throughput and delays of both and leaves ``outputs/validation_serving/<name>/``: ``report.md``, a
-figure, and for each case both traces. Finished cases are kept; the same command goes on with the others.
+figure, and for each run both traces. Finished runs are kept; the same command goes on with the others.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ class ServingSettings:
     name: str
     loads: list[float]
     seconds: float
+    repeats: int
     inputs: int
     cores: list[int] | None
     speed: str
@@ -107,8 +109,9 @@ class ServingSettings:
             raise InvalidInput(f"loads={self.loads}: give shares of the capacity above 0")
         if not 0 < self.seconds <= 86_400:
             raise InvalidInput(f"seconds={self.seconds}: give seconds above 0, a day at most")
-        if self.inputs < 1:
-            raise InvalidInput(f"inputs={self.inputs}: give at least 1")
+        for name in ("repeats", "inputs"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(f"{name}={getattr(self, name)}: give at least 1")
         check_speed(self.speed)
         if not self.name or Path(self.name).name != self.name:
             raise InvalidInput(f"name={self.name}: give the name of a folder, not a path")
@@ -543,15 +546,16 @@ def validate_serving(
     step: Callable[[str, int, int], None],
     finished: list[ServingCase],
 ) -> None:
-    """Run and simulate every scheduler at every load; cases that are there already are only read.
+    """Run and simulate every scheduler at every load, all of them before any is repeated: what changes over
+    the minutes meets every case. Runs that are there already are only read.
 
     Args:
         contestants: the schedulers, on the same requests.
         settings: loads and so on.
-        folder: where cases are kept.
+        folder: where runs are kept.
         config_dirs: the user's configs.
-        step: told what is being done, cases done and cases in all.
-        finished: takes every case as soon as it is there.
+        step: told what is being done, runs done and runs in all.
+        finished: takes every run as soon as it is there.
 
     Raises:
         HetsimError: something cannot be run, or an answer is not the module's.
@@ -566,7 +570,8 @@ def validate_serving(
     requests_of(world)
     workers = workers_for(world.cluster, settings.cores)
     places = sorted({spec.device for spec in workers.values()})
-    total = len(settings.loads) * len(contestants)
+    schedule = list(itertools.product(range(1, settings.repeats + 1), settings.loads, contestants))
+    total = len(schedule)
     here = [str(described(place)) for place in places]
     key = key_of_machine(scenario, settings, here, config_dirs)
     figures = None if settings.again else read_figures(folder / "machine.json", key)
@@ -584,15 +589,15 @@ def validate_serving(
         site.price(figures.segment_s, figures.joining_s)
         needed = max(settings.loads) * figures.capacity_per_s * settings.seconds
         base = _base(scenario, world, round(1.2 * needed) + 50)
-        for number, (load, contestant) in enumerate(itertools.product(settings.loads, contestants)):
+        for number, (run, load, contestant) in enumerate(schedule):
             step(f"{contestant.label} at {load:g}", number, total)
-            cell = folder / "cells" / f"{load:g}-{_file_name(contestant.label)}"
+            cell = folder / "cells" / f"{load:g}-{_file_name(contestant.label)}" / str(run)
             rate = load * figures.capacity_per_s
             case_key = key_of_case(contestant, rate, len(base), settings, figures, config_dirs)
             case = None if settings.again else read_case(cell / "result.json", case_key)
             if case is None:
                 workload = stretched(base, rate, settings.seconds)
-                case = _measure(site, contestant, workload, load, figures, cell)
+                case = _measure(site, contestant, workload, load, run, figures, cell)
                 atomic.write_json(
                     cell / "result.json", {"format": FORMAT, "key": case_key, "case": asdict(case)}
                 )
@@ -620,6 +625,7 @@ def _measure(
     contestant: Contestant,
     workload: Workload,
     load: float,
+    run: int,
     figures: Figures,
     cell: Path,
 ) -> ServingCase:
@@ -640,6 +646,7 @@ def _measure(
         dict(serving_metrics(simulated, warm_up)),
         measured.wallclock.get("joining_seconds", 0.0),
         None if speed is None else speed.to_json(),
+        run,
     )
 
 
@@ -669,7 +676,7 @@ def command(invocation: Invocation) -> int:
     differences = foreign_profiles(contestants[0].scenario, settings, invocation.config_dirs)
     for text in differences:
         console.print(f"[yellow]{text}: measure it again[/yellow]")
-    cases: list[ServingCase] = []
+    runs: list[ServingCase] = []
     stopped: BaseException | None = None
     # A thread that draws would disturb the workers.
     with progress_bar(console, auto_refresh=False) as progress:
@@ -679,14 +686,14 @@ def command(invocation: Invocation) -> int:
             progress.update(bar, description=what, completed=done, total=total, refresh=True)
 
         try:
-            validate_serving(contestants, settings, folder, invocation.config_dirs, step, cases)
+            validate_serving(contestants, settings, folder, invocation.config_dirs, step, runs)
         except (HetsimError, KeyboardInterrupt) as error:
             stopped = error  # what is finished is reported first
-    if cases:
+    if runs:
         figures = Figures(**read_document(folder / "machine.json"))
         profiles = prepare(contestants[0].scenario, invocation.config_dirs).profile_text
-        write_report(cases, figures, profiles, differences, folder, invocation.command)
-        print_report(cases, figures, folder, console)
+        write_report(runs, figures, profiles, differences, folder, invocation.command)
+        print_report(runs, figures, folder, console)
     if stopped is not None:
         raise stopped
     return 0
@@ -697,7 +704,8 @@ examples:
   scheduler=fcfs,task_groups loads=[0.5,0.9] seconds=10
   workload.mix='resnet18:1 googlenet:2' name=two
   workload=trace workload.file=requests.csv        the requests of a file, at these loads
-  cores=[2,3] again=true                           the cores of the workers; measure everything again
+  repeats=5 again=true                             more runs of every case; measure everything again
+  cores=[2,3]                                      the cores of the workers
 """
 
 

@@ -1,6 +1,7 @@
 """The arithmetic of serving held against a machine."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from experiments.serving_validation import (
     ServingCase,
     all_at_once,
     answers,
+    averaged,
+    by_the_others,
     case_frame,
     stretched,
     summary,
@@ -46,8 +49,8 @@ def figures(served, delay, batch=1.0, **more):
 FACTORS = {"mean": 1.0, "p50": 0.9, "p95": 2.0, "p99": 3.0}
 
 
-def case(load, scheduler, measured, simulated):
-    return ServingCase(load, scheduler, figures(*measured), figures(*simulated))
+def case(load, scheduler, measured, simulated, run=1):
+    return ServingCase(load, scheduler, figures(*measured), figures(*simulated), run=run)
 
 
 def test_arrivals_are_stretched_to_a_rate():
@@ -133,3 +136,56 @@ def test_what_nobody_waited_for_has_no_error():
     assert math.isnan(found.error("mean_delay_s"))
     assert math.isnan(found.error("served_per_s"))
     assert "mean_delay_s" not in summary([found])
+
+
+RUNS = [
+    case(0.5, "a", (100.0, 0.010), (101.0, 0.012), 1),
+    case(0.5, "b", (100.0, 0.020), (100.0, 0.011), 1),
+    case(0.5, "a", (104.0, 0.020), (103.0, 0.014), 2),
+    case(0.5, "b", (100.0, 0.010), (100.0, 0.011), 2),
+]
+"""Two runs of two schedulers, which the machine has in one order and then in the other."""
+
+
+def test_runs_of_a_case_are_averaged():
+    a, b = averaged(RUNS)
+    assert (a.scheduler, b.scheduler) == ("a", "b")
+    assert a.measured["mean_delay_s"] == pytest.approx(0.015)
+    assert a.simulated["mean_delay_s"] == pytest.approx(0.013)
+    assert a.error("mean_delay_s") == pytest.approx(13 / 15 - 1)
+    assert a.measured["requests"] == 10
+    assert isinstance(a.measured["requests"], int)
+    assert averaged(RUNS[:2]) == RUNS[:2]
+    nobody = [
+        replace(
+            run, measured={**run.measured, "p99_delay_s": None} if run.run == 1 else run.measured
+        )
+        for run in RUNS
+    ]
+    assert averaged(nobody)[0].measured["p99_delay_s"] is None
+
+
+def test_a_run_is_told_by_the_others():
+    """Of three runs by the mean of two; a case of a single run says nothing of another."""
+    more = [*RUNS, case(0.5, "a", (90.0, 0.030), (1.0, 1.0), 3), case(0.8, "a", (1.0, 1.0), (1, 1))]
+    found = {(one.load, one.scheduler, one.run): one for one in by_the_others(more)}
+    assert set(found) == {(0.5, "a", 1), (0.5, "a", 2), (0.5, "a", 3), (0.5, "b", 1), (0.5, "b", 2)}
+    assert found[0.5, "a", 1].simulated["mean_delay_s"] == pytest.approx(0.025)
+    assert found[0.5, "a", 1].error("mean_delay_s") == pytest.approx(1.5)
+    assert found[0.5, "a", 3].simulated["served_per_s"] == pytest.approx(102.0)
+    assert found[0.5, "b", 1].error("mean_delay_s") == pytest.approx(-0.5)
+    assert by_the_others(RUNS[:2]) == []
+
+
+def test_what_the_machine_itself_reaches_is_said():
+    lines = answers(RUNS)
+    assert "in 0 of 2 cases (means of 2 runs)" in lines[0]
+    itself, order = lines[-2:]
+    # 20, 45, 30 and 10% by simulation; by the other run +100, -50, -50 and +100%
+    assert itself.startswith(
+        "the machine itself: a single run's mean delay 26.2% off its own simulation and 75.0% off the "
+        "mean of the case's other runs (1 and 0 of 4 within 12%), its throughput "
+    )
+    assert order.startswith("of 2 pairs of schedulers in the same round of runs")
+    assert order.endswith("simulation has 1 in that order and the other rounds have 0")
+    assert not any("the machine itself" in line for line in answers(RUNS[:2]))

@@ -59,8 +59,8 @@ def home(tmp_path, monkeypatch, machine, _graphs, source):
 BASE = ("cluster=here", "mix=narrow:1 wide:1", "max_batch=4", "seconds=0.05", "inputs=3")
 
 
-def command(home, *words):
-    words = [*BASE, "cores=[0,0]", *words]
+def command(home, *words, repeats=1):
+    words = [*BASE, "cores=[0,0]", f"repeats={repeats}", *words]
     return subject.main(["--config-dir", str(home / "conf"), f"output_dir={home}", *words])
 
 
@@ -69,10 +69,12 @@ def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
     known = environment.described("cpu")
     monkeypatch.setattr(environment, "described", lambda device: known | {"torch": "99.0"})
     words = ["scheduler=fcfs,task_groups", "loads=[0.5,1.2]", "name=one"]
-    assert command(home, *words) == 0
+    assert command(home, *words, repeats=2) == 0
     printed = capsys.readouterr().out
     assert max(len(line) for line in printed.splitlines() if not line.startswith("wrote")) <= 100
     assert "mean delay: simulated within 12%" in printed
+    assert "4 cases (means of 2 runs)" in printed
+    assert "the machine itself: a single run's mean delay" in printed
     (told,) = json.loads((home / "validation_serving" / "one" / "validation.json").read_text())[
         "differences"
     ]
@@ -87,15 +89,15 @@ def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
     assert set(machine["dispatch_s"]) == {"fcfs", "task_groups"}
     assert all(set(sizes) == {"2", "3", "4"} for sizes in machine["joining_s"].values())
     assert all(0 < s < 1 for sizes in machine["joining_s"].values() for s in sizes.values())
-    rows = list(csv.DictReader((folder / "cases.csv").open()))
-    assert [(float(r["load"]), r["scheduler"]) for r in rows] == [
-        (0.5, "fcfs"),
-        (0.5, "task_groups"),
-        (1.2, "fcfs"),
-        (1.2, "task_groups"),
+    rows = list(csv.DictReader((folder / "runs.csv").open()))
+    assert [(int(r["run"]), float(r["load"]), r["scheduler"]) for r in rows] == [
+        (run, load, scheduler)
+        for run in (1, 2)
+        for load in (0.5, 1.2)
+        for scheduler in ("fcfs", "task_groups")
     ]
     for row in rows:
-        cell = folder / "cells" / f"{float(row['load']):g}-{row['scheduler']}"
+        cell = folder / "cells" / f"{float(row['load']):g}-{row['scheduler']}" / row["run"]
         real, simulated = (Trace.load(cell / world) for world in ("measured", "simulated"))
         assert (real.meta["world"], simulated.meta["world"]) == ("measured", "simulated")
         for column in ("arrival", "model", "batch"):
@@ -114,9 +116,10 @@ def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
     assert "| 1.2 | task_groups | wide |" in report
     document = json.loads((folder / "validation.json").read_text())
     assert document["summary"]["cases"] == 4
+    assert document["the_machine_itself"]["cases"] == len(document["runs"]) == 8
 
     # Again: nothing is measured a second time, and what is new is measured alone.
-    before = (folder / "cases.csv").read_text()
+    before = (folder / "runs.csv").read_text()
     measured = []
     original = subject._measure
 
@@ -126,9 +129,9 @@ def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
 
     monkeypatch.setattr(subject, "_measure", counting)
     monkeypatch.setattr(subject, "measure_machine", None)
-    assert command(home, *words) == 0
+    assert command(home, *words, repeats=2) == 0
     assert not measured
-    assert (folder / "cases.csv").read_text() == before
+    assert (folder / "runs.csv").read_text() == before
     words[0] = "scheduler=fcfs,fcfs_batching"
     assert command(home, *words) == 0
     assert measured == ["fcfs_batching"] * 2
@@ -187,7 +190,9 @@ def test_arrivals_of_a_file_are_replayed(home, monkeypatch):
     path.write_text("arrival_s,model\n" + "\n".join(f"{t},wide" for t in times) + "\n")
     words = ["scheduler=fcfs", "loads=[0.5]", "workload=trace", f"workload.file={path}"]
     assert command(home, *words, "workload.mix={wide: 1}", "speed=profile") == 0
-    trace = Trace.load(home / "validation_serving" / "default" / "cells" / "0.5-fcfs" / "measured")
+    trace = Trace.load(
+        home / "validation_serving" / "default" / "cells" / "0.5-fcfs" / "1" / "measured"
+    )
     assert set(trace.jobs["model"]) == {"wide"}
     gaps = np.diff(trace.jobs["arrival"])
     assert gaps == pytest.approx(np.full(len(gaps), gaps[0]))
@@ -199,6 +204,7 @@ def test_arrivals_of_a_file_are_replayed(home, monkeypatch):
         (["loads=[0]"], "loads=[0.0]: give shares of the capacity above 0"),
         (["seconds=0"], "seconds=0.0: give seconds above 0"),
         (["inputs=0"], "inputs=0: give at least 1"),
+        (["repeats=0"], "repeats=0: give at least 1"),
         (["name=a/b"], "name=a/b: give the name of a folder"),
         (["workload=closed_loop"], "has closed arrivals; replay a stream"),
         (["workload=single"], "has single arrivals; replay a stream"),
