@@ -46,7 +46,7 @@ class Predicted(NamedTuple):
 
     Attributes:
         total: at the machine's speed.
-        low, high: its 90% interval.
+        low, high: its 90% interval; NaN where the profile keeps no residuals of this cost model.
         plain: at the profile's speed.
         alike: at the machine's speed, cold code not told apart.
         outside: share of the time that is extrapolated.
@@ -155,15 +155,15 @@ def predicted(name: str, speeds: Mapping[int, MachineSpeed]) -> dict[int, dict[s
                 float(
                     slowed
                     @ draw_factors(
-                        profile.residuals.get(model, {}),
+                        profile.residuals[model],
                         labels,
                         identity,
                         np.random.default_rng([0, number]),
                     )
                 )
-                for number in range(DRAWS)
+                for number in range(DRAWS if profile.residuals.get(model) else 0)
             ]
-            low, high = np.percentile(totals, [5, 95])
+            low, high = np.percentile(totals, [5, 95]) if totals else (np.nan, np.nan)
             found.setdefault(batch, {})[model] = Predicted(
                 float(slowed.sum()),
                 float(low),
@@ -254,7 +254,8 @@ def main(arguments: Sequence[str]) -> int:
                 errors[model].append(one.total / seconds - 1)
                 uncorrected[model].append(one.plain / seconds - 1)
                 alike[model].append(one.alike / seconds - 1)
-                inside[model].append(one.low <= seconds <= one.high)
+                if not np.isnan(one.low):
+                    inside[model].append(one.low <= seconds <= one.high)
                 cells.append(f"{one.total / seconds - 1:+.1%}")
             one = by_model[COST_MODELS[0]]
             print(
@@ -264,11 +265,12 @@ def main(arguments: Sequence[str]) -> int:
             )
     for model in COST_MODELS:
         off = np.abs(errors[model])
+        held = f"holds {np.mean(inside[model]):.0%} of {len(off)}" if inside[model] else "unknown"
         print(
             f"{model}: mean {off.mean():.1%}, median {np.median(off):.1%}, worst {off.max():.1%}, bias "
-            f"{np.mean(errors[model]):+.1%}; 90% interval holds {np.mean(inside[model]):.0%} of "
-            f"{len(off)}; uncorrected mean {np.abs(uncorrected[model]).mean():.1%}, cold code not told "
-            f"apart {np.abs(alike[model]).mean():.1%}"
+            f"{np.mean(errors[model]):+.1%}; 90% interval {held}; uncorrected mean "
+            f"{np.abs(uncorrected[model]).mean():.1%}, cold code not told apart "
+            f"{np.abs(alike[model]).mean():.1%}"
         )
     return 0
 
