@@ -2,9 +2,9 @@
 
 Thesis 004's multi-parameter model: ``t = sum_k theta_k phi_k(x)``, ``phi`` the monomials up to a total
 degree, with ridge regression and the degree by cross-validation, never below the shortest measured
-time, nor at more times the roofline than any measured operator of the kind. The parameters are FLOPs, bytes that come from each side, batch, and what an operator depends on
-and serves (how many tensors it reads and writes). Errors count relative to the time, so that short
-operators weigh as much as long ones.
+time, nor at more times the roofline than any measured operator of the kind. The parameters are FLOPs,
+bytes that come from each side, batch, and what an operator depends on and serves (how many tensors it
+reads and writes). Errors count relative to the time, so that short operators weigh as much as long ones.
 
 A kernel's time is piecewise linear in these parameters, not cubic, so the same monomials of their
 logarithms are tried as well, for log(time / roofline); cross-validation takes whichever is better for

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -44,7 +43,7 @@ class ServingCase:
         joining_s: measured seconds of concatenating inputs, of all batches.
         speed: how much longer operators were simulated to take than the profiles say, as
             :meth:`experiments.machine_speed.MachineSpeed.to_json` has it; None for not at all.
-        run: which one of this scheduler at this load, from 1; the mean of all of them after :func:`averaged`.
+        run: which one of this scheduler at this load, from 1.
     """
 
     load: float
@@ -145,12 +144,10 @@ def by_the_others(runs: Sequence[ServingCase]) -> list[ServingCase]:
 
 
 def _by_case(runs: Sequence[ServingCase]) -> list[list[ServingCase]]:
-    order = list(dict.fromkeys((run.load, run.scheduler) for run in runs))
-
-    def place(run: ServingCase) -> int:
-        return order.index((run.load, run.scheduler))
-
-    return [list(own) for _, own in groupby(sorted(runs, key=place), place)]
+    found: dict[tuple[float, str], list[ServingCase]] = {}
+    for run in runs:
+        found.setdefault((run.load, run.scheduler), []).append(run)
+    return list(found.values())
 
 
 def _mean(figures: Sequence[Any]) -> Any:
