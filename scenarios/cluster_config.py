@@ -57,7 +57,8 @@ class DeviceConfig:
     (the running tasks share one full rate). ``launcher`` names what launches its operators: all devices
     of one launcher are launched one at a time, as by one Python process, and a launch that had to wait
     begins ``launch_handover`` after the one before it; an operator comes back to it for each of its
-    ``launches`` kernels.
+    ``launches`` kernels. After ``wake_after`` of idleness an operator takes all but 1 / e of ``wake_cost``
+    longer (:mod:`simulator.waking`).
     """
 
     profile: str
@@ -74,6 +75,8 @@ class DeviceConfig:
     launcher: str | None = None
     launch_handover: str = "0s"
     launches: int = 1
+    wake_cost: str = "0s"
+    wake_after: str = "10ms"
 
 
 @dataclass
@@ -158,6 +161,8 @@ def build_cluster(
         price = _known(parse_price, device.price, f"price of device '{name}'")
         latency = parse_seconds(device.completion_latency, f"completion latency of device '{name}'")
         handover = parse_seconds(device.launch_handover, f"launch_handover of device '{name}'")
+        wake_cost = parse_seconds(device.wake_cost, f"wake_cost of device '{name}'")
+        wake_after = parse_seconds(device.wake_after, f"wake_after of device '{name}'")
         if device.issue_depth < 1:
             raise InvalidInput(
                 f"Device '{name}' of cluster '{config.name}' has issue_depth {device.issue_depth}; "
@@ -184,6 +189,8 @@ def build_cluster(
                     launcher=device.launcher,
                     launch_handover=handover,
                     launches=device.launches,
+                    wake_cost=wake_cost,
+                    wake_after=wake_after,
                 )
             )
     spaces = []

@@ -70,6 +70,9 @@ class Device:
             one had to wait for.
         launches: kernels of one operator, launched one after the other; of meaning where there is a
             ``launcher``.
+        wake_cost: seconds that an operator takes longer whose slot was idle for long before
+            (:mod:`simulator.waking`).
+        wake_after: seconds of idleness after which all but 1 / e of them are due.
     """
 
     name: str
@@ -86,6 +89,8 @@ class Device:
     launcher: str | None = None
     launch_handover: float = 0.0
     launches: int = 1
+    wake_cost: float = 0.0
+    wake_after: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +199,15 @@ class Cluster:
                 raise InvalidInput(
                     f"Device '{device.name}': launch_handover must be >= 0 s and at most "
                     f"{MOST_LATENCY:g} s"
+                )
+            if not 0 <= device.wake_cost <= MOST_LATENCY:
+                raise InvalidInput(
+                    f"Device '{device.name}': wake_cost must be >= 0 s and at most {MOST_LATENCY:g} s"
+                )
+            if device.wake_cost and not 0 < device.wake_after <= MOST_LATENCY:
+                raise InvalidInput(
+                    f"Device '{device.name}' has a wake_cost; give wake_after, the seconds of idleness after "
+                    f"which most of it is due, above 0 s and at most {MOST_LATENCY:g} s"
                 )
             if device.launches < 1:
                 raise InvalidInput(

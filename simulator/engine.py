@@ -29,6 +29,7 @@ from simulator.stream import Stream
 from simulator.streamed_figures import StreamedFigures
 from simulator.streaming import StreamedSimulation
 from simulator.trace import Trace
+from simulator.waking import wakes
 from simulator.weight_cache import caches_weights
 from simulator.whole_requests import covers
 from simulator.workload import Job, Workload
@@ -300,6 +301,7 @@ def _is_constant(setting: Setting) -> bool:
         or shares_rates(cluster)
         or caches_weights(cluster)
         or shares_launchers(cluster)
+        or wakes(cluster)
         or any(device.completion_latency for device in cluster.devices)
     )
 

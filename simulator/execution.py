@@ -22,7 +22,7 @@ class ExecutionModel(Protocol):
         """Whether a task has more to do at the moment that was said to be its end; another is said then."""
         ...
 
-    def end(self, task: int) -> None:
+    def end(self, task: int, now: float) -> None:
         """A task that has begun has finished, or was taken from the device."""
         ...
 
@@ -47,5 +47,5 @@ class ConstantRate:
         """See :class:`ExecutionModel`."""
         return False
 
-    def end(self, task: int) -> None:
+    def end(self, task: int, now: float) -> None:
         """See :class:`ExecutionModel`; tasks do not know of each other."""

@@ -174,7 +174,7 @@ class FaultySimulation(Simulation):
                 self._record(task, device, self.now if end is None else end, LOST)
                 self._attempts[task] = self._attempts.get(task, 0) + 1
                 if self._finish_time[task] < math.inf:
-                    self._models[device].end(task)
+                    self._models[device].end(task, self.now)
             self._start_time[task] = self._finish_time[task] = math.inf
             self._ready_at[task] = self.now
             self._drop(task)

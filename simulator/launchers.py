@@ -18,6 +18,9 @@ from collections.abc import Sequence
 from simulator.cluster import Cluster, Device
 from simulator.execution import ExecutionModel
 
+ROUNDING = 1e-12
+"""Relative, of moments."""
+
 
 class Launcher:
     """Says how long each launch waits, in the order in which they are asked for."""
@@ -28,7 +31,8 @@ class Launcher:
     def wait(self, now: float, overhead: float, handover: float) -> float:
         """Seconds from ``now`` until a launch of ``overhead`` seconds begins; takes the launcher."""
         begin = now
-        if now < self._free:
+        # Who comes at the very moment waits for nobody, however that moment was summed up.
+        if self._free - now > ROUNDING * self._free:
             begin = self._free + handover
         self._free = begin + overhead
         return begin - now
@@ -61,15 +65,15 @@ class Launched:
         if left > 1:
             self._left[task] = left - 1, each
         waited = self._launcher.wait(now, 0.0, self._handover)
-        self._model.end(task)
+        self._model.end(task, now)
         # The model puts the launch overhead first, which was paid before the first kernel.
         self._model.begin(task, each, now + waited - self._overhead)
         return True
 
-    def end(self, task: int) -> None:
+    def end(self, task: int, now: float) -> None:
         """See :class:`simulator.execution.ExecutionModel`."""
         self._left.pop(task, None)
-        self._model.end(task)
+        self._model.end(task, now)
 
 
 def launched(cluster: Cluster, models: Sequence[ExecutionModel]) -> list[ExecutionModel]:

@@ -26,6 +26,7 @@ from typing import Protocol
 from simulator.cluster import Cluster, MemorySpace
 from simulator.execution import ConstantRate, ExecutionModel
 from simulator.launchers import launched
+from simulator.waking import woken
 
 
 class CoRun(Protocol):
@@ -209,7 +210,7 @@ class RateShared:
         """See :class:`ExecutionModel`."""
         return False
 
-    def end(self, task: int) -> None:
+    def end(self, task: int, now: float) -> None:
         """See :class:`ExecutionModel`."""
         self._shared.end(task)
 
@@ -267,4 +268,4 @@ def execution_models(
         else ConstantRate(device.launch_overhead, finish_at)
         for number, device in enumerate(cluster.devices)
     ]
-    return launched(cluster, models), shared
+    return woken(cluster, launched(cluster, models)), shared

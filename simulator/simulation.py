@@ -401,7 +401,7 @@ class Simulation(BatchingContext):
             device = self._device[task]
             if self._models[device].goes_on(task, self._clock._now):
                 return
-            self._models[device].end(task)
+            self._models[device].end(task, self._clock._now)
             self._feeders[device].ended(task)
 
     def _finish(self, task: int) -> None:

@@ -23,6 +23,7 @@ from simulator.schedulers.fcfs_batching import FCFSBatching
 from simulator.schedulers.task_groups import TaskGroups
 from simulator.selection import Home, LeastLoaded, RandomNode, RoundRobinNode, Selection
 from simulator.simulation import Setting
+from simulator.waking import wakes
 from simulator.weight_cache import caches_weights
 
 MOST_SPACES = 2000
@@ -58,6 +59,7 @@ def covers(setting: Setting) -> bool:
         and len(cluster.spaces) <= MOST_SPACES
         and not caches_weights(cluster)
         and not shares_launchers(cluster)
+        and not wakes(cluster)
         and all(len(g) == 1 and {*g.outputs} <= {*g.writes[0]} for g in workload.graphs)
         and _are_prepared(workload.batches)
         and _are_timed(setting.costs, workload.graphs, isinstance(scheduler, DynamicBatching))

@@ -115,6 +115,15 @@ def test_launchers_are_taken_over():
     assert found == [*2 * [("process", pytest.approx(2e-5))], (None, 0.0)]
 
 
+def test_waking_is_taken_over():
+    sleepy = DeviceConfig("p", "ram", wake_cost="1.5ms", wake_after="8ms")
+    cluster = build_cluster(
+        config(devices={"gpu": sleepy, "cpu": DeviceConfig("p", "ram")}, links={})
+    )
+    found = [(d.wake_cost, d.wake_after) for d in cluster.devices]
+    assert found == [(pytest.approx(1.5e-3), pytest.approx(8e-3)), (0.0, pytest.approx(1e-2))]
+
+
 def test_measured_slowdown_is_the_largest_of_the_profiles_in_a_space():
     spaces = {
         "ram": SpaceConfig(corun_slowdown="profile"),

@@ -15,7 +15,7 @@ from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.faults import Fault, Faults
 from simulator.graph import DataflowGraph, from_edges
-from simulator.launchers import shares_launchers
+from simulator.launchers import Launcher, shares_launchers
 from simulator.schedulers import create
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
@@ -177,3 +177,12 @@ def test_refused() -> None:
         Cluster("c", [MemorySpace("m")], [Device("d", "m", launches=0)])
     with pytest.raises(InvalidInput, match="launch_handover must be >= 0"):
         cluster(2, 1.0, -1.0)
+
+
+def test_a_rounding_error_is_no_wait() -> None:
+    """A launch that begins as another one ends is not handed over to, in whatever order its time was summed."""
+    launcher = Launcher()
+    assert launcher.wait(0.1, 0.2, 1.0) == 0.0
+    assert 0.3 < 0.1 + 0.2
+    assert launcher.wait(0.3, 0.2, 1.0) == 0.0
+    assert launcher.wait(0.5 - 1e-9, 0.2, 1.0) == pytest.approx(1.0)
