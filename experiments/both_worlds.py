@@ -39,8 +39,8 @@ class Prediction:
             float64[operators, devices]; what schedulers believe stays the profiles'.
         handover: seconds that the runner's interpreter needs to go on with another worker that had to
             wait for it; None: workers are taken not to wait for each other.
-        corun: what a device's tasks take longer for each other busy one of its memory, where the cluster
-            states such a fraction; None takes the cluster's.
+        corun: what a device's tasks take longer for each other busy one of its memory, unless the cluster has
+            them share a bandwidth; None takes the cluster's.
         noise: standard deviation of the log of what a makespan is measured as, and of what the machine was
             found to be slower by, beside the predictor's errors; for intervals.
     """
@@ -158,7 +158,7 @@ def with_overhead(
     """The cluster with seconds added to every device's launch overhead.
 
     With ``handover`` one interpreter launches on all of them, see :mod:`simulator.launchers`. ``corun``
-    replaces the fraction by which busy devices slow each other, where the cluster states one.
+    replaces the fraction by which busy devices slow each other, unless the cluster has them share a bandwidth.
     """
     devices = [
         replace(device, launch_overhead=device.launch_overhead + overhead)
@@ -171,7 +171,7 @@ def with_overhead(
     spaces = cluster.spaces
     if corun is not None:
         spaces = [
-            replace(space, corun_slowdown=corun) if space.corun_slowdown else space
+            replace(space, corun_slowdown=corun) if space.bandwidth is None else space
             for space in spaces
         ]
     return replace(cluster, devices=devices, spaces=spaces)

@@ -301,25 +301,29 @@ class PanelRuns:
             for device, seconds in enumerate(self._seconds(devices)):
                 self.beside[device].append(seconds)
 
-    def _seconds(self, devices: Sequence[int]) -> list[np.ndarray]:
-        """float64[operators] of each of these devices, all of them at once."""
+    def behind_each_other(self, device: int, rest: float) -> list[np.ndarray]:
+        """float64[operators] seconds of two executions on a device, the first when it has rested so many seconds."""
+        return self._seconds([device, device], rest)
+
+    def _seconds(self, devices: Sequence[int], rest: float = 0.0) -> list[np.ndarray]:
+        """float64[operators] of an execution on each of these devices, all of them at once."""
         from calibration.dispatch import OneByOne
 
-        jobs = panel_jobs(self.graph, len(devices), self.machine.cluster)
+        jobs = panel_jobs(self.graph, len(devices), self.machine.cluster, rest)
         trace = self.machine.run(jobs, self._costs, OneByOne(devices), self._inputs).trace
         self._spent += trace.makespan
-        rows, found = trace.executions, []
-        for device in devices:
-            mine = rows["device"] == device
-            seconds = np.empty(len(self.graph))
-            seconds[rows["operator"][mine]] = (rows["finish"] - rows["start"])[mine]
-            found.append(seconds)
-        return found
+        rows = trace.executions
+        seconds = np.empty((len(devices), len(self.graph)))
+        seconds[rows["job"], rows["operator"]] = rows["finish"] - rows["start"]
+        return list(seconds)
 
 
-def panel_jobs(graph: DataflowGraph, count: int, cluster: Cluster) -> Workload:
+def panel_jobs(
+    graph: DataflowGraph, count: int, cluster: Cluster, arrival: float = 0.0
+) -> Workload:
     """So many executions of the panel at once."""
-    return Workload([Job(graph, origin=cluster.host, destination=cluster.host)] * count)
+    job = Job(graph, arrival, origin=cluster.host, destination=cluster.host)
+    return Workload([job] * count)
 
 
 class PanelTimes:
@@ -415,15 +419,13 @@ class PanelTimes:
         overhead: float,
         handover: float | None,
     ) -> float:
-        """What the fastest device's kernels take longer while all others run, by their number; what they
+        """What the fastest devices' kernels take longer while all others run, by their number; what they
         wait for the interpreter is left to the simulation.
         """
         from calibration.dispatch import OneByOne
 
         times = np.stack([np.apply_along_axis(statistic, 0, np.array(r)) for r in alone], axis=1)
         totals = [statistic(np.array(runs).sum(axis=1)) for runs in alone]
-        fastest = int(np.argmin(totals))
-        together = statistic(np.array(beside[fastest]).sum(axis=1))
         spaces = [replace(s, corun_slowdown=0.0, cache=None) for s in self._cluster.spaces]
         unhindered = with_overhead(replace(self._cluster, spaces=spaces), overhead, handover)
         trace = simulate(
@@ -434,11 +436,21 @@ class PanelTimes:
             actual=CostTable.of(self._graph, times),
         )
         rows = trace.executions
-        ended = rows["finish"][rows["device"] == fastest].max()
-        launched = unhindered.devices[fastest].launch_overhead * len(self._graph)
-        waited = ended - times[:, fastest].sum() - launched
-        longer = (together - totals[fastest] - waited) / totals[fastest]
-        return max(0.0, float(longer)) / (len(totals) - 1)
+        longer = []
+        for device in self._fastest(totals):
+            ended = rows["finish"][rows["device"] == device].max()
+            launched = unhindered.devices[device].launch_overhead * len(self._graph)
+            waited = ended - times[:, device].sum() - launched
+            together = statistic(np.array(beside[device]).sum(axis=1))
+            longer.append((together - totals[device] - waited) / totals[device])
+        return max(0.0, float(np.mean(longer))) / (len(totals) - 1)
+
+    def _fastest(self, totals: Sequence[float]) -> list[int]:
+        """The fastest device, and those that are equal to it: of equal ones the one that seemed faster alone would
+        seem to be slowed more than it is.
+        """
+        fastest = self._cluster.devices[int(np.argmin(totals))]
+        return [i for i, d in enumerate(self._cluster.devices) if d.profile == fastest.profile]
 
 
 def _by_sort(

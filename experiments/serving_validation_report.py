@@ -27,7 +27,7 @@ from experiments.serving_validation import (
 from simulator.units import format_seconds
 
 if TYPE_CHECKING:
-    from experiments.validate_serving import Figures
+    from experiments.serving_figures import Figures
 
 FORMAT = "hetsim.serving_validation/2"
 HEADINGS = ("load", "scheduler", "", *FIGURES.values(), "batch")
@@ -109,7 +109,17 @@ def foundations(figures: Figures) -> list[str]:
         ),
         f"the runner's overhead, modelled: per task, us: {dispatch}; per operator within one "
         f"{figures.segment_s * 1e6:.1f} us{most}",
+        *_sharing(figures),
     ]
+
+
+def _sharing(figures: Figures) -> list[str]:
+    found = []
+    if figures.corun is not None:
+        found.append(f"{figures.corun:.1%} longer for each other busy device")
+    if figures.wake_s is not None:
+        found.append(f"up to {format_seconds(figures.wake_s)} longer after a rest")
+    return [f"an execution takes, by the panel: {', '.join(found)}"] if found else []
 
 
 def _slower(figures: Figures) -> str:

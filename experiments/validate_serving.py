@@ -13,72 +13,36 @@ import contextlib
 import itertools
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from omegaconf import OmegaConf
 
 from experiments import atomic, catalog
-from experiments.both_worlds import with_overhead
 from experiments.cell import label_of, make_scheduler
 from experiments.command import Invocation, sweeping_main
 from experiments.configs import Scenario
 from experiments.grid import compose_grid
-from experiments.machine_speed import (
-    MachineSpeed,
-    PanelRuns,
-    PanelTimes,
-    check_speed,
-    profiles_of,
-)
+from experiments.machine_speed import check_speed
 from experiments.own_settings import key_of, read_own
 from experiments.pricing import load_profiles
 from experiments.progress import progress_bar
 from experiments.provenance import ROOT, code_digest, digest, digest_files
 from experiments.results import read_document
-from experiments.serving_validation import (
-    ServingCase,
-    all_at_once,
-    stretched,
-    with_joining,
-)
+from experiments.serving_figures import Figures, measure_machine
+from experiments.serving_site import Site, requests_of
+from experiments.serving_validation import ServingCase, figures_of, stretched
 from experiments.simulate import make_console
 from experiments.this_machine import differences_here
-from experiments.world import World, models_of, prepare, source_digests
-from scenarios.requests import RequestGraphs
-from simulator.cluster import Cluster
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.errors import ExecutionError, HetsimError, InvalidInput
-from simulator.graph import DataflowGraph
+from experiments.world import World, prepare, source_digests
+from simulator.errors import HetsimError, InvalidInput
 from simulator.scheduler import Scheduler
-from simulator.schedulers import create
-from simulator.serving_metrics import serving_metrics
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
+from simulator.workload import Workload
 
-if TYPE_CHECKING:
-    import torch
-
-    from calibration.runner import Execution, Machine
-    from calibration.workers import WorkerSpec
-
-FORMAT = "hetsim.serving_case/1"
-BURST_SECONDS = 3.0
-"""Of work in a burst that the capacity is measured with, about."""
-PANEL_RUNS = 8
-"""Of the panel that says how fast the machine is, before and again after a run."""
-BURSTS = 3
+FORMAT = "hetsim.serving_case/2"
 MOST_OF_A_BURST = 5000
 """Requests."""
-JOINS = 7
-"""Batches of each size from which the seconds of concatenating their inputs are taken."""
-RTOL, ATOL = 1e-4, 1e-4
-"""Of an answer against the module's own: larger batches let kernels add up in another order."""
 
 
 @dataclass
@@ -124,32 +88,6 @@ class Contestant:
     label: str
     scenario: Scenario
     make: Callable[[], Scheduler]
-
-
-@dataclass
-class Figures:
-    """What was measured of this machine before the cases.
-
-    Attributes:
-        key: what it depends on.
-        capacity_per_s: requests that it serves one at a time, all devices busy.
-        simulated_capacity_per_s: the same, simulated.
-        speed: how much longer operators took on average beside the bursts than the profiles say, as
-            :meth:`MachineSpeed.to_json` has it; None if the profiles' speed is taken.
-        dispatch_s: the runner's overhead per task under each scheduler, seconds.
-        segment_s: seconds per operator within a segment beyond the operator's own.
-        joining_s: seconds of concatenating a batch's inputs, by model and batch.
-        load_average: of the machine over the minute before.
-    """
-
-    key: str
-    capacity_per_s: float = 0.0
-    simulated_capacity_per_s: float = 0.0
-    speed: dict[str, Any] | None = None
-    dispatch_s: dict[str, float] = field(default_factory=dict)
-    segment_s: float = 0.0
-    joining_s: dict[str, dict[str, float]] = field(default_factory=dict)
-    load_average: float = 0.0
 
 
 def read_settings(overrides: Sequence[str]) -> tuple[ServingSettings, list[str]]:
@@ -209,279 +147,6 @@ def plan(overrides: Sequence[str], config_dirs: Sequence[Path]) -> list[Contesta
                 "Schedulers are compared on the same requests: vary the scheduler alone, and give each "
                 "of the others a name=... of its own"
             )
-    return found
-
-
-# -- both worlds ----------------------------------------------------------------------------------
-
-
-class Site:
-    """The models of a mix on this machine and in simulation, at the times of the profiles.
-
-    Args:
-        scenario: any of the contestants'.
-        world: of the scenario.
-        machine: made for its cluster.
-        workers: where its devices are.
-        inputs: different ones of each model.
-        at_speed: whether the simulation is of a machine as fast as this one is now.
-        config_dirs: the user's configs.
-    """
-
-    def __init__(
-        self,
-        scenario: Scenario,
-        world: World,
-        machine: Machine,
-        workers: Mapping[str, WorkerSpec],
-        inputs: int,
-        at_speed: bool,
-        config_dirs: Sequence[Path],
-    ) -> None:
-        from calibration.sequential import weights_of
-        from scenarios.model_config import load_model
-
-        self.scenario = scenario
-        self.world = world
-        self.machine = machine
-        self.requests = requests_of(world)
-        self.costs: CostTable = world.costs
-        self._profiles = load_profiles(scenario.cluster, scenario.cost_model)
-        self._panel = PanelRuns(machine) if at_speed else None
-        self._said = PanelTimes(world.cluster, self._profiles, scenario.cost_model)
-        self._inputs: dict[DataflowGraph, list[dict[str, torch.Tensor]]] = {}
-        self._modules: dict[DataflowGraph, torch.nn.Module] = {}
-        self._arguments: dict[DataflowGraph, list[Any]] = {}
-        self._expected: dict[tuple[DataflowGraph, DataflowGraph, int], list[Any]] = {}
-        models = models_of(scenario, config_dirs)
-        for name, served in self.requests.models.items():
-            config = models.get(name)
-            if config is None:
-                target = catalog.resolve_class_path(scenario.model.target, config_dirs)
-                config = replace(scenario.model, target=target)
-            module, _ = load_model(config)
-            for batch, graph in served.graphs.items():
-                segments = served.segments.get(graph)
-                fine = graph if segments is None else segments.fine
-                machine.load(graph, weights_of(module, fine), segments)
-                self._modules[graph] = module
-                if batch in self.requests.sizes and name in self.requests.shares:
-                    sets = [load_model(config, batch, seed=i)[1] for i in range(inputs)]
-                    self._arguments[graph] = sets
-                    self._inputs[graph] = [
-                        _named(graph, [*given.args, *given.kwargs.values()]) for given in sets
-                    ]
-
-    def cluster(self, overhead: float) -> Cluster:
-        """The cluster with an overhead for each task added to every device."""
-        return with_overhead(self.world.cluster, overhead)
-
-    def price(self, segment_s: float, joining: Mapping[str, Mapping[str, float]]) -> None:
-        """Let the times contain what the runner needs within a segment and before a batch."""
-        self._segment_s = segment_s
-        self._joining = {
-            graph: joining.get(name, {}).get(str(batch), 0.0)
-            for name, model in self.requests.models.items()
-            for batch, graph in model.graphs.items()
-        }
-        self.costs = self._priced(None)
-
-    def _priced(self, speed: MachineSpeed | None) -> CostTable:
-        """Times of tasks, on a machine of that speed."""
-        pricer = self.world.pricer
-        assert pricer is not None
-        fine = pricer.price(self.requests.fine)
-        if speed is not None:
-            profiles = profiles_of(self.world.cluster, self._profiles)
-            fine = CostTable(
-                {
-                    graph: replace(
-                        costs,
-                        seconds=costs.seconds * speed.factors(graph, profiles, costs.seconds),
-                    )
-                    for graph, costs in fine.items()
-                }
-            )
-        costs = self.requests.costs(fine, self.cluster(self._segment_s))
-        return with_joining(costs, self._joining)
-
-    @contextlib.contextmanager
-    def timed(self, overhead: float) -> Iterator[list[MachineSpeed | None]]:
-        """Holds, when it is left, how much longer operators took on average before and after what was done
-        in it than the profiles say; None where the profiles' speed is taken.
-        """
-        found: list[MachineSpeed | None] = []
-        panel = self._panel
-        if panel is None:
-            yield found
-            found.append(None)
-            return
-        panel.clear()
-        _repeat(panel.run)
-        yield found
-        _repeat(panel.run)
-        found.append(
-            self._said.speed(panel.alone, panel.beside, lambda s: float(s.mean()), overhead)
-        )
-
-    def simulate(
-        self,
-        workload: Workload,
-        scheduler: Scheduler,
-        overhead: float,
-        speed: MachineSpeed | None,
-    ) -> Trace:
-        """One simulated run on a machine of that speed, the runner's overhead included."""
-        simulation = self.scenario.simulation
-        corun = None if speed is None else speed.corun
-        return simulate(
-            workload,
-            with_overhead(self.world.cluster, overhead, corun=corun),
-            self.costs,
-            scheduler,
-            actual=self._priced(speed),
-            movement=simulation.movement,
-            contention=simulation.contention,
-        )
-
-    def run(
-        self, workload: Workload, scheduler: Scheduler, overhead: float, limit: float
-    ) -> Execution:
-        """One real run.
-
-        Raises:
-            ExecutionError: something failed, or an answer is not the module's.
-        """
-        simulation = self.scenario.simulation
-        found = self.machine.run(
-            workload,
-            self.costs,
-            scheduler,
-            self._inputs,
-            believed=self.cluster(overhead),
-            movement=simulation.movement,
-            contention=simulation.contention,
-            limit=limit,
-        )
-        self._check(workload, found, scheduler)
-        return found
-
-    def _check(self, workload: Workload, execution: Execution, scheduler: Scheduler) -> None:
-        import torch
-
-        from calibration.sequential import results_of
-
-        turns: Counter[DataflowGraph] = Counter()
-        rows = zip(workload, execution.outputs, execution.graphs, strict=True)
-        for number, (job, outputs, graph) in enumerate(rows):
-            turn = turns[job.graph] % len(self._inputs[job.graph])
-            turns[job.graph] += 1
-            if execution.trace.jobs["status"][number] != "finished":
-                continue
-            on_host = {name: tensor.cpu() for name, tensor in outputs.items()}
-            try:
-                torch.testing.assert_close(
-                    results_of(graph, on_host),
-                    self._expected_of(graph, job.graph, turn),
-                    rtol=RTOL,
-                    atol=ATOL,
-                )
-            except AssertionError as error:
-                raise ExecutionError(
-                    f"Request {number} for '{job.model}' under '{scheduler.name}' does not get the "
-                    f"module's answer: {' '.join(str(error).split())}"
-                ) from None
-
-    def _expected_of(self, graph: DataflowGraph, own: DataflowGraph, turn: int) -> list[Any]:
-        import torch
-        from torch.utils import _pytree as pytree
-
-        key = graph, own, turn
-        if key not in self._expected:
-            given = self._arguments[own][turn]
-            with torch.inference_mode():
-                result = self._modules[graph](*given.args, **given.kwargs)
-            self._expected[key] = pytree.tree_leaves(result)
-        return self._expected[key]
-
-
-def _repeat(run: Callable[[], None]) -> None:
-    for _ in range(PANEL_RUNS):
-        run()
-
-
-def requests_of(world: World) -> RequestGraphs:
-    """The graphs of a world's requests.
-
-    Raises:
-        InvalidInput: its jobs are no requests.
-    """
-    if world.requests is None:
-        raise InvalidInput(
-            "The workload has neither a mix of models nor batches; give workload.mix or "
-            "workload.max_batch"
-        )
-    return world.requests
-
-
-def _named(graph: DataflowGraph, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    from calibration.sequential import named_inputs
-
-    return named_inputs(graph, list(tensors))
-
-
-def measure_machine(site: Site, base: Workload, key: str) -> Figures:
-    """What the cases rest on, the schedulers apart; warms the machine up on the way.
-
-    Args:
-        site: the models on the machine.
-        base: requests for bursts.
-        key: what the figures depend on.
-
-    Raises:
-        HetsimError: something cannot be run, or an answer is not the module's.
-    """
-    from calibration.dispatch import DispatchProbe
-
-    found = Figures(key, load_average=os.getloadavg()[0])
-    probe = DispatchProbe(site.machine)
-    found.segment_s = probe.segment_seconds(lambda: create("fcfs"))
-    plain = probe.seconds(lambda: create("fcfs"))
-    found.joining_s = _joining(site, plain)
-    site.price(found.segment_s, found.joining_s)
-    # Once to learn how many requests make a burst of a few seconds, then in earnest.
-    rates: list[float] = []
-    with site.timed(plain) as speeds:
-        for number in range(BURSTS + 1):
-            count = 16 if not number else max(16, round(rates[0] * BURST_SECONDS))
-            burst = all_at_once(base, min(count, len(base)))
-            trace = site.run(burst, create("fcfs"), plain, 600.0).trace
-            rates.append(len(burst) / trace.makespan)
-    (speed,) = speeds
-    found.speed = None if speed is None else speed.to_json()
-    simulated = site.simulate(burst, create("fcfs"), plain, speed)
-    found.simulated_capacity_per_s = len(burst) / simulated.makespan
-    found.capacity_per_s = float(np.median(rates[1:]))
-    return found
-
-
-def _joining(site: Site, overhead: float) -> dict[str, dict[str, float]]:
-    """Median seconds of concatenating the inputs of batches of single items, by model and batch."""
-    found: dict[str, dict[str, float]] = {}
-    for name, model in site.requests.models.items():
-        sizes = sorted(model.graphs)
-        if 1 not in site.requests.sizes or name not in site.requests.shares:
-            continue
-        host = site.world.cluster.host
-        job = Job(model.graphs[1], model=name, batch=1, origin=host, destination=host)
-        for batch in sizes[1:]:
-            workload = Workload([job] * batch, dict.fromkeys(model.graphs.values(), model.graphs))
-            seconds = []
-            for _ in range(JOINS):
-                scheduler = create("fcfs_batching", max_batch=batch)
-                trace = site.run(workload, scheduler, overhead, 600.0).trace
-                seconds += [row[2] for row in trace.meta["joins"]]
-            found.setdefault(name, {})[str(batch)] = float(np.median(seconds))
     return found
 
 
@@ -586,7 +251,7 @@ def validate_serving(
         probe = DispatchProbe(machine)
         figures.dispatch_s |= {c.label: probe.seconds(c.make) for c in new}
         atomic.write_json(folder / "machine.json", asdict(figures))
-        site.price(figures.segment_s, figures.joining_s)
+        site.price(figures.segment_s, figures.joining_s, figures.corun, figures.wake_s)
         needed = max(settings.loads) * figures.capacity_per_s * settings.seconds
         base = _base(scenario, world, round(1.2 * needed) + 50)
         for number, (run, load, contestant) in enumerate(schedule):
@@ -642,8 +307,8 @@ def _measure(
     return ServingCase(
         load,
         contestant.label,
-        dict(serving_metrics(measured, warm_up)),
-        dict(serving_metrics(simulated, warm_up)),
+        figures_of(measured, warm_up),
+        figures_of(simulated, warm_up),
         measured.wallclock.get("joining_seconds", 0.0),
         None if speed is None else speed.to_json(),
         run,

@@ -23,6 +23,7 @@ from experiments.machine_speed import (
     sorts_of,
 )
 from experiments.measured_runs import Block
+from experiments.resting import REST_S, WAKE_AFTER, wake_seconds, with_waking
 from experiments.validation_cases import _machine
 from scenarios.model_config import graph_of
 from simulator.cluster import Cluster, Device, Link, MemorySpace
@@ -130,6 +131,36 @@ def test_what_devices_cost_each_other_is_found(handover):
     found = speed_of(panel_on(machine), overhead=2e-5, handover=handover)
     assert found.corun == pytest.approx(0.08, abs=0.012)
     assert found.slowness[0] == pytest.approx(of_roofline(SLOW[0]))
+
+
+@pytest.mark.parametrize("stated", [0.0, 0.5])
+def test_what_is_found_is_simulated_whatever_the_cluster_states(stated):
+    shared = with_overhead(cluster(stated), 0.0, corun=0.08)
+    assert shared.spaces[0].corun_slowdown == 0.08
+    assert with_overhead(cluster(stated), 0.0).spaces[0].corun_slowdown == stated
+    by_bandwidth = replace(cluster(), spaces=[MemorySpace("ram", bandwidth=1e9)])
+    assert with_overhead(by_bandwidth, 0.0, corun=0.08).spaces == by_bandwidth.spaces
+
+
+def test_of_equal_devices_not_the_one_that_seemed_faster():
+    """Of two equal devices both count: one that by chance was 4% faster alone is not slowed more by the other."""
+    equal = replace(cluster(), devices=[Device(name, "ram", "fast") for name in ("one", "two")])
+    panel = panel_on(
+        SimulatedMachine([SLOW[0], SLOW[0]], here=with_overhead(equal, 0.0, corun=0.1))
+    )
+    (run,) = {tuple(r) for r in panel.alone[0]}
+    panel.alone[0] = [0.96 * np.array(run)] * 3
+    panel.alone[1] = [1.04 * np.array(run)] * 3
+    assert speed_of(panel).corun == pytest.approx(0.1, abs=0.005)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 2e-3])
+def test_what_waking_a_device_costs_is_found(seconds):
+    """Each pair's first execution pays all but e^-4 of it, the second none."""
+    machine = SimulatedMachine(SLOW)
+    machine._believed = with_waking(machine._believed, seconds)
+    found = wake_seconds(PanelRuns(machine))
+    assert found == pytest.approx(seconds * (1 - np.exp(-REST_S / WAKE_AFTER)), rel=1e-6)
 
 
 def test_a_statistic_of_sums():

@@ -13,15 +13,19 @@ from experiments.serving_validation import (
     averaged,
     by_the_others,
     case_frame,
+    figures_of,
     stretched,
     summary,
     winners,
     with_joining,
 )
 from simulator.closed_loop import ClosedLoop
+from simulator.cluster import Cluster, Device, MemorySpace
 from simulator.costs import CostTable, GraphCosts
+from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator, Tensor
+from simulator.schedulers import create
 from simulator.workload import Job, Workload
 
 GRAPH = DataflowGraph(
@@ -106,6 +110,9 @@ def test_errors_and_what_they_amount_to():
     )
     assert found["mean_delay_s"]["bias"] == pytest.approx((0.1 - 0.1 + 0.5 + 0.04) / 4)
     assert found["mean_delay_s"]["worst_absolute_error"] == pytest.approx(0.5)
+    assert found["mean_delay_s"]["mean_factor"] == pytest.approx(
+        (1.1 / 0.9 * 1.5 * 1.04) ** (1 / 4)
+    )
     assert found["mean_delay_s"]["within"] == 3
     assert found["served_per_s"]["within"] == 3
     assert "bound" not in found["p99_delay_s"]
@@ -147,6 +154,32 @@ RUNS = [
 """Two runs of two schedulers, which the machine has in one order and then in the other."""
 
 
+def test_what_of_a_delay_was_executing():
+    """Two requests at once on one device, one by one and then as one."""
+    one, two = (
+        DataflowGraph(
+            f"of {batch}",
+            [Operator("a", "k")],
+            [Tensor("x", "input", 4.0), Tensor("y", "activation", 4.0)],
+            [[0]],
+            [[1]],
+            batch=batch,
+        )
+        for batch in (1, 2)
+    )
+    cluster = Cluster("c", [MemorySpace("m")], [Device("d", "m")])
+    costs = CostTable(
+        {one: GraphCosts(np.full((1, 1), 2.0)), two: GraphCosts(np.full((1, 1), 3.0))}
+    )
+    jobs = Workload([Job(one, batch=1)] * 2, {one: {1: one, 2: two}})
+    found = figures_of(simulate(jobs, cluster, costs, create("fcfs")), 0.0)
+    assert (found["mean_execution_s"], found["mean_delay_s"]) == (2.0, 3.0)
+    scheduler = create("fcfs_batching", max_batch=2)
+    found = figures_of(simulate(jobs, cluster, costs, scheduler), 0.0)
+    assert (found["mean_execution_s"], found["mean_delay_s"]) == (3.0, 3.0)
+    assert figures_of(simulate(jobs, cluster, costs, scheduler), 1.0)["mean_execution_s"] is None
+
+
 def test_runs_of_a_case_are_averaged():
     a, b = averaged(RUNS)
     assert (a.scheduler, b.scheduler) == ("a", "b")
@@ -181,10 +214,18 @@ def test_what_the_machine_itself_reaches_is_said():
     lines = answers(RUNS)
     assert "in 0 of 2 cases (means of 2 runs)" in lines[0]
     itself, order = lines[-2:]
-    # 20, 45, 30 and 10% by simulation; by the other run +100, -50, -50 and +100%
+    # By the other run twice or half as long.
+    by = math.exp(sum(abs(math.log1p(run.error("mean_delay_s"))) for run in RUNS) / 4)
     assert itself.startswith(
-        "the machine itself: a single run's mean delay 26.2% off its own simulation and 75.0% off the "
-        "mean of the case's other runs (1 and 0 of 4 within 12%), its throughput "
+        f"the machine itself: a single run's mean delay differs from its own simulation's by a factor of {by:.3g} and "
+        "from the mean of the case's other runs by one of 2 (1 and 0 of 4 within 12%), its throughput "
+    )
+    assert any(
+        line.startswith("at 0.5 of capacity")
+        and line.endswith(
+            f"by a factor of {by:.3g} and from the mean of the case's other runs by one of 2"
+        )
+        for line in lines
     )
     assert order.startswith("of 2 pairs of schedulers in the same round of runs")
     assert order.endswith("simulation has 1 in that order and the other rounds have 0")

@@ -39,9 +39,11 @@ def home(tmp_path, monkeypatch, machine, _graphs, source):
     base = device_name("cpu")
     monkeypatch.setenv("HETSIM_PROFILES", str(machine / "profiles"))
     monkeypatch.setenv("HETSIM_CACHE", str(_graphs))
-    monkeypatch.setattr(subject, "BURST_SECONDS", 0.02)
-    monkeypatch.setattr(subject, "JOINS", 2)
-    monkeypatch.setattr(subject, "PANEL_RUNS", 1)
+    monkeypatch.setattr("experiments.serving_figures.BURST_SECONDS", 0.02)
+    monkeypatch.setattr("experiments.serving_figures.JOINS", 2)
+    monkeypatch.setattr("experiments.serving_site.PANEL_RUNS", 1)
+    monkeypatch.setattr("experiments.serving_site.CORUN_RUNS", 1)
+    monkeypatch.setattr("experiments.resting.PAIRS", 1)
     for group in ("model", "cluster"):
         (tmp_path / "conf" / group).mkdir(parents=True)
     for name, width in (("narrow", 32), ("wide", 256)):
@@ -86,6 +88,9 @@ def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
     machine = json.loads((folder / "machine.json").read_text())
     assert machine["capacity_per_s"] > 0
     assert machine["simulated_capacity_per_s"] > 0
+    assert 0 <= machine["corun"] < 10
+    assert 0 <= machine["wake_s"] < 1
+    assert "longer for each other busy device, up to" in printed
     assert set(machine["dispatch_s"]) == {"fcfs", "task_groups"}
     assert all(set(sizes) == {"2", "3", "4"} for sizes in machine["joining_s"].values())
     assert all(0 < s < 1 for sizes in machine["joining_s"].values() for s in sizes.values())
@@ -184,7 +189,7 @@ def test_an_answer_that_is_not_the_modules_is_an_error_not_a_data_point(home, ca
 
 def test_arrivals_of_a_file_are_replayed(home, monkeypatch):
     """At the profiles' speed, for which no panel is needed."""
-    monkeypatch.setattr(subject, "PanelRuns", None)
+    monkeypatch.setattr("experiments.serving_site.PanelRuns", None)
     path = home / "requests.csv"
     times = np.cumsum(np.full(40, 0.5))
     path.write_text("arrival_s,model\n" + "\n".join(f"{t},wide" for t in times) + "\n")

@@ -1,0 +1,107 @@
+"""What is measured of this machine before serving is held against it, by generic probes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from experiments.serving_site import Site
+from experiments.serving_validation import all_at_once
+from simulator.schedulers import create
+from simulator.workload import Job, Workload
+
+BURST_SECONDS = 3.0
+"""Of work in a burst that the capacity is measured with, about."""
+BURSTS = 3
+JOINS = 7
+"""Batches of each size from which the seconds of concatenating their inputs are taken."""
+
+
+@dataclass
+class Figures:
+    """What was measured of this machine before the cases.
+
+    Attributes:
+        key: what it depends on.
+        capacity_per_s: requests that it serves one at a time, all devices busy.
+        simulated_capacity_per_s: the same, simulated.
+        speed: how much longer operators took on average beside the bursts than the profiles say, as
+            :meth:`MachineSpeed.to_json` has it; None if the profiles' speed is taken.
+        corun: what an execution takes longer while all other devices of its memory are busy, by their number;
+            None if the cluster's is taken.
+        wake_s: seconds that an execution takes longer after a long rest; None if the cluster's is taken.
+        dispatch_s: the runner's overhead per task under each scheduler, seconds.
+        segment_s: seconds per operator within a segment beyond the operator's own.
+        joining_s: seconds of concatenating a batch's inputs, by model and batch.
+        load_average: of the machine over the minute before.
+    """
+
+    key: str
+    capacity_per_s: float = 0.0
+    simulated_capacity_per_s: float = 0.0
+    speed: dict[str, Any] | None = None
+    corun: float | None = None
+    wake_s: float | None = None
+    dispatch_s: dict[str, float] = field(default_factory=dict)
+    segment_s: float = 0.0
+    joining_s: dict[str, dict[str, float]] = field(default_factory=dict)
+    load_average: float = 0.0
+
+
+def measure_machine(site: Site, base: Workload, key: str) -> Figures:
+    """What the cases rest on, the schedulers apart; warms the machine up on the way.
+
+    Args:
+        site: the models on the machine.
+        base: requests for bursts.
+        key: what the figures depend on.
+
+    Raises:
+        HetsimError: something cannot be run, or an answer is not the module's.
+    """
+    from calibration.dispatch import DispatchProbe
+
+    found = Figures(key, load_average=os.getloadavg()[0])
+    probe = DispatchProbe(site.machine)
+    found.segment_s = probe.segment_seconds(lambda: create("fcfs"))
+    plain = probe.seconds(lambda: create("fcfs"))
+    found.joining_s = _joining(site, plain)
+    found.corun, found.wake_s = site.sharing(plain)
+    site.price(found.segment_s, found.joining_s, found.corun, found.wake_s)
+    # Once to learn how many requests make a burst of a few seconds, then in earnest.
+    rates: list[float] = []
+    with site.timed(plain) as speeds:
+        for number in range(BURSTS + 1):
+            count = 16 if not number else max(16, round(rates[0] * BURST_SECONDS))
+            burst = all_at_once(base, min(count, len(base)))
+            trace = site.run(burst, create("fcfs"), plain, 600.0).trace
+            rates.append(len(burst) / trace.makespan)
+    (speed,) = speeds
+    found.speed = None if speed is None else speed.to_json()
+    simulated = site.simulate(burst, create("fcfs"), plain, speed)
+    found.simulated_capacity_per_s = len(burst) / simulated.makespan
+    found.capacity_per_s = float(np.median(rates[1:]))
+    return found
+
+
+def _joining(site: Site, overhead: float) -> dict[str, dict[str, float]]:
+    """Median seconds of concatenating the inputs of batches of single items, by model and batch."""
+    found: dict[str, dict[str, float]] = {}
+    for name, model in site.requests.models.items():
+        sizes = sorted(model.graphs)
+        if 1 not in site.requests.sizes or name not in site.requests.shares:
+            continue
+        host = site.world.cluster.host
+        job = Job(model.graphs[1], model=name, batch=1, origin=host, destination=host)
+        for batch in sizes[1:]:
+            workload = Workload([job] * batch, dict.fromkeys(model.graphs.values(), model.graphs))
+            seconds = []
+            for _ in range(JOINS):
+                scheduler = create("fcfs_batching", max_batch=batch)
+                trace = site.run(workload, scheduler, overhead, 600.0).trace
+                seconds += [row[2] for row in trace.meta["joins"]]
+            found.setdefault(name, {})[str(batch)] = float(np.median(seconds))
+    return found
