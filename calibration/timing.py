@@ -4,12 +4,13 @@ States (column ``cache`` of the measurement table):
 
 ``graph``
     as inside a model that is executed operator by operator: activations, output memory and code were
-    used a moment ago and lie in the last-level cache, the weights were not and lie in memory. Made by
+    used a moment ago and lie in the caches, the weights were not and lie in memory. Made by
     emptying all caches, running the operator once with other copies of its weights, then reading
-    memory of a few times the private (L2) cache, then writing the first activation, which the operator
-    before would just have made. On chains of BERT-like layers whose operators were
-    timed in place, the sum of these times came within 4% of the chain; ``warm`` was 14-24% short where
-    operators are small.
+    as much memory as the operator reads and writes activations, as its neighbours would that are of its
+    size, then writing the first activation, which the operator before would just have made. The first
+    timing after the caches were emptied is not kept where others follow: it finds even the interpreter's
+    code in memory. ``python -m tests.benchmarks.in_place`` holds the sum of these times against models
+    whose operators are timed in place; ``warm`` was 14-24% short where operators are small.
 ``warm``
     called again at once: everything that fits in a cache is there.
 ``cold``
@@ -26,17 +27,18 @@ from typing import Any, Protocol
 from calibration.environment import last_level_cache, private_cache
 
 CACHE_STATES = ("graph", "warm", "cold")
-PROTOCOL = 2
-"""Samples of different protocols are not comparable. 1: until November 2026, without the write of the
-activation that was made last."""
+PROTOCOL = 3
+"""Samples of different protocols are not comparable. 1: without the write of the activation that was made last.
+2, until 2026-11-23: reading several times the private cache in between whatever the operator's size, and keeping
+the first timing of all but short operators."""
 BETWEEN, BETWEEN_OLDER = 8, 12
-"""Times the private cache: what is read from memory between two uses of an operator in state ``graph``;
+"""Times the private cache: what is read from memory at most between two uses of an operator in state ``graph``;
 more where it reads several activations, of which only one was made just before."""
-TIMINGS = 4
-SMALL_WEIGHTS = 1 << 20
-"""Timings of a short operator in a visit, if its weights are not above so many bytes: then there are
-copies of them enough to find unread ones each time without emptying the caches again. The first, right
-after the caches were emptied, is not kept: it finds even the interpreter's code in memory."""
+TIMINGS, TIMINGS_LONGER = 4, 2
+"""Of a short operator in a visit, and of one that is not :data:`LONG`, the first not being kept; each finds weights
+that nobody has read."""
+COPIED = 1 << 26
+"""Bytes of weights at most that are copied for these; an operator of larger ones has fewer timings."""
 CAPTURED = 20
 SHORT_KERNEL = 2e-5
 """Kernels in a CUDA graph, and seconds below which a kernel is timed in one."""
@@ -111,6 +113,16 @@ class CpuTimer:
         torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).bitwise_or_(0)
 
     @staticmethod
+    def first(call: Call, reads: Sequence[Any]) -> tuple[float, int]:
+        """Seconds of a call, after one that compiles what its kernel compiles, and bytes of its results."""
+        call(reads)
+        start = time.perf_counter()
+        result = call(reads)
+        seconds = time.perf_counter() - start
+        tensors = result if isinstance(result, tuple | list) else (result,)
+        return seconds, sum(getattr(tensor, "nbytes", 0) for tensor in tensors)
+
+    @staticmethod
     def once(call: Call, reads: Sequence[Any], cache: str) -> Timing:
         """See :class:`Timer`."""
         start = time.perf_counter_ns()
@@ -122,10 +134,9 @@ class CpuTimer:
     def visit(self, call: Call, reads: Sequence[Any], weights: Sequence[int] = ()) -> list[Timing]:
         """See :class:`Timer`."""
         found: list[Timing] = []
+        length, written = self.first(call, reads)
         if "graph" in self.states:
-            length = self._graph(call, reads, weights, found)
-        else:
-            length = self.once(call, reads, "").seconds  # compiles what the kernel compiles
+            self._graph(call, reads, weights, found, length, written)
         if "warm" in self.states:
             repeats = 1 if length > LONG else self.repeats * (1 if length > SHORT else 3)
             found += [self.once(call, reads, "warm") for _ in range(repeats)]
@@ -135,29 +146,33 @@ class CpuTimer:
         return found
 
     def _graph(
-        self, call: Call, reads: Sequence[Any], weights: Sequence[int], found: list[Timing]
-    ) -> float:
-        """Timings in state ``graph``; returns the seconds of the first that is kept."""
+        self,
+        call: Call,
+        reads: Sequence[Any],
+        weights: Sequence[int],
+        found: list[Timing],
+        length: float,
+        written: int,
+    ) -> None:
+        """Timings in state ``graph`` of a call of about so many seconds that writes so many bytes."""
         spare = _other_weights(reads, weights)
         activations = [tensor for i, tensor in enumerate(reads) if i not in weights]
-        between = (BETWEEN_OLDER if len(activations) > 1 else BETWEEN) * private_cache()
+        most = (BETWEEN_OLDER if len(activations) > 1 else BETWEEN) * private_cache()
+        between = min(most, written + sum(tensor.nbytes for tensor in activations))
+        timings = TIMINGS if length < SHORT else TIMINGS_LONGER if length < LONG else 1
+        size = sum(reads[i].nbytes for i in weights)
+        timings = min(timings, 1 + COPIED // size) if size else timings
         # Weights that nothing has read since the caches were emptied, a set for each timing.
-        unread = [reads]
-        if sum(reads[i].nbytes for i in weights) <= SMALL_WEIGHTS:
-            unread += [_other_weights(reads, weights) for _ in range(TIMINGS - 1)]
+        unread = [reads, *(_other_weights(reads, weights) for _ in range(timings - 1))]
         self.evict()
-        kept = len(found)
         for number, given in enumerate(unread):
             call(spare)
             self.read_others(between)
             if activations:
                 self.produce(activations[0])
-            found.append(self.once(call, given, "graph"))
-            if found[-1].seconds >= SHORT:
-                break
-            if number == 0 and len(unread) > 1:
-                found.pop()
-        return found[kept].seconds
+            timing = self.once(call, given, "graph")
+            if number or timings == 1:
+                found.append(timing)
 
 
 class CudaTimer:

@@ -563,10 +563,10 @@ def visits_of(profile: Profile, state: str | None) -> int:
 
 def seconds_of(profile: Profile, seconds: float, visits: int) -> float:
     """That so many visits to an operator of so many seconds take."""
-    from calibration.timing import SHORT, TIMINGS
+    from calibration.timing import LONG, SHORT, TIMINGS, TIMINGS_LONGER
 
-    # Each timed call comes after one that warms up.
-    calls = 2 * (TIMINGS if seconds < SHORT else 1)
+    # Two that say how long it takes; then each timed call comes after one that warms up.
+    calls = 2 + 2 * (TIMINGS if seconds < SHORT else TIMINGS_LONGER if seconds < LONG else 1)
     return visits * (CLEARING_SECONDS["cuda" if on_gpu(profile) else "cpu"] + calls * seconds)
 
 

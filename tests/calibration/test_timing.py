@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from calibration import timing
@@ -9,15 +11,18 @@ torch = pytest.importorskip("torch")
 class Recording(CpuTimer):
     """A timer on a false clock that notes what happens in which order."""
 
-    def __init__(self, states, seconds):
+    def __init__(self, states, seconds, written=0):
         self.events = []
-        self.states, self.repeats, self._seconds = states, 2, seconds
+        self.states, self.repeats, self._seconds, self._written = states, 2, seconds, written
+
+    def first(self, call, reads):
+        return self._seconds, self._written
 
     def evict(self):
         self.events.append("evict")
 
     def read_others(self, size):
-        self.events.append(f"others {size // timing.private_cache()}")
+        self.events.append(f"others {size}")
 
     def produce(self, tensor):
         self.events.append(f"made {tensor}")
@@ -36,49 +41,83 @@ class Weight:
         self.copies += 1
         return f"copy{self.copies}"
 
+    def __str__(self):
+        return "w"
 
-def visited(states, seconds, reads=None, weights=(1,)):
-    timer = Recording(states, seconds)
-    reads = reads or ("x", Weight())
+
+class Activation(str):
+    nbytes = 100
+
+
+X, Y = Activation("x"), Activation("y")
+
+
+def visited(states, seconds, reads=None, weights=(1,), written=50):
+    timer = Recording(states, seconds, written)
+    reads = reads or (X, Weight())
 
     def call(reads):
-        timer.events.append("call " + " ".join("w" if isinstance(r, Weight) else r for r in reads))
+        timer.events.append("call " + " ".join(map(str, reads)))
 
     timings = timer.visit(call, list(reads), weights)
     return timer.events, [t.cache for t in timings]
 
 
 def test_graph_state_is_other_weights_then_distance_then_a_fresh_activation():
-    events, caches = visited(("graph",), 1e-3)
-    assert events == ["evict", "call x copy1", "others 8", "made x", "call x w"]
+    events, caches = visited(("graph",), 2e-2)
+    assert events == ["evict", "call x copy1", "others 150", "made x", "call x w"]
     assert caches == ["graph"]
 
 
 def test_weights_may_come_first_and_be_all_that_is_read():
-    events, _ = visited(("graph",), 1e-3, (Weight(), "x"), (0,))
+    events, _ = visited(("graph",), 2e-2, (Weight(), X), (0,))
     assert events[-2:] == ["made x", "call w x"]
-    events, _ = visited(("graph",), 1e-3, (Weight(),), (0,))
-    assert events == ["evict", "call copy1", "others 8", "call w"]
+    events, _ = visited(("graph",), 2e-2, (Weight(),), (0,))
+    assert events == ["evict", "call copy1", "others 50", "call w"]
 
 
-def test_short_operators_find_weights_that_nobody_read():
-    events, caches = visited(("graph",), 1e-5, ("x", Weight()))
-    again = ["call x copy1", "others 8", "made x"]
-    timed = ["call x w", "call x copy2", "call x copy3", "call x copy4"]
+@pytest.mark.parametrize(("seconds", "timings"), [(1e-5, 4), (1e-3, 2)])
+def test_each_timing_finds_weights_that_nobody_read(seconds, timings):
+    events, caches = visited(("graph",), seconds)
+    again = ["call x copy1", "others 150", "made x"]
+    timed = ["call x w", "call x copy2", "call x copy3", "call x copy4"][:timings]
     assert events == ["evict", *(event for last in timed for event in (*again, last))]
-    assert caches == ["graph"] * 3  # the first is not kept
+    assert caches == ["graph"] * (timings - 1)  # the first is not kept
 
 
-def test_large_weights_are_not_copied_for_each_timing():
-    events, caches = visited(("graph",), 1e-5, ("x", Weight(1 << 21)))
-    assert events == ["evict", "call x copy1", "others 8", "made x", "call x w"]
+def test_of_large_weights_there_are_fewer_copies():
+    _, caches = visited(("graph",), 1e-5, (X, Weight(timing.COPIED // 2)))
+    assert caches == ["graph"] * 2
+    events, caches = visited(("graph",), 1e-5, (X, Weight(timing.COPIED + 1)))
+    assert events == ["evict", "call x copy1", "others 150", "made x", "call x w"]
     assert caches == ["graph"]
 
 
 def test_of_several_activations_only_the_first_is_new():
-    events, caches = visited(("graph",), 1e-5, ("x", "y"), ())
-    assert events == ["evict", *["call x y", "others 12", "made x", "call x y"] * 4]
+    events, caches = visited(("graph",), 1e-5, (X, Y), ())
+    assert events == ["evict", *["call x y", "others 250", "made x", "call x y"] * 4]
     assert caches == ["graph"] * 3
+
+
+def test_what_lies_between_is_a_few_times_the_private_cache_at_most():
+    cache = timing.private_cache()
+    assert f"others {8 * cache}" in visited(("graph",), 1e-3, written=9 * cache)[0]
+    assert f"others {12 * cache}" in visited(("graph",), 1e-3, (X, Y), (), 13 * cache)[0]
+
+
+def test_the_first_calls_say_how_long_it_takes_and_what_it_writes():
+    calls = []
+
+    def call(reads):
+        calls.append(reads)
+        time.sleep(0.5 if len(calls) == 1 else 0.002)  # compiles
+        return torch.zeros(8), torch.zeros(2, dtype=torch.float64)
+
+    seconds, written = CpuTimer.first(call, ["x"])
+    assert calls == [["x"]] * 2
+    assert 0.002 <= seconds < 0.5
+    assert written == 48
+    assert CpuTimer.first(lambda reads: None, [])[1] == 0
 
 
 def test_what_is_read_in_between_was_not_read_lately():
@@ -109,13 +148,11 @@ def test_short_calls_are_repeated_more_often(seconds, graph, warm):
 
 def test_warm_alone_warms_up_and_cold_comes_after_an_eviction():
     events, caches = visited(("warm", "cold"), 1e-3)
-    assert events == ["call x w", "call x w", "call x w", "evict", "call x w"]
+    assert events == ["call x w", "call x w", "evict", "call x w"]
     assert caches == ["warm", "warm", "cold"]
 
 
 def test_cpu_timer_times_what_a_call_takes():
-    import time
-
     timer = CpuTimer(("graph", "warm", "cold"))
     found = timer.visit(lambda reads: time.sleep(0.003), [])
     assert {t.cache for t in found} == {"graph", "warm", "cold"}
