@@ -468,6 +468,20 @@ def test_command_line_refuses_in_one_sentence(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_the_command_has_no_pandas_and_says_so_to_whoever_asks():
+    """Pyarrow imports it, where it is there; torch asks whether it is."""
+    code = (
+        "import importlib.util, runpy, sys\n"
+        "sys.argv[1:] = ['--help']\n"
+        "try: runpy.run_module('calibration.measure', run_name='__main__')\n"
+        "except SystemExit: pass\n"
+        "assert importlib.util.find_spec('pandas') is None\n"
+        "from torch._subclasses.fake_tensor import FakeTensorMode\n"
+        "FakeTensorMode()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
 def test_measuring_half_needs_no_simpy_hydra_xgboost_or_pandas(tmp_path):
     code = (
         "import sys\n"
