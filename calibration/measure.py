@@ -351,8 +351,24 @@ def _command(options: argparse.Namespace) -> int:
     return 130 if outcome.interrupted else 0
 
 
+class _WithoutPandas:
+    """A finder that finds no pandas.
+
+    Pyarrow imports it, where it is there, to look whether it was given one of its frames, and that would
+    cost each measuring process two seconds. Torch asks whether it is there, so that an error is no answer.
+    """
+
+    def __init__(self, finder: Any) -> None:
+        self._finder = finder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._finder, name)
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
+        """See :class:`importlib.abc.MetaPathFinder`."""
+        return None if fullname == "pandas" else self._finder.find_spec(fullname, path, target)
+
+
 if __name__ == "__main__":
-    # There is none: pyarrow imports it, where it is there, to look whether it was given one of its frames, and that
-    # would cost each measuring process two seconds. Who asks whether it is there (torch does) is told so, too.
-    sys.modules["pandas"] = None  # type: ignore[assignment]
+    sys.meta_path[:] = [_WithoutPandas(finder) for finder in sys.meta_path]
     sys.exit(main())

@@ -478,6 +478,9 @@ def test_the_command_has_no_pandas_and_says_so_to_whoever_asks():
         "assert importlib.util.find_spec('pandas') is None\n"
         "from torch._subclasses.fake_tensor import FakeTensorMode\n"
         "FakeTensorMode()\n"
+        "import pyarrow as pa, numpy as np\n"
+        "assert pa.array(np.arange(3)).to_pylist() == [0, 1, 2]\n"
+        "assert 'pandas' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
