@@ -7,6 +7,7 @@ rest and the second right behind it, and their first operators are compared.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,13 +32,17 @@ PAIRS = 16
 """On each device, after one that is not counted."""
 
 
-def wake_seconds(panel: PanelRuns) -> float:
-    """What an execution takes longer after a long rest: the median over pairs on all devices, not below 0."""
-    longer = []
-    for device in range(len(panel.machine.cluster.devices)):
-        pairs = [panel.behind_each_other(device, REST_S) for _ in range(PAIRS + 1)][1:]
-        longer += [_longer(first, second) for first, second in pairs]
-    return max(0.0, float(np.median(longer)))
+def wake_seconds(panel: PanelRuns) -> list[float]:
+    """What an execution takes longer on each device after a long rest: the median over the pairs on all devices of its
+    profile, not below 0.
+    """
+    longer: dict[str | None, list[float]] = {}
+    devices = panel.machine.cluster.devices
+    for number, device in enumerate(devices):
+        pairs = [panel.behind_each_other(number, REST_S) for _ in range(PAIRS + 1)][1:]
+        found = longer.setdefault(device.profile, [])
+        found += [_longer(first, second) for first, second in pairs]
+    return [max(0.0, float(np.median(longer[device.profile]))) for device in devices]
 
 
 def _longer(first: np.ndarray, second: np.ndarray) -> float:
@@ -45,7 +50,10 @@ def _longer(first: np.ndarray, second: np.ndarray) -> float:
     return float((first - second)[head].sum())
 
 
-def with_waking(cluster: Cluster, seconds: float) -> Cluster:
-    """The cluster whose devices take so many seconds to wake up from a long rest."""
-    devices = [replace(d, wake_cost=seconds, wake_after=WAKE_AFTER) for d in cluster.devices]
+def with_waking(cluster: Cluster, seconds: Sequence[float]) -> Cluster:
+    """The cluster whose devices, in order, take so many seconds to wake up from a long rest."""
+    devices = [
+        replace(device, wake_cost=cost, wake_after=WAKE_AFTER)
+        for device, cost in zip(cluster.devices, seconds, strict=True)
+    ]
     return replace(cluster, devices=devices)

@@ -32,7 +32,8 @@ class Figures:
             :meth:`MachineSpeed.to_json` has it; None if the profiles' speed is taken.
         corun: what an execution takes longer while all other devices of its memory are busy, by their number;
             None if the cluster's is taken.
-        wake_s: seconds that an execution takes longer after a long rest; None if the cluster's is taken.
+        wake_s: seconds that an execution takes longer on each device after a long rest; None if the cluster's are
+            taken.
         dispatch_s: the runner's overhead per task under each scheduler, seconds.
         segment_s: seconds per operator within a segment beyond the operator's own.
         joining_s: seconds of concatenating a batch's inputs, by model and batch.
@@ -44,7 +45,7 @@ class Figures:
     simulated_capacity_per_s: float = 0.0
     speed: dict[str, Any] | None = None
     corun: float | None = None
-    wake_s: float | None = None
+    wake_s: list[float] | None = None
     dispatch_s: dict[str, float] = field(default_factory=dict)
     segment_s: float = 0.0
     joining_s: dict[str, dict[str, float]] = field(default_factory=dict)

@@ -107,7 +107,7 @@ class Site:
         segment_s: float,
         joining: Mapping[str, Mapping[str, float]],
         corun: float | None = None,
-        wake_s: float | None = None,
+        wake_s: Sequence[float] | None = None,
     ) -> None:
         """Let the times contain what the runner needs within a segment and before a batch, what devices cost each
         other and what waking one costs; None leaves the cluster's.
@@ -140,7 +140,7 @@ class Site:
         costs = self.requests.costs(fine, self.cluster(self._segment_s))
         return with_joining(costs, self._joining)
 
-    def sharing(self, overhead: float) -> tuple[float | None, float | None]:
+    def sharing(self, overhead: float) -> tuple[float | None, list[float] | None]:
         """What busy devices cost each other and what waking one costs, by the panel; None where the profiles' speed
         is taken.
         """

@@ -118,7 +118,8 @@ def _sharing(figures: Figures) -> list[str]:
     if figures.corun is not None:
         found.append(f"{figures.corun:.1%} longer for each other busy device")
     if figures.wake_s is not None:
-        found.append(f"up to {format_seconds(figures.wake_s)} longer after a rest")
+        costs = " and ".join(format_seconds(s) for s in sorted(set(figures.wake_s)))
+        found.append(f"up to {costs} longer after a rest")
     return [f"an execution takes, by the panel: {', '.join(found)}"] if found else []
 
 
