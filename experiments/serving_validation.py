@@ -274,12 +274,12 @@ def _repeated(runs: Sequence[ServingCase]) -> tuple[list[ServingCase], list[Serv
 def _repeats_itself(runs: Sequence[ServingCase]) -> str:
     """By which factors mean delays of single runs differ."""
     single, others = _repeated(runs)
-    if not others:
+    mine, theirs = (summary(cases).get("mean_delay_s") for cases in (single, others))
+    if mine is None or theirs is None:  # nobody was served, or only once
         return ""
-    mine, theirs = (summary(cases)["mean_delay_s"]["mean_factor"] for cases in (single, others))
     return (
-        f"; a single run's mean delay differs from its own simulation's by a factor of {mine:.3g} and from the mean "
-        f"of the case's other runs by one of {theirs:.3g}"
+        f"; a single run's mean delay differs from its own simulation's by a factor of {mine['mean_factor']:.3g} and "
+        f"from the mean of the case's other runs by one of {theirs['mean_factor']:.3g}"
     )
 
 
@@ -295,7 +295,7 @@ def _the_machine_itself(runs: Sequence[ServingCase]) -> list[str]:
         f"{repeated[figure]['mean_factor']:.3g} ({simulated[figure]['within']} and "
         f"{repeated[figure]['within']} of {len(others)} within {bound:.0%})"
         for figure, bound in BOUNDS.items()
-        if figure in simulated
+        if figure in simulated and figure in repeated
     ]
     found = [f"the machine itself: a single run's {', its '.join(parts)}"]
     (right, pairs), (likewise, _) = winners(single), winners(others)

@@ -230,3 +230,13 @@ def test_what_the_machine_itself_reaches_is_said():
     assert order.startswith("of 2 pairs of schedulers in the same round of runs")
     assert order.endswith("simulation has 1 in that order and the other rounds have 0")
     assert not any("the machine itself" in line for line in answers(RUNS[:2]))
+
+
+def test_runs_that_answer_nobody_are_no_error():
+    delays = {"mean_delay_s": None, "p50_delay_s": None, "p95_delay_s": None, "p99_delay_s": None}
+    runs = [
+        replace(run, measured={**run.measured, **delays}) for run in RUNS if run.scheduler == "a"
+    ]
+    lines = answers(runs)
+    assert lines[0].startswith("throughput")
+    assert not any("mean delay" in line for line in lines)
