@@ -30,6 +30,7 @@ from calibration.plan import MeasurePlan
 from calibration.process import order_of_visits
 from calibration.recorder import Recorder
 from calibration.samples import in_dtypes, read_samples, write_samples
+from calibration.timing import PROTOCOL
 from simulator.errors import ExecutionError, HetsimError, InvalidInput
 from tests.calibration.conftest import linear, relu
 
@@ -319,7 +320,7 @@ def test_folder_of_the_first_protocol_is_read_but_not_continued(tmp_path, tiny_o
     del document["protocol"]  # as releases wrote it that knew no other
     path.write_text(json.dumps(document))
     assert plan_of(tmp_path).protocol == 1
-    with pytest.raises(InvalidInput, match="measured with protocol=1, not 2"):
+    with pytest.raises(InvalidInput, match=f"measured with protocol=1, not {PROTOCOL}"):
         prepare_folder(tmp_path, PLAN, tiny_operators)
 
 
