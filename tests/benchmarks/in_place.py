@@ -14,8 +14,7 @@ import argparse
 import os
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -125,11 +124,10 @@ def lines(
     import numpy as np
 
     found = []
-    took: Mapping[str, float] = Counter()
     low = np.percentile(placed, 10, axis=0)
-    for kind, seconds in zip(kinds, low, strict=True):
-        took[kind] += seconds  # type: ignore[index]
-    shown = [kind for kind, s in Counter(took).most_common() if s >= LEAST_SHARE * low.sum()]
+    took = {kind: sum(low[[kind == other for other in kinds]]) for kind in dict.fromkeys(kinds)}
+    most_first = sorted(took, key=lambda kind: -took[kind])
+    shown = [kind for kind in most_first if took[kind] >= LEAST_SHARE * low.sum()]
     for kind in ("all", *shown):
         mine = np.array([kind in ("all", other) for other in kinds])
         cells = []

@@ -85,6 +85,40 @@ def test_every_execution_pays_for_the_rest_before_it(arrivals: list[float], seco
         idle_since = finish
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_with_all_else_that_a_device_may_be(seed: int) -> None:
+    """Slots, launchers, submission ahead, shared rates, failures: all jobs finish, and no slot wakes that is busy."""
+    rng = np.random.default_rng(seed)
+    devices = [
+        Device(
+            f"d{number}",
+            "m",
+            slots=int(rng.integers(1, 4)),
+            launch_overhead=0.1,
+            issue_depth=int(rng.choice([1, 3])),
+            completion_latency=float(rng.choice([0.0, 0.3])),
+            sharing=str(rng.choice(["slots", "processor"])),
+            launcher="host" if rng.random() < 0.5 else None,
+            launches=int(rng.choice([1, 3])),
+            wake_cost=COST,
+            wake_after=AFTER,
+        )
+        for number in range(2)
+    ]
+    where = Cluster("c", [MemorySpace("m", corun_slowdown=float(rng.choice([0.0, 0.3])))], devices)
+    graph = from_edges("g", 6, [(0, 2, 1.0), (1, 3, 1.0), (2, 4, 1.0)])
+    jobs = Workload([Job(graph, arrival) for arrival in sorted(rng.uniform(0, 12, 3).tolist())])
+    costs = CostTable.of(graph, rng.uniform(0.1, 2.0, (6, 2)))
+    failure = Faults([Fault("device_failure", "d0", 1.0, 4.0, memory_lost=False)])
+    for faults in (None, failure):
+        trace = simulate(jobs, where, costs, create("work_stealing"), faults=faults)
+        assert (trace.jobs["status"] == "finished").all()
+        rows = trace.executions
+        said = costs[graph].seconds[rows["operator"], rows["device"]]
+        took = (rows["finish"] - rows["start"])[rows["status"] == "finished"]
+        assert (took >= said[rows["status"] == "finished"] + 0.1 - 1e-9).all()
+
+
 def test_the_fast_ways_leave_it_to_the_engine() -> None:
     """Without a cost nothing changes to the last bit; with one the compiled way does not apply."""
     free = Cluster("cluster", [MemorySpace("m")], [Device("d", "m", wake_after=AFTER)])
