@@ -197,8 +197,8 @@ class Worker:
 def workers_for(cluster: Cluster, cores: Sequence[int] | None = None) -> dict[str, WorkerSpec]:
     """What each device of a cluster is on this machine, from the profile that it names.
 
-    ``amd-epyc-1core`` is a core of a machine whose CPU has that name, with one intra-op thread;
-    ``amd-epyc-1core-3x`` is one that runs every kernel three times; ``tesla-t4`` is a GPU so named.
+    ``amd-epyc-25-17-1core`` is a core of a machine whose CPU has that name, with one intra-op thread;
+    ``amd-epyc-25-17-1core-3x`` is one that runs every kernel three times; ``tesla-t4`` is a GPU so named.
     GPUs are given out in order.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,9 +171,8 @@ def contestant(scenario: Scenario, config_dirs: Sequence[Path]) -> Contestant:
     if simulation.noise != "none":
         raise InvalidInput("Validation holds predictions against runs; leave noise at none")
 
-    def make() -> Scheduler:
-        return make_scheduler(scenario.scheduler, scenario.seed.search, config_dirs)
-
+    # A contestant travels between processes, which a function made here could not.
+    make = partial(make_scheduler, scenario.scheduler, scenario.seed.search, tuple(config_dirs))
     make()  # a misspelt option should not have to wait for a model
     document = scenario.document()
     # How often the prediction is drawn does not change what is run.

@@ -376,9 +376,7 @@ class PanelTimes:
             total = statistic(runs.sum(axis=1))
             each = np.apply_along_axis(statistic, 0, runs)
             alike = _by_sort(runs, said, sorts, total, statistic)
-            by_sort, costs = self._with_cold(each, said, sorts, alike)
-            longer = coldness(self._graph, said) @ np.array(costs)
-            longer[~np.isin(sorts, _CALLED)] = 0.0
+            by_sort, costs, longer = self._with_cold(each, said, sorts, alike)
             plain.append(_pooled(alike, said, np.zeros(len(said)), each, sorts))
             slowness.append(_pooled(by_sort, said, longer, each, sorts))
             cold.append(costs)
@@ -395,13 +393,14 @@ class PanelTimes:
         said: np.ndarray,
         sorts: np.ndarray,
         plain: Mapping[str, float],
-    ) -> tuple[dict[str, float], tuple[float, float]]:
-        """A device's factors by sort, those of :data:`CALLED` where their code is in the caches, and its
-        :attr:`MachineSpeed.cold`.
+    ) -> tuple[dict[str, float], tuple[float, float], np.ndarray]:
+        """A device's factors by sort, those of :data:`CALLED` where their code is in the caches, its
+        :attr:`MachineSpeed.cold`, and float64[operators] seconds that come of it.
         """
         called = np.isin(sorts, _CALLED)
+        longer = np.zeros(len(said))
         if not called.any():
-            return dict(plain), (0.0, 0.0)
+            return dict(plain), (0.0, 0.0), longer
         kinds, groups = np.unique(sorts[called], return_inverse=True)
         cold = coldness(self._graph, said)[called]
         factors, costs = fitted(said[called], each[called], cold, groups)
@@ -409,7 +408,9 @@ class PanelTimes:
         together = float(factors[groups] @ said[called] + (cold @ costs).sum())
         scale = sum(plain[SORTS[i]] * said[sorts == i].sum() for i in kinds) / together
         warm = {SORTS[i]: float(f * scale) for i, f in zip(kinds, factors, strict=True)}
-        return {**plain, **warm}, (float(costs[0] * scale), float(costs[1] * scale))
+        costs = costs * scale
+        longer[called] = cold @ costs
+        return {**plain, **warm}, (float(costs[0]), float(costs[1])), longer
 
     def _corun(
         self,

@@ -1,13 +1,16 @@
 """Whether a profile was measured with what there is here: torch, CUDA, driver and processor.
 
-Asked only where a profile is put beside this machine; to simulate another machine needs no warning.
+Asked only where a profile is put beside this machine; to simulate another machine needs no warning. Which
+shipped cluster this machine is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from experiments import catalog
 from simulator.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -46,3 +49,21 @@ def same_device_differences(profile: Profile, device: str) -> tuple[str, ...]:
     if profile.provenance.get("processor") != described(device)["processor"]:
         return ()
     return differences_here({profile.name: profile}, {profile.name: device})
+
+
+def cluster_here(names: Sequence[str]) -> str:
+    """The first of some shipped clusters whose devices are all cores of this machine's processor.
+
+    Args:
+        names: of clusters; the first of them is taken where none is this machine, for the command to refuse
+            it by name.
+    """
+    from calibration.environment import cpu_model, slug
+
+    own = re.compile(rf"{re.escape(slug(cpu_model()))}-\d+core(-\d+x)?")
+    for name in names:
+        entry = catalog.entry("cluster", name)
+        devices = {} if entry is None else entry.content["devices"]
+        if devices and all(own.fullmatch(str(d.get("profile"))) for d in devices.values()):
+            return name
+    return names[0]

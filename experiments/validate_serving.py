@@ -34,7 +34,7 @@ from experiments.serving_figures import Figures, measure_machine
 from experiments.serving_site import Site, requests_of
 from experiments.serving_validation import ServingCase, figures_of, stretched
 from experiments.simulate import make_console
-from experiments.this_machine import differences_here
+from experiments.this_machine import cluster_here, differences_here
 from experiments.world import World, prepare, source_digests
 from simulator.errors import HetsimError, InvalidInput
 from simulator.scheduler import Scheduler
@@ -50,7 +50,7 @@ class ServingSettings:
     """What ``conf/validate_serving.yaml`` holds; see there."""
 
     scheduler: str
-    cluster: str
+    cluster: list[str]
     workload: str
     mix: str
     max_batch: int
@@ -97,11 +97,17 @@ def read_settings(overrides: Sequence[str]) -> tuple[ServingSettings, list[str]]
         InvalidInput: a value of the wrong type or out of range.
     """
     document = OmegaConf.load(catalog.CONF / "validate_serving.yaml")
-    groups = ("scheduler", "cluster", "workload")
-    settings, rest = read_own(ServingSettings, overrides, document, apart=groups)
+    settings, rest = read_own(
+        ServingSettings, overrides, document, apart=("scheduler", "cluster", "workload")
+    )
     settings.check()
     named = {key_of(word) for word in rest}
-    rest += [f"{group}={getattr(settings, group)}" for group in groups if group not in named]
+    defaults = {
+        "scheduler": settings.scheduler,
+        "cluster": cluster_here(settings.cluster),
+        "workload": settings.workload,
+    }
+    rest += [f"{group}={words}" for group, words in defaults.items() if group not in named]
     if "workload" not in named:
         if "workload.mix" not in named:
             rest.append(f"workload.mix='{settings.mix}'")

@@ -35,7 +35,7 @@ from simulator.errors import InvalidInput
 
 
 class Intervals:
-    """Predicted intervals by what decides them, kept in a file: drawing them takes longest."""
+    """Predicted intervals of a model by what decides them, kept in a file: drawing them takes longest."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -14,14 +15,18 @@ from experiments.both_worlds import Prediction
 from experiments.contestants import Group, Plan
 from experiments.machine_speed import PanelTimes
 from experiments.measured_runs import MeasuredRuns, Quota, measure_block
+from experiments.pool import WorkerDiedError, available_cores, work_through
 from experiments.pricing import load_profiles
 from experiments.progress import progress_bar
 from experiments.provenance import code_digest
-from experiments.validation import Validation
+from experiments.validation import ModelValidation, Validation
 from experiments.validation_cases import Intervals, model_validation
 from experiments.validation_settings import ValidateSettings
 from experiments.world import prepare
 from simulator.errors import HetsimError, InvalidInput
+
+CASES_PER_PROCESS = 20
+"""A process takes seconds to start, which predicting fewer cases would not."""
 
 
 def validate_plan(
@@ -54,22 +59,60 @@ def validate_plan(
             stopped = measure(plan, settings, measured, config_dirs, step)
     except (HetsimError, KeyboardInterrupt) as error:
         stopped = error  # what is finished is reported first
-    validation = Validation()
-    intervals = Intervals(folder / "intervals.json")
-    for group in plan.groups:
-        model = model_validation(
-            group,
-            measured,
-            intervals,
-            settings.held_out,
-            settings.speed == "now",
-            config_dirs,
-        )
-        if model is not None:
-            validation.models.append(model)
+    validation = Validation(_predicted(plan, settings, folder, config_dirs, console))
     if not validation.models and stopped is not None:
         raise stopped
     return validation, stopped
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A model to be predicted by whichever process takes it."""
+
+    group: Group
+    folder: Path
+    held_out: bool
+    at_speed: bool
+    config_dirs: tuple[Path, ...]
+
+
+def _predict(task: _Task) -> ModelValidation | None:
+    return model_validation(
+        task.group,
+        MeasuredRuns(task.folder),
+        Intervals(task.folder / "intervals" / f"{task.group.key}.json"),
+        task.held_out,
+        task.at_speed,
+        task.config_dirs,
+    )
+
+
+def _predicted(
+    plan: Plan,
+    settings: ValidateSettings,
+    folder: Path,
+    config_dirs: Sequence[Path],
+    console: Console,
+) -> list[ModelValidation]:
+    """The plan's models of which something was measured, in its order."""
+    tasks = [
+        _Task(group, folder, settings.held_out, settings.speed == "now", tuple(config_dirs))
+        for group in plan.groups
+    ]
+    workers = max(1, min(available_cores(), plan.cases // CASES_PER_PROCESS))
+    found: dict[str, ModelValidation] = {}
+    with progress_bar(console) as progress:
+        bar = progress.add_task("predicting", total=len(tasks))
+        for task, answer in work_through([(t.group.key, t) for t in tasks], _predict, workers):
+            if isinstance(answer, WorkerDiedError):
+                raise HetsimError(
+                    f"The process that predicted {task.group.model} was killed; was there enough memory? "
+                    "The runs are kept: the same command goes on"
+                )
+            if answer is not None:
+                found[task.group.key] = answer
+            progress.advance(bar)
+    return [found[task.group.key] for task in tasks if task.group.key in found]
 
 
 def measure(

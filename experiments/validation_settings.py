@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from experiments import catalog
 from experiments.machine_speed import check_speed
 from experiments.own_settings import key_of, read_own
+from experiments.this_machine import cluster_here
 from simulator.errors import InvalidInput
 from simulator.units import parse_seconds
 
@@ -23,7 +24,7 @@ class ValidateSettings:
 
     model: str
     scheduler: str
-    cluster: str
+    cluster: list[str]
     warmup: int
     repeats: int
     seconds: float
@@ -87,8 +88,9 @@ def read_settings(overrides: Sequence[str]) -> tuple[ValidateSettings, list[str]
         InvalidInput: a value of the wrong type or out of range.
     """
     document = OmegaConf.load(catalog.CONF / "validate.yaml")
-    groups = ("model", "scheduler", "cluster")
-    settings, rest = read_own(ValidateSettings, overrides, document, apart=groups)
+    settings, rest = read_own(
+        ValidateSettings, overrides, document, apart=("model", "scheduler", "cluster")
+    )
     settings.check_values()
     named = {key_of(word) for word in rest}
     if any(getattr(settings, verb) is not None for verb in VERBS if verb != "seal"):
@@ -97,5 +99,10 @@ def read_settings(overrides: Sequence[str]) -> tuple[ValidateSettings, list[str]
             raise InvalidInput(f"'{foreign[0]}' has no meaning there: what is run is written down")
         return settings, rest
     if "experiment" not in named and settings.sweep is None:  # these say themselves what is run
-        rest += [f"{group}={getattr(settings, group)}" for group in groups if group not in named]
+        defaults = {
+            "model": settings.model,
+            "scheduler": settings.scheduler,
+            "cluster": cluster_here(settings.cluster),
+        }
+        rest += [f"{group}={words}" for group, words in defaults.items() if group not in named]
     return settings, rest

@@ -119,7 +119,7 @@ class World:
 
     @cached_property
     def profile_text(self) -> str:
-        """``2x amd-epyc-1core (measured), 1x tesla-t4 (datasheet)``."""
+        """``2x amd-epyc-25-17-1core (measured), 1x tesla-t4 (datasheet)``."""
         counts = Counter(d.profile for d in self.cluster.devices if d.profile is not None)
         labels = self.cluster.labels
         return ", ".join(f"{n}x {p} ({labels.get(p, 'unknown')})" for p, n in counts.items())

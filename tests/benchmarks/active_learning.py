@@ -145,4 +145,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "amd-epyc-1core")
+    main(sys.argv[1] if len(sys.argv) > 1 else "amd-epyc-25-17-1core")

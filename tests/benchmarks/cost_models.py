@@ -54,7 +54,7 @@ BAD_LINEAR = "tesla-p4"
 ABLATED = ("work", "tiles and waves", "alignment", "cache fit")
 ABLATION_ROWS = 1_000
 """Of a sort of kernel on a device, drawn with :data:`SEED`, where groups of features are left out."""
-CPU = "amd-epyc-1core"
+CPU = "amd-epyc-25-17-1core"
 MOST_ROWS = 20_000
 """Of a kind, all devices together, in the fits that leave a device out."""
 
@@ -415,7 +415,7 @@ CASES: Mapping[str, Callable[[], Iterator[Result]]] = {
 # -- speed --------------------------------------------------------------------------------------------
 
 
-PRICED_ON = ("amd-epyc-1core", "tesla-t4", "nvidia-h100-sxm", "jetson-orin-nano-8gb")
+PRICED_ON = ("amd-epyc-25-17-1core", "tesla-t4", "nvidia-h100-sxm", "jetson-orin-nano-8gb")
 
 
 def thousand() -> DataflowGraph:

@@ -41,7 +41,7 @@ from experiments.validation import ModelValidation
 from scenarios.model_config import graph_of
 from tests.benchmarks.end_to_end import model_config
 
-CORES = ("amd-epyc-1core", "amd-epyc-1core-3x")
+CORES = ("amd-epyc-25-17-1core", "amd-epyc-25-17-1core-3x")
 GPUS = ("tesla-p100-pcie-16gb", "tesla-t4", "tesla-v100-pcie-32gb", "nvidia-a100-pcie-40gb")
 FEWEST = 10
 """Operators of an architecture that both cores have measured."""
@@ -311,4 +311,4 @@ if __name__ == "__main__":
     if "between" in sys.argv[1:]:
         between()
         sys.exit()
-    main(sys.argv[1] if len(sys.argv) > 1 else "amd-epyc-1core")
+    main(sys.argv[1] if len(sys.argv) > 1 else "amd-epyc-25-17-1core")

@@ -28,7 +28,7 @@ import numpy as np
 if TYPE_CHECKING:
     from experiments.machine_speed import MachineSpeed
 
-PROFILE = "amd-epyc-25-1-1core"
+PROFILE = "amd-epyc-25-17-1core"
 MODELS = (
     "resnet18", "resnet50", "mobilenet_v2", "googlenet", "inception_v3", "densenet121",
     "squeezenet1_1", "alexnet", "vgg16", "vit_b_16", "bert_base", "gpt2", "t5_small",
@@ -68,6 +68,15 @@ def model_config(name: str) -> Any:
     words = (f"model={name}", "cluster=cpu2", "name=end_to_end")
     task = sweep.plan_sweep(Invocation("experiments.sweep", words, ())).todo[0]
     return task.scenario.model
+
+
+def refuse_unknown(names: Sequence[str]) -> None:
+    """End with a sentence that names a model which is not shipped, before anything is measured."""
+    from experiments import catalog
+
+    for name in names:
+        if catalog.entry("model", name) is None:
+            raise SystemExit(str(catalog.unknown("model", name)))
 
 
 def one_core() -> Any:
@@ -182,12 +191,10 @@ def measure_all(names: Sequence[str], core: int) -> list[dict[str, Any]]:
     """
     found: list[dict[str, Any]] = []
     # Round by round: a host that is slow for a while is slow for all.
-    for _ in range(PROCESSES):
-        found += [
-            {"model": name, "batch": batch, **measured(name, batch, core)}
-            for name in names
-            for batch in BATCHES
-        ]
+    cases = [(name, batch) for _ in range(PROCESSES) for name in names for batch in BATCHES]
+    for done, (name, batch) in enumerate(cases):
+        print(f"process {done + 1} of {len(cases)}: {name} x{batch}", file=sys.stderr)
+        found.append({"model": name, "batch": batch, **measured(name, batch, core)})
     MEASURED.parent.mkdir(parents=True, exist_ok=True)
     MEASURED.write_text(json.dumps(found))
     return found
@@ -231,6 +238,7 @@ def main(arguments: Sequence[str]) -> int:
     profile = Profile.load(PROFILE)
     quantile = STATISTICS[profile.statistic or "minimum"]
     names = [name for name in arguments if name != "--again"] or list(MODELS)
+    refuse_unknown(names)
     if "--again" in arguments:
         found = [e for e in json.loads(MEASURED.read_text()) if e["model"] in names]
         names = list(dict.fromkeys(e["model"] for e in found))

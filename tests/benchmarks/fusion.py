@@ -260,7 +260,7 @@ def main(arguments: Sequence[str]) -> None:
     torch.set_num_threads(1)
     core = int(options.get("core", max(os.sched_getaffinity(0))))
     os.sched_setaffinity(0, {core})
-    profile = Profile.load(options.get("profile", "amd-epyc-1core"))
+    profile = Profile.load(options.get("profile", "amd-epyc-25-17-1core"))
     print(
         f"{'model':16}{'eager ms':>10}{'compiled':>10}{'ratio':>7}{'predicted':>11}{'fused':>8}"
         f"{'ratio':>7}{'extrapolated':>14}"

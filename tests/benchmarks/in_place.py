@@ -147,6 +147,10 @@ def main() -> int:
     parser.add_argument("models", nargs="*", default=MODELS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
+    models = [(word, *word.partition(":")[::2]) for word in arguments.models]
+    from tests.benchmarks.end_to_end import refuse_unknown
+
+    refuse_unknown([name for _, name, _ in models])
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
     from calibration import environment
 
@@ -162,8 +166,7 @@ def main() -> int:
     )
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     with torch.inference_mode():
-        for word in arguments.models:
-            name, _, batch = word.partition(":")
+        for word, name, batch in models:
             model = InPlace(name, int(batch or 1))
             kinds = [operator.kind for operator in model.graph.operators]
             for line in lines(kinds, *measure(model, arguments.rounds)):

@@ -31,7 +31,7 @@ from experiments.statistics import SEPARABLE
 from experiments.world import prepare
 from simulator.errors import InvalidInput
 
-PROFILES = ("amd-epyc-1core", "amd-epyc-1core-3x")
+PROFILES = ("amd-epyc-25-17-1core", "amd-epyc-25-17-1core-3x")
 MODEL = "boosted"
 BATCHES = {
     "googlenet": (1, 2, 4),

@@ -5,7 +5,7 @@ import pytest
 from cost_models.profile import Profile
 from experiments.machine_speed import PANEL
 from scenarios.model_config import graph_of
-from tests.benchmarks.end_to_end import PROFILE, summarised
+from tests.benchmarks.end_to_end import PROFILE, refuse_unknown, summarised
 
 pytest.importorskip("torch")
 
@@ -24,3 +24,9 @@ def test_processes_are_one_sample_and_the_panel_tells_how_slow_they_were():
     for case, slowness in ((("m", 1), 1.5), (("m", 4), 1.0)):
         (by_sort,) = took[case][1].slowness
         assert list(by_sort.values()) == pytest.approx([slowness] * len(by_sort))
+
+
+def test_a_model_that_is_not_shipped_is_named_before_anything_is_measured():
+    refuse_unknown(["resnet18"])
+    with pytest.raises(SystemExit, match=r"^No model 'resnet19'\. Nearest: resnet18"):
+        refuse_unknown(["resnet18", "resnet19"])

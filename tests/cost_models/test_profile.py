@@ -321,11 +321,12 @@ def test_device_without_profile_is_refused(profile, devices):
 
 # -- what is shipped -----------------------------------------------------------------------------
 
-MEASURED = ("amd-epyc-1core", "amd-epyc-1core-3x")
+MEASURED = ("amd-epyc-25-17-1core", "amd-epyc-25-17-1core-3x")
 BUSY = ("amd-epyc-25-1-1core", "amd-epyc-25-1-1core-3x")
 """Measured beside neighbours: they repeat worse, and are fitted no better than that."""
-REPEATS = dict(zip((*MEASURED, *BUSY), (0.025, 0.04, 0.08, 0.105), strict=True))
-MINUTES = dict(zip((*MEASURED, *BUSY), (40, 25, 37, 27), strict=True))
+REPEATS = dict(zip((*MEASURED, *BUSY), (0.015, 0.015, 0.08, 0.105), strict=True))
+MINUTES = dict(zip((*MEASURED, *BUSY), (29, 20, 37, 27), strict=True))
+PROTOCOLS = dict(zip((*MEASURED, *BUSY), (3, 3, 2, 2), strict=True))
 
 
 def test_every_shipped_profile_has_a_known_label():
@@ -345,6 +346,7 @@ def test_shipped_measurements_are_what_the_predictor_was_fitted_to(name):
     repeats = profile.held_out["boosted"]["architecture"]["all"]["aa_median"]
     assert repeats <= REPEATS[name]
     assert profile.provenance["minutes"] >= MINUTES[name]
+    assert profile.provenance["protocol"] == PROTOCOLS[name]
     assert profile.provenance["reference_s"] > 0
     predicted = profile.models["boosted"].predict_in_full(
         priced[["kind", "dtype", "inputs", "outputs", "attributes", "cache"]]
@@ -385,13 +387,14 @@ def test_slow_device_takes_up_to_three_times_as_long(cores):
     assert len(both) > 2000
     ratio = both["thrice"] / both["once"]
     assert ratio[both["once"] > 5e-3].median() == pytest.approx(3, rel=0.03)
-    # Of three short calls the first finds cold weights and code, the other two do not.
-    assert 1.5 < ratio[both["once"] < 2e-5].median() < 2.5
+    # Of three short calls the first finds cold weights, and by protocol 2 cold code; the other two do not.
+    low, high = {2: (1.5, 2.5), 3: (2.5, 2.9)}[PROTOCOLS[cores[0]]]
+    assert low < ratio[both["once"] < 2e-5].median() < high
 
 
 def test_stated_error_of_convolutions():
     """What the README may claim: fails when a new fit is worse."""
-    held = Profile.load("amd-epyc-1core").held_out["boosted"]["architecture"]["conv2d"]
+    held = Profile.load("amd-epyc-25-17-1core").held_out["boosted"]["architecture"]["conv2d"]
     assert held["rows"] > 500
     assert held["median"] < 0.03
 

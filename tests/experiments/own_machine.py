@@ -23,7 +23,7 @@ def make_machine(root: Path) -> Path:
     base = device_name("cpu")
     for name in (base, f"{base}-3x"):
         folder = root / "profiles" / name
-        shutil.copytree(SHIPPED / "amd-epyc-1core", folder)
+        shutil.copytree(SHIPPED / "amd-epyc-25-17-1core", folder)
         document = json.loads((folder / "profile.json").read_text())
         here = document["provenance"] | {"processor": cpu_model()}
         document |= {"name": name, "provenance": here}

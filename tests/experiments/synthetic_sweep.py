@@ -54,13 +54,13 @@ def core_and_card_cluster(name: str = "cpu2_gpu1", bandwidth: float = 12e9) -> C
         name,
         [MemorySpace("ram"), MemorySpace("vram")],
         [
-            Device("cpu0", "ram", "amd-epyc-1core"),
-            Device("cpu1", "ram", "amd-epyc-1core"),
+            Device("cpu0", "ram", "amd-epyc-25-17-1core"),
+            Device("cpu1", "ram", "amd-epyc-25-17-1core"),
             Device("gpu0", "vram", "tesla-t4"),
         ],
         [Link("pcie", ("ram", "vram"), bandwidth, 1e-5)],
         host="ram",
-        labels={"amd-epyc-1core": "measured", "tesla-t4": "datasheet"},
+        labels={"amd-epyc-25-17-1core": "measured", "tesla-t4": "datasheet"},
     )
 
 
@@ -171,7 +171,7 @@ def sweep_rows(
                         "best_device_s": alone.makespan,
                         "utilisation": busy / trace.makespan / len(cluster.devices),
                         "extrapolated_share": 0.02 * number,
-                        "profiles": "2x amd-epyc-1core (measured), 1x tesla-t4 (datasheet)",
+                        "profiles": "2x amd-epyc-25-17-1core (measured), 1x tesla-t4 (datasheet)",
                         "decision_s": 0.001,
                         "wall_s": 0.01,
                         "draws": sample or None,
@@ -233,7 +233,7 @@ def grid_rows(
                 "best_device_s": 4.0,
                 "utilisation": 0.5,
                 "extrapolated_share": 0.0,
-                "profiles": "2x amd-epyc-1core (measured)",
+                "profiles": "2x amd-epyc-25-17-1core (measured)",
                 "decision_s": 1e-4 * len(labels["scheduler"]),
                 "wall_s": 0.01,
                 **facts,

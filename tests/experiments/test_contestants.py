@@ -28,7 +28,7 @@ def test_the_preset_is_frozen():
         assert {(one.label, one.jobs) for one in group.contestants} == {
             (label, jobs) for label in labels for jobs in (1, 4)
         }
-        assert group.scenario.cluster.name == "milan_1x_3x"
+        assert group.scenario.cluster.name == "cpu_1x_3x"
     assert len({one.key for group in plan.groups for one in group.contestants}) == plan.cases
 
 

@@ -30,7 +30,7 @@ def test_what_it_finds_is_simulated_as_computed_and_written(run, tmp_path) -> No
     code, printed = run(
         "bandwidths=[1.1 Mbit/s,1 Gbit/s]",
         *("workload=poisson", "workload.jobs=200", "workload.rate=150/s"),
-        "cluster.devices.terminal.profile=amd-epyc-1core",
+        "cluster.devices.terminal.profile=amd-epyc-25-17-1core",
     )
     assert code == 0, printed.err
     (folder,) = (tmp_path / "early_exit").iterdir()
@@ -66,7 +66,7 @@ def test_what_it_finds_is_simulated_as_computed_and_written(run, tmp_path) -> No
         > 2 * overloaded["simulated_alone"]["cloud"]["p99"]
     )
     table = (folder / "table.md").read_text()
-    for label in ("amd-epyc-1core (measured)", "tesla-t4 (public)", "extrapolated", "digits"):
+    for label in ("amd-epyc-25-17-1core (measured)", "tesla-t4 (public)", "extrapolated", "digits"):
         assert label in table
     assert "| 1.1 Mbit/s |" in printed.out
 

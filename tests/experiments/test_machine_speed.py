@@ -299,7 +299,7 @@ def test_sorts_by_hand():
 
 def test_the_panel_has_operators_of_every_sort():
     graph = graph_of(PANEL)
-    for name in ("amd-epyc-1core", "amd-epyc-1core-3x"):
+    for name in ("amd-epyc-25-17-1core", "amd-epyc-25-17-1core-3x"):
         profile = Profile.load(name)
         sorts = sorts_of(graph, profile, profile.price(graph.operators).seconds)
         assert set(sorts) == set(range(len(SORTS)))

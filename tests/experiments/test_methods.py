@@ -38,7 +38,7 @@ DOCUMENT = {
     },
     "versions": {"hetsim": "0.1.0", "python": "3.11.7", "numpy": "2.4.6"},
     "revision": "0123456789abcdef",
-    "profiles": [{"name": "amd-epyc-1core", "label": "measured", "digest": "d1"}],
+    "profiles": [{"name": "amd-epyc-25-17-1core", "label": "measured", "digest": "d1"}],
     "key": {"code": "c1"},
 }
 
@@ -73,7 +73,7 @@ def test_what_was_fixed_is_said():
     for part in (
         "hetsim 0.1.0 (commit 0123456789ab), Python 3.11.7, numpy 2.4.6.",
         "Models: daggen (batch 1, ccr 0.1, fat 0.5).",
-        "Clusters: c (2x amd-epyc-1core (measured)).",
+        "Clusters: c (2x amd-epyc-25-17-1core (measured)).",
         "measured: measured by this project's calibrator) (boosted cost model).",
         "movement push",
         "contention first-in-first-out queues on links",
@@ -135,8 +135,10 @@ def test_labels_of_the_results_vary_too():
 
 
 def test_profiles_of_one_name_that_were_fitted_twice():
-    other = changed(("profiles", [{"name": "amd-epyc-1core", "label": "measured", "digest": "d2"}]))
-    assert "Not every cell used the same fit of amd-epyc-1core." in paragraph(DOCUMENT, other)
+    other = changed(
+        ("profiles", [{"name": "amd-epyc-25-17-1core", "label": "measured", "digest": "d2"}])
+    )
+    assert "Not every cell used the same fit of amd-epyc-25-17-1core." in paragraph(DOCUMENT, other)
     assert "Not every cell" not in paragraph(DOCUMENT, DOCUMENT)
 
 

@@ -144,8 +144,8 @@ def test_tracks_are_named_by_device_channel_and_job():
         for kind in ("process_name", "thread_name")
     }
     assert list(names["process_name"].values()) == [
-        "cpu0: amd-epyc-1core (measured)",
-        "cpu1: amd-epyc-1core (measured)",
+        "cpu0: amd-epyc-25-17-1core (measured)",
+        "cpu1: amd-epyc-25-17-1core (measured)",
         "gpu0: tesla-t4 (datasheet)",
         "links",
         "jobs",

@@ -122,7 +122,7 @@ def test_a_sweep_is_drawn_against_the_load(folder, capsys) -> None:  # type: ign
     assert "| 400 | task_groups |" in out
     assert "against fcfs_batching: task_groups goodput" in out
     assert "p99 within 100 ms up to workload.rate" in out
-    assert "8 runs; 2x amd-epyc-1core (measured)" in out
+    assert "8 runs; 2x amd-epyc-25-17-1core (measured)" in out
     assert Path("outputs/sweeps/loads/fig_serving.png").stat().st_size > 10_000
     assert serving.main(["outputs/sweeps/loads", "schedulers=task_groups"]) == 0
     out = capsys.readouterr().out

@@ -28,7 +28,7 @@ def shown(lines):
 def small():
     """heft and donf close together, fcfs behind; a chain; a failure."""
     facts = {
-        "profiles": "2x amd-epyc-1core (measured), 1x tesla-t4 (datasheet, fp32)",
+        "profiles": "2x amd-epyc-25-17-1core (measured), 1x tesla-t4 (datasheet, fp32)",
         "cluster": "cpu2_gpu1",
         "bound_s": 0.040,
         "critical_path_s": 0.030,
@@ -71,7 +71,7 @@ def test_terminal_table_golden():
     alone = f"[{56.8 * low:.1f}, {56.8 * high:.1f}]"
     assert lines == [
         "inception_v3: heft beats fcfs by 21% [21, 21], P(win) > .99; heft and donf not separable",
-        "Cluster cpu2_gpu1: 2x amd-epyc-1core (measured), 1x tesla-t4 (datasheet: uncalibrated, fp32)",
+        "Cluster cpu2_gpu1: 2x amd-epyc-25-17-1core (measured), 1x tesla-t4 (datasheet: uncalibrated, fp32)",
         "  push, fifo",
         "",
         "model         scheduler         makespan ms  [95%]         vs best     gap  util  P(best)",

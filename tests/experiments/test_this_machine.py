@@ -6,7 +6,7 @@ from calibration import environment
 from cost_models.profile import Profile
 from cost_models.roofline import Roofline
 from experiments import simulate
-from experiments.this_machine import differences_here, same_device_differences
+from experiments.this_machine import cluster_here, differences_here, same_device_differences
 
 HERE = {"torch": "2.14.0", "processor": "box"}
 
@@ -58,3 +58,18 @@ def test_a_simulation_asks_nothing_of_this_machine(folder, monkeypatch):
     older.save(folder / "profiles" / "toy-core")
     words = ["model=branches", "cluster=box", "scheduler=heft", "--config-dir", str(folder)]
     assert simulate.main(words) == 0
+
+
+@pytest.mark.parametrize(
+    ("processor", "cluster"),
+    [
+        ("AMD EPYC (family 25 model 1, AVX2)", "milan2"),
+        ("AMD EPYC (family 25 model 17, AVX-512)", "cpu2"),
+        # Of its profile's name, not only of its beginning; and not a cluster that has a GPU besides.
+        ("AMD EPYC", "cpu2_gpu1"),
+        ("some other processor", "cpu2_gpu1"),
+    ],
+)
+def test_the_cluster_that_this_machine_is(monkeypatch, processor, cluster):
+    monkeypatch.setattr(environment, "cpu_model", lambda: processor)
+    assert cluster_here(["cpu2_gpu1", "nosuch", "cpu2", "milan2"]) == cluster

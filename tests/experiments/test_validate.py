@@ -8,14 +8,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from calibration import environment  # noqa: E402
 from calibration.environment import device_name  # noqa: E402
 from calibration.workers import WorkerSpec, workers_for  # noqa: E402
+from experiments import validation_run  # noqa: E402
 from experiments.validation_settings import read_settings  # noqa: E402
 from experiments.waterfall import STEPS  # noqa: E402
 from simulator.cluster import Cluster, Device, MemorySpace  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
 from simulator.trace import Trace  # noqa: E402
-from tests.experiments.own_machine import command  # noqa: E402
+from tests.experiments.own_machine import command, newest  # noqa: E402
 
 
 def test_a_validation_from_end_to_end(home, capsys):
@@ -60,6 +62,30 @@ def test_a_validation_from_end_to_end(home, capsys):
     assert document["summary"]["pairs"] == 1
 
 
+def test_models_predicted_in_processes_come_out_the_same(home, capsys, monkeypatch):
+    """The second command measures nothing; what it draws anew is drawn in two processes."""
+    words = ["model=tiny", "model.batch=2,4", "scheduler=fcfs", "cluster=here", "name=two"]
+    words += ["simulation.draws=5", "repeats=3", "warmup=0", "seconds=0", "held_out=true"]
+    assert command(home, *words) == 0
+    for path in [*newest(home).glob("*.*")]:
+        path.rename(path.with_name(f"{path.name}.before"))
+    drawn = [*(newest(home) / "intervals").iterdir()]
+    assert len(drawn) == 2
+    for path in drawn:
+        path.unlink()
+    monkeypatch.setattr(validation_run, "CASES_PER_PROCESS", 1)
+    monkeypatch.setattr(validation_run, "available_cores", lambda: 2)
+    began = []
+    monkeypatch.setattr(validation_run, "measure_block", began.append)
+    monkeypatch.setattr(validation_run, "model_validation", None)  # nobody in this process
+    assert command(home, *words) == 0
+    assert not began
+    assert "2 of 2 cases are there and are kept" in capsys.readouterr().out
+    for name in ("cases.csv", "report.md"):
+        before, after = newest(home) / f"{name}.before", newest(home) / name
+        assert after.read_text() == before.read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -94,7 +120,8 @@ def test_what_cannot_be_validated_is_refused_in_one_sentence(home, capsys, words
     assert len(printed.splitlines()) == 1
 
 
-def test_settings_come_from_the_file_and_the_command_line():
+def test_settings_come_from_the_file_and_the_command_line(monkeypatch):
+    monkeypatch.setattr(environment, "cpu_model", lambda: "AMD EPYC (family 25 model 1, AVX2)")
     settings, rest = read_settings(["repeats=7", "model=gpt2", "cores=[1]"])
     assert (settings.repeats, settings.cores) == (7, [1])
     assert rest == [
