@@ -51,8 +51,8 @@ class Quota:
     Attributes:
         repeats: rounds at least.
         seconds: of each case at least; short ones are repeated more often.
-        budget_s: rounds go on until so many seconds have passed since the block began, preparations
-            among them; None: until the other two are met.
+        budget_s: rounds go on until so many seconds have passed since the first; None: until the other two
+            are met.
     """
 
     repeats: int
@@ -65,7 +65,7 @@ class Quota:
         Args:
             rounds: done.
             shortest_s: makespan of the shortest case.
-            since_s: seconds since the block began.
+            since_s: seconds since the first round began.
             round_s: seconds that a round takes.
         """
         if rounds >= MOST_REPEATS:
@@ -92,6 +92,7 @@ class Block:
         panel: :meth:`experiments.machine_speed.PanelRuns.seconds` among the rounds.
         busy: cores that other processes kept busy before; NaN where the system does not say.
         wall_s: seconds that it took.
+        prepared_s: of these before its first round.
         differences: in what the profiles were measured with something else than there is here.
         machine: what it ran on.
         code: digest of the sources.
@@ -104,6 +105,7 @@ class Block:
     panel: np.ndarray
     busy: float
     wall_s: float
+    prepared_s: float
     differences: tuple[str, ...]
     machine: Mapping[str, Any]
     code: str
@@ -130,6 +132,7 @@ class Block:
             "panel_shape": list(self.panel.shape),
             "busy_cores_before": self.busy,
             "wall_s": self.wall_s,
+            "prepared_s": self.prepared_s,
             "profile_differences": list(self.differences),
             "machine": dict(self.machine),
             "code": self.code,
@@ -190,6 +193,7 @@ class MeasuredRuns:
                     if document["busy_cores_before"] is None
                     else document["busy_cores_before"],
                     document["wall_s"],
+                    document.get("prepared_s", 0.0),  # was not noted before
                     tuple(document["profile_differences"]),
                     document["machine"],
                     document["code"],
@@ -313,6 +317,7 @@ def measure_block(
     }
     stopped: BaseException | None = None
     rounds: list[list[Trace]] = []
+    first = began
     with Machine(world.cluster, workers) as machine:
         probe = DispatchProbe(machine)
         overheads = runner_overheads(probe, contestants)
@@ -353,8 +358,8 @@ def measure_block(
             panel.clear()
             first = time.monotonic()
             while True:
-                since = time.monotonic() - began
-                each = (time.monotonic() - first) / max(1, len(rounds))
+                since = time.monotonic() - first
+                each = since / max(1, len(rounds))
                 if rounds and quota.enough(len(rounds), shortest, since, each):
                     break
                 rounds.append(round_of_runs(contestants))
@@ -383,6 +388,7 @@ def measure_block(
         panel.seconds(),
         busy,
         time.monotonic() - began,
+        first - began,
         differences,
         machine_document,
         code_digest(),

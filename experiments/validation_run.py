@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from rich.console import Console
 from rich.progress import TaskID
@@ -25,6 +26,8 @@ from experiments.validation_settings import ValidateSettings
 from experiments.world import prepare
 from simulator.errors import HetsimError, InvalidInput
 
+PREPARING_S = 12.0
+"""What a visit takes before its first round, until one has said so: loading, and the runner's overheads."""
 CASES_PER_PROCESS = 20
 """A process takes seconds to start, which predicting fewer cases would not."""
 
@@ -125,8 +128,9 @@ def measure(
     """Run the cases that have not been run as often as the settings ask for.
 
     Without a budget each model is visited once. With one, the time is spread over ``visits`` visits of
-    all models in turn, so that what changes over the minutes meets every case; a model's share of it is
-    in proportion to what a round of its cases takes, so that all are repeated about equally often.
+    all models in turn, so that what changes over the minutes meets every case. A visit's preparations take
+    about as long for all models; a model's share of the rest is in proportion to what a round of its cases
+    takes, so that all are repeated about equally often.
 
     Args:
         plan: what is to be run.
@@ -145,6 +149,7 @@ def measure(
     spent = sum(measured.spent_s(group) for group in plan.groups)
     began = time.monotonic()
     weights: list[float] = []
+    prepared: list[float] = []
     for visit in range(visits):
         for position, group in enumerate(plan.groups):
             open_cases = [
@@ -165,6 +170,8 @@ def measure(
                 left = settings.budget_s - spent - (time.monotonic() - began)
                 if left <= 0 and visit:
                     return None
+                to_come = (visits - visit) * len(plan.groups) - position
+                left -= to_come * (fmean(prepared) if prepared else PREPARING_S)
                 budget_s = _share(weights, position, visits - visit) * max(left, 0.0)
             block, stopped = measure_block(
                 group,
@@ -178,6 +185,7 @@ def measure(
             )
             if block is not None:
                 measured.add(group, block)
+                prepared.append(block.prepared_s)
             if stopped is not None:
                 return stopped
     return None

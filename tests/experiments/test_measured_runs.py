@@ -13,7 +13,7 @@ from experiments import validation_run  # noqa: E402
 from experiments.both_worlds import Hardware  # noqa: E402
 from experiments.contestants import plan_grid  # noqa: E402
 from experiments.measured_runs import MOST_REPEATS, Block, MeasuredRuns, Quota  # noqa: E402
-from experiments.validation_run import _share  # noqa: E402
+from experiments.validation_run import PREPARING_S, _share  # noqa: E402
 from experiments.validation_settings import read_settings  # noqa: E402
 from tests.experiments.own_machine import command  # noqa: E402
 
@@ -95,7 +95,7 @@ def test_a_budget_is_spread_over_visits_of_all_models(home, monkeypatch):
 
     def pretend(group, contestants, quota, warmup, *_):
         told.append((group.model, len(contestants), quota.budget_s, warmup))
-        now[0] += quota.budget_s
+        now[0] += PREPARING_S + quota.budget_s
         block = Block(
             {one.key: [1.0, 1.0] for one in contestants},
             dict.fromkeys((one.key for one in contestants), 0.0),
@@ -103,7 +103,8 @@ def test_a_budget_is_spread_over_visits_of_all_models(home, monkeypatch):
             np.zeros((2, 1, 1)),
             np.zeros((1, 1, 2, 1)),
             0.0,
-            quota.budget_s,
+            PREPARING_S + quota.budget_s,
+            PREPARING_S,
             (),
             {"processor": cpu_model(), "workers": {}},
             "",
@@ -112,12 +113,13 @@ def test_a_budget_is_spread_over_visits_of_all_models(home, monkeypatch):
 
     monkeypatch.setattr(validation_run, "measure_block", pretend)
     monkeypatch.setattr(validation_run.time, "monotonic", lambda: now[0])
-    settings, _ = read_settings(["budget=60s", "visits=3", "warmup=3"])
+    settings, _ = read_settings(["budget=200s", "visits=3", "warmup=3"])
     measured = MeasuredRuns(home)
     nothing = lambda *_: None  # noqa: E731
     assert validation_run.measure(plan, settings, measured, (home / "conf",), nothing) is None
     assert [name for name, *_ in told] == ["tiny, batch 4", "tiny, batch 64"] * 3
-    assert sum(seconds for _, _, seconds, _ in told) == pytest.approx(60.0)
+    assert now[0] == pytest.approx(200.0)
+    assert sum(seconds for _, _, seconds, _ in told) == pytest.approx(200.0 - 6 * PREPARING_S)
     shares = [seconds for _, _, seconds, _ in told]
     assert shares[:2] * 3 == pytest.approx(shares)
     assert shares[1] > shares[0]  # the larger batch takes longer
