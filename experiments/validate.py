@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from experiments.simulate import make_console
 from experiments.validation import Validation
 from experiments.validation_run import validate_plan
 from experiments.validation_settings import ValidateSettings, read_settings
-from simulator.errors import InvalidInput
+from simulator.errors import HetsimError, InvalidInput
 from simulator.units import format_seconds
 
 
@@ -79,7 +80,14 @@ def _measure_and_report(
     folder = validation_folder(plan)
     atomic.write_text(folder / "command.txt", invocation.command + "\n")
     began = time.monotonic()
-    validation, stopped = validate_plan(plan, settings, folder, invocation.config_dirs, console)
+    try:
+        validation, stopped = validate_plan(plan, settings, folder, invocation.config_dirs, console)
+    except HetsimError:
+        if [path.name for path in folder.iterdir()] == [
+            "command.txt"
+        ]:  # refused before anything ran
+            shutil.rmtree(folder)
+        raise
     write_and_print(validation, folder, invocation.command, console)
     console.print(f"took {format_seconds(time.monotonic() - began)}", style="dim")
     if stopped is not None:

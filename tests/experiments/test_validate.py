@@ -120,6 +120,14 @@ def test_what_cannot_be_validated_is_refused_in_one_sentence(home, capsys, words
     assert len(printed.splitlines()) == 1
 
 
+def test_a_cluster_of_another_machine_is_refused_and_leaves_nothing(home, capsys, monkeypatch):
+    other = "AMD EPYC (family 1 model 1)"
+    monkeypatch.setattr(environment, "cpu_model", lambda: other)
+    assert command(home, "model=tiny", "scheduler=fcfs", "cluster=here") == 2
+    assert "which is not of this machine (amd-epyc-1-1-1core)" in capsys.readouterr().err
+    assert not [*(home / "validation").iterdir()]
+
+
 def test_settings_come_from_the_file_and_the_command_line(monkeypatch):
     monkeypatch.setattr(environment, "cpu_model", lambda: "AMD EPYC (family 25 model 1, AVX2)")
     settings, rest = read_settings(["repeats=7", "model=gpt2", "cores=[1]"])
