@@ -2,7 +2,7 @@
 
 A host's other guests slow what works in the caches, what reads weights from memory, light operators and large
 products by different factors, which are others an hour later. So a panel of operators
-(:mod:`calibration.panel`) is executed by the runner among the runs that a prediction is held against, and what
+(:mod:`scenarios.models.panel`) is executed by the runner among the runs that a prediction is held against, and what
 each sort of them takes over what the profiles say of the same operators is what all operators of that sort are
 predicted to take longer. The preset has none of the models that parts of the panel come from.
 
@@ -49,19 +49,14 @@ SPEEDS = ("now", "profile")
 
 PANEL = ModelConfig(
     "panel",
-    "calibration.panel.Panel",
+    "scenarios.models.panel.Panel",
     inputs=[
         InputConfig([1, 3, 224, 224]),
-        InputConfig([1, 64, 56, 56]),
-        InputConfig([1, 256, 14, 14]),
-        InputConfig([1, 512, 7, 7]),
-        InputConfig([1, 40, 28, 28]),
-        InputConfig([1, 112, 14, 14]),
-        InputConfig([1, 192, 7, 7]),
-        InputConfig([1, 96, 24, 24]),
-        InputConfig([1, 197, 768]),
-        InputConfig([1, 197, 3072]),
-        InputConfig([1, 9216]),
+        InputConfig([1, 64, 112, 112]),
+        InputConfig([1, 3, 224, 224]),
+        InputConfig([1, 3, 224, 224]),
+        InputConfig([1, 3, 224, 224]),
+        InputConfig([1, 64, 55, 55]),
         InputConfig([1, 1024]),
     ],
 )
@@ -78,8 +73,9 @@ SORTS = (
 )
 """What an operator's time goes into: being called, moving activations, reading weights, computing element by
 element (a hyperbolic tangent, the largest of neighbours), or multiplying: in a depthwise convolution, in
-attention, in a convolution over neighbours, or in a product of matrices, which a convolution of single pixels
-is, too."""
+attention, in another convolution, or in a product of matrices. A convolution of single pixels is a product, too, but
+one library computes all convolutions and another products, and in models they take longer by what all convolutions
+do (1.06 times what a profile says, products 1.01)."""
 
 CALLED = ("light", "activations")
 """Sorts that take longer where their code has left the caches."""
@@ -95,8 +91,8 @@ SHARE = 0.15
 """Of the time of the runs, that the panel may take once it has run :data:`LEAST_RUNS` times."""
 LEAST_RUNS = 8
 
-UNCOUNTED = 3
-"""Executions of the panel before each of its runs."""
+UNCOUNTED = 1
+"""Executions of the panel before each of its runs; a second finds the machine no warmer."""
 
 RESAMPLES = 200
 """Of the panel's runs, drawn with replacement, that say how well they repeat themselves."""
@@ -147,9 +143,11 @@ def _sort_of(
         return "weights"
     if "attention" in kind:
         return "attention"
-    if "conv" not in kind and seconds > SLOW * max(computing, moving):
+    if "conv" in kind:
+        return "convolutions"
+    if seconds > SLOW * max(computing, moving):
         return "arithmetic"
-    return "products" if computing > moving or "conv" in kind else "activations"
+    return "products" if computing > moving else "activations"
 
 
 def _window(operator: Operator) -> tuple[int, ...]:
@@ -256,7 +254,7 @@ class PanelRuns:
     """
 
     def __init__(self, machine: Machine) -> None:
-        from calibration.sequential import named_inputs, weights_of
+        from calibration.sequential import weights_of
 
         self.machine = machine
         self.graph = graph_of(PANEL)
@@ -264,7 +262,7 @@ class PanelRuns:
         # Nobody is to choose by these.
         self._costs = CostTable.of(self.graph, np.full((len(self.graph), self._devices), 1e-3))
         module, inputs = load_model(PANEL)
-        self._inputs = {self.graph: named_inputs(self.graph, list(inputs.args))}
+        self._inputs = {self.graph: _like_measured(self.graph, list(inputs.args))}
         machine.load(self.graph, weights_of(module, self.graph))
         self.clear()
 
@@ -289,8 +287,8 @@ class PanelRuns:
     def run(self) -> None:
         """The panel on each device alone, then on all at once.
 
-        A few times before without being counted: what it is held for runs many times in a row, and finds its
-        code and some of its weights in the caches.
+        Once before without being counted: what it is held for runs many times in a row, and finds its code
+        and some of its weights in the caches.
         """
         devices = range(self._devices)
         for _ in range(UNCOUNTED):
@@ -316,6 +314,18 @@ class PanelRuns:
         seconds = np.empty((len(devices), len(self.graph)))
         seconds[rows["job"], rows["operator"]] = rows["finish"] - rows["start"]
         return list(seconds)
+
+
+def _like_measured(graph: DataflowGraph, tensors: list[Any]) -> dict[str, Any]:
+    """Inputs by name; what is pooled is as it was when the profiles were measured."""
+    from calibration.random_tensors import random_reads
+    from calibration.sequential import named_inputs
+
+    named = named_inputs(graph, tensors)
+    for operator, reads in zip(graph.operators, graph.reads, strict=True):
+        if operator.kind == "max_pool2d" and reads[0] in graph.inputs:
+            (named[graph.tensors[reads[0]].name],) = random_reads(operator)
+    return named
 
 
 def panel_jobs(

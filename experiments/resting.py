@@ -1,7 +1,7 @@
 """What waking a device of this machine costs, by the panel.
 
 A worker that waits for a request sleeps, and what comes first afterwards finds other guests' data in the caches
-(:mod:`simulator.waking`). So the panel (:mod:`calibration.panel`) is executed in pairs, the first of each after a
+(:mod:`simulator.waking`). So the panel (:mod:`scenarios.models.panel`) is executed in pairs, the first of each after a
 rest and the second right behind it, and their first operators are compared.
 """
 

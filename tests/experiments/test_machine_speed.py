@@ -248,7 +248,7 @@ BY_HAND = [
     (operator("relu", [(1000, 1000)], (1000, 1000)), 330, "activations"),
     (operator("tanh", [(1000, 1000)], (1000, 1000)), 1000, "arithmetic"),
     (operator("relu", [(1, 1000)], (1, 1000)), 6, "light"),
-    # of neighbours: by channel, over all of them, and of none
+    # of neighbours: by channel, over all of them, and of none; one whose weights are most of it
     (
         operator("conv2d", [(1, 64, 100, 100), (64, 1, 3, 3)], (1, 64, 98, 98), groups=64),
         900,
@@ -258,7 +258,12 @@ BY_HAND = [
     (
         operator("conv2d", [(1, 64, 99, 99), (64, 64, 1, 1), (64,)], (1, 64, 99, 99)),
         990,
-        "products",
+        "convolutions",
+    ),
+    (
+        operator("conv2d", [(1, 1000, 1, 1), (1000, 1000, 1, 1)], (1, 1000, 1, 1)),
+        170,
+        "weights",
     ),
     (operator("max_pool2d", [(1, 64, 100, 100)], (1, 64, 50, 50)), 2000, "arithmetic"),
     (
@@ -285,7 +290,7 @@ def test_sorts_by_hand():
     named = [
         Operator(f"{i}", o.kind, o.inputs, o.outputs, o.attributes) for i, o in enumerate(operators)
     ]
-    graph = DataflowGraph("ten", named, tensors, reads, writes)
+    graph = DataflowGraph("by hand", named, tensors, reads, writes)
     took = np.array([microseconds for _, microseconds, _ in BY_HAND]) * 1e-6
     found = [SORTS[i] for i in sorts_of(graph, PROFILES["fast"], took)]
     assert found == [sort for _, _, sort in BY_HAND]
