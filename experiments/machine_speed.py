@@ -9,9 +9,6 @@ predicted to take longer. The preset has none of the models that parts of the pa
 Of a light operator and of one that moves activations part of the time is for code that has left the caches
 (:mod:`experiments.cold_calls`); the panel has such operators behind long ones and behind short ones.
 
-A sort of which the panel has few operators, or whose operators do not agree, is believed the less over all of
-them together (:mod:`experiments.partial_pooling`).
-
 The statistic is of sums: of the times of all operators of a sort in a run, as a makespan is a sum. The 10th
 percentile of a sum is larger than the sum of 10th percentiles, which is what a profile's times add up to.
 """
@@ -31,7 +28,6 @@ from cost_models.roofline import Roofline
 from experiments.both_worlds import with_overhead
 from experiments.cold_calls import coldness, fitted
 from experiments.configs import CostModelConfig
-from experiments.partial_pooling import partially_pooled
 from experiments.pricing import Pricer
 from scenarios.model_config import InputConfig, ModelConfig, graph_of, load_model
 from simulator.cluster import Cluster
@@ -386,9 +382,9 @@ class PanelTimes:
             total = statistic(runs.sum(axis=1))
             each = np.apply_along_axis(statistic, 0, runs)
             alike = _by_sort(runs, said, sorts, total, statistic)
-            by_sort, costs, longer = self._with_cold(each, said, sorts, alike)
-            plain.append(_pooled(alike, said, np.zeros(len(said)), each, sorts))
-            slowness.append(_pooled(by_sort, said, longer, each, sorts))
+            by_sort, costs = self._with_cold(each, said, sorts, alike)
+            plain.append(alike)
+            slowness.append(by_sort)
             cold.append(costs)
             whole.append(float(total / said.sum()))
         corun = None
@@ -403,14 +399,13 @@ class PanelTimes:
         said: np.ndarray,
         sorts: np.ndarray,
         plain: Mapping[str, float],
-    ) -> tuple[dict[str, float], tuple[float, float], np.ndarray]:
-        """A device's factors by sort, those of :data:`CALLED` where their code is in the caches, its
-        :attr:`MachineSpeed.cold`, and float64[operators] seconds that come of it.
+    ) -> tuple[dict[str, float], tuple[float, float]]:
+        """A device's factors by sort, those of :data:`CALLED` where their code is in the caches, and its
+        :attr:`MachineSpeed.cold`.
         """
         called = np.isin(sorts, _CALLED)
-        longer = np.zeros(len(said))
         if not called.any():
-            return dict(plain), (0.0, 0.0), longer
+            return dict(plain), (0.0, 0.0)
         kinds, groups = np.unique(sorts[called], return_inverse=True)
         cold = coldness(self._graph, said)[called]
         factors, costs = fitted(said[called], each[called], cold, groups)
@@ -419,8 +414,7 @@ class PanelTimes:
         scale = sum(plain[SORTS[i]] * said[sorts == i].sum() for i in kinds) / together
         warm = {SORTS[i]: float(f * scale) for i, f in zip(kinds, factors, strict=True)}
         costs = costs * scale
-        longer[called] = cold @ costs
-        return {**plain, **warm}, (float(costs[0]), float(costs[1])), longer
+        return {**plain, **warm}, (float(costs[0]), float(costs[1]))
 
     def _corun(
         self,
@@ -476,32 +470,6 @@ def _by_sort(
     # The statistic of a run's whole time is not the sum of those of its parts.
     part = total / sum(took.values())
     return {SORTS[i]: float(t * part / said[sorts == i].sum()) for i, t in took.items()}
-
-
-def _pooled(
-    by_sort: Mapping[str, float],
-    said: np.ndarray,
-    longer: np.ndarray,
-    each: np.ndarray,
-    sorts: np.ndarray,
-) -> dict[str, float]:
-    """Factors as far as each sort is believed; the panel takes as long with them.
-
-    Args:
-        by_sort: as found.
-        said: float64[operators] of the profile.
-        longer: float64[operators] seconds that the factors are not of.
-        each: float64[operators] seconds that they took.
-        sorts: int[operators].
-    """
-    kinds, groups = np.unique(sorts, return_inverse=True)
-    factors = np.array([by_sort[SORTS[i]] for i in kinds])
-    warm = factors[groups] * said
-    if not factors.all():  # nothing but cold code, by the fit
-        return dict(by_sort)
-    pooled = partially_pooled(factors, warm + longer, each, groups)
-    pooled *= warm.sum() / (pooled[groups] @ said)
-    return {SORTS[i]: float(f) for i, f in zip(kinds, pooled, strict=True)}
 
 
 def _noise(

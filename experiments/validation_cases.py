@@ -166,7 +166,7 @@ def model_validation(
 def _machine(
     model: str, blocks: Sequence[Block], said: PanelTimes, statistic: str
 ) -> dict[str, Any]:
-    """What the blocks ran on, what its runner needs (the median of them), and how slow it was.
+    """What the blocks ran on, what its runner needs, and how slow it was.
 
     The panel's runs in all blocks are one sample, as the makespans are: of a block in which the machine was
     slow a low quantile of either has next to nothing.
@@ -176,18 +176,28 @@ def _machine(
             f"The runs of {model} were made beside another panel of operators than there is now; "
             "measure under another name"
         )
+    rounds = [len(block.alone) for block in blocks]
     handovers = [block.machine["handover_s"] for block in blocks]
-    known = [seconds for seconds in handovers if seconds is not None]
-    handover = float(np.median(known)) if known else None
+    handover = None if None in handovers else _of_visits(handovers, rounds, statistic)
     runs = np.concatenate([block.panel for block in blocks], axis=2)
     speed = said.speed(
         runs[0],
         runs[1] if len(runs) > 1 else (),
         lambda seconds: float(statistic_of(seconds, statistic)),
-        float(np.median([block.machine["overhead_s"] for block in blocks])),
+        _of_visits([block.machine["overhead_s"] for block in blocks], rounds, statistic),
         handover,
     )
     return {**blocks[-1].machine, "handover_s": handover, "speed": speed.to_json()}
+
+
+def _of_visits(seconds: Sequence[float], runs: Sequence[int], statistic: str) -> float:
+    """What was measured once in each visit, as a makespan is taken of all their runs: as if each run had
+    had its own of what its visit had.
+
+    In one visit the runner may need twice as long for an operator as in another, and a low quantile of makespans
+    is of the visit in which it needed less.
+    """
+    return float(statistic_of(np.repeat(seconds, runs), statistic))
 
 
 def _case(
@@ -203,11 +213,12 @@ def _case(
 ) -> Case:
     key = contestant.key
     simulation: Any = contestant.scenario.simulation
-    repeats_s = np.concatenate([block.makespans_s[key] for block in blocks])
+    makespans = [block.makespans_s[key] for block in blocks]
+    repeats, repeats_s = list(map(len, makespans)), np.concatenate(makespans)
     measured_s = float(statistic_of(repeats_s, statistic))
     # One run is taken apart for all.
     measured = nearest([trace for block in blocks for trace in block.traces[key]], measured_s)
-    overhead = float(np.median([block.dispatch_s[key] for block in blocks]))
+    overhead = _of_visits([block.dispatch_s[key] for block in blocks], repeats, statistic)
     simulated = prediction.run(contestant, overhead)
     low, high = intervals.get(prediction, contestant, overhead)
     steps = error_steps(

@@ -31,13 +31,15 @@ class Panel(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.resnet = resnet.build(18)
-        self.efficientnet = initialise(EfficientNet())
+        self.resnet = resnet.ResNet(resnet.BasicBlock, (2, 2, 2, 2), 1000)
+        self.efficientnet = EfficientNet()
         self.vit = vit_b_16.build(layers=1)
-        self.alexnet = alexnet.build()
+        self.alexnet = alexnet.AlexNet(1000, 4096)
         self.deep = nn.Sequential(
             nn.Linear(1024, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1)
         )
+        for convolutional in (self.resnet, self.efficientnet, self.alexnet):
+            initialise(convolutional)
 
     def forward(
         self,
@@ -54,8 +56,10 @@ class Panel(nn.Module):
         """
         residual, early = self.resnet, self.alexnet.features
         found = residual.relu(residual.bn1(residual.conv1(image)))
-        blocks = (residual.maxpool, *(residual.get_submodule(f"layer{n}") for n in range(1, 5)))
-        deepest = nn.Sequential(*blocks, residual.avgpool)(stem)
+        deepest = residual.maxpool(stem)
+        for stage in range(1, 5):
+            deepest = residual.get_submodule(f"layer{stage}")(deepest)
+        deepest = residual.avgpool(deepest)
         late = self.alexnet.avgpool(early[2:](edges)).flatten(1)
         return (
             found,
@@ -92,7 +96,8 @@ class EfficientNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Images [batch, 3, h, w] to features [batch, 1280, 1, 1]."""
-        return self.layers(x)
+        found: torch.Tensor = self.layers(x)
+        return found
 
 
 class _Inverted(nn.Module):

@@ -1,11 +1,15 @@
 """What the benchmark makes of calls and panels whose times are known."""
 
+import numpy as np
 import pytest
 
 from cost_models.profile import Profile
 from experiments.machine_speed import PANEL
 from scenarios.model_config import graph_of
-from tests.benchmarks.end_to_end import PROFILE, refuse_unknown, summarised
+from simulator.costs import GraphCosts
+from simulator.graph import DataflowGraph, Operator, Tensor
+from simulator.reuse_curve import ReuseCurve
+from tests.benchmarks.end_to_end import PROFILE, left_by_the_cache, refuse_unknown, summarised
 
 pytest.importorskip("torch")
 
@@ -24,6 +28,27 @@ def test_processes_are_one_sample_and_the_panel_tells_how_slow_they_were():
     for case, slowness in ((("m", 1), 1.5), (("m", 4), 1.0)):
         (by_sort,) = took[case][1].slowness
         assert list(by_sort.values()) == pytest.approx([slowness] * len(by_sort))
+
+
+def test_weights_that_are_read_again_are_taken_from_the_cache():
+    """Two steps of one cell of 1 MB and a layer of 3 MB."""
+    tensors = [
+        Tensor("x", "input", 0.0),
+        Tensor("cell", "weight", 1e6),
+        Tensor("layer", "weight", 3e6),
+        *(Tensor(f"y{i}", "activation", 0.0) for i in range(3)),
+    ]
+    operators = [Operator(f"o{i}", "linear") for i in range(3)]
+    graph = DataflowGraph("cells", operators, tensors, [[0, 1], [3, 1], [4, 2]], [[3], [4], [5]])
+    costs = GraphCosts(np.ones((3, 1)), cached=np.full((3, 1), 0.25))
+    # A use is as far as what was used since, its own weights in it: 4, 1 and 4 MB when repeated.
+    curve = ReuseCurve((1e6, 3e6), (1.0, 0.0))
+    assert left_by_the_cache(graph, costs, curve).tolist() == [1.0, 0.25, 1.0]
+    larger = ReuseCurve((4e6, 6e6), (1.0, 0.0))
+    assert left_by_the_cache(graph, costs, larger).tolist() == [0.25, 0.25, 0.25]
+    halfway = ReuseCurve((3e6, 5e6), (1.0, 0.0))
+    assert left_by_the_cache(graph, costs, halfway).tolist() == [0.625, 0.25, 0.625]
+    assert left_by_the_cache(graph, costs, None).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_model_that_is_not_shipped_is_named_before_anything_is_measured():

@@ -24,7 +24,7 @@ from experiments.machine_speed import (
 )
 from experiments.measured_runs import Block
 from experiments.resting import REST_S, WAKE_AFTER, wake_seconds, with_waking
-from experiments.validation_cases import _machine
+from experiments.validation_cases import _machine, _of_visits
 from scenarios.model_config import graph_of
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.costs import CostTable
@@ -339,6 +339,22 @@ def test_runs_of_all_visits_are_one_sample():
     found = MachineSpeed.from_json(_machine("m", blocks, said, "minimum")["speed"])
     for device, known in zip(found.slowness, SLOW, strict=True):
         assert device == pytest.approx(of_roofline(known))
+
+
+def test_what_the_runner_needs_is_that_of_the_visits_whose_runs_count():
+    needs = [80.0, 40.0, 60.0]
+    assert _of_visits(needs, [2, 2, 2], "minimum") == 40
+    assert _of_visits(needs, [2, 2, 2], "median") == 60
+    # the third smallest of 22, and of 20
+    assert _of_visits(needs[:2], [20, 2], "p10") == pytest.approx(80)
+    assert _of_visits(needs[:2], [10, 10], "p10") == 40
+    slow, fast = (block_on(SimulatedMachine(SLOW)) for _ in range(2))
+    slow = replace(slow, machine=slow.machine | {"handover_s": 3e-5})
+    fast = replace(fast, machine=fast.machine | {"handover_s": 1e-5})
+    said = PanelTimes(cluster(), PROFILES, MODEL)
+    assert _machine("m", [slow, fast], said, "minimum")["handover_s"] == 1e-5
+    fast = replace(fast, machine=fast.machine | {"handover_s": None})
+    assert _machine("m", [slow, fast], said, "minimum")["handover_s"] is None
 
 
 def test_runs_beside_another_panel_are_refused():
