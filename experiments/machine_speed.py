@@ -29,6 +29,7 @@ from experiments.both_worlds import with_overhead
 from experiments.cold_calls import coldness, fitted
 from experiments.configs import CostModelConfig
 from experiments.pricing import Pricer
+from experiments.side_by_side import SideBySide
 from scenarios.model_config import InputConfig, ModelConfig, graph_of, load_model
 from simulator.cluster import Cluster
 from simulator.costs import CostTable
@@ -39,6 +40,7 @@ from simulator.workload import Job, Workload
 
 if TYPE_CHECKING:
     from calibration.runner import Machine
+    from simulator.trace import Trace
 
 SPEEDS = ("now", "profile")
 """For which speed a validation predicts."""
@@ -281,7 +283,7 @@ class PanelRuns:
         return len(self.alone[0]) < LEAST_RUNS or self._spent <= SHARE * seconds
 
     def run(self) -> None:
-        """The panel on each device alone, then on all at once.
+        """The panel on each device alone, then on all beside each other (:mod:`experiments.side_by_side`).
 
         Once before without being counted: what it is held for runs many times in a row, and finds its code
         and some of its weights in the caches.
@@ -292,8 +294,12 @@ class PanelRuns:
         for device in devices:
             self.alone[device] += self._seconds([device])
         if len(devices) > 1:
-            for device, seconds in enumerate(self._seconds(devices)):
-                self.beside[device].append(seconds)
+            length = float(self.alone[0][-1].sum())
+            together = SideBySide.of(self.graph, self.machine.cluster, length)
+            trace = self._executed(together.jobs, together.devices)
+            took = trace.executions["finish"] - trace.executions["start"]
+            for device, rows in enumerate(together.rows(trace)):
+                self.beside[device].append(took[rows])
 
     def behind_each_other(self, device: int, rest: float) -> list[np.ndarray]:
         """float64[operators] seconds of two executions on a device, the first when it has rested so many seconds."""
@@ -301,15 +307,19 @@ class PanelRuns:
 
     def _seconds(self, devices: Sequence[int], rest: float = 0.0) -> list[np.ndarray]:
         """float64[operators] of an execution on each of these devices, all of them at once."""
-        from calibration.dispatch import OneByOne
-
         jobs = panel_jobs(self.graph, len(devices), self.machine.cluster, rest)
-        trace = self.machine.run(jobs, self._costs, OneByOne(devices), self._inputs).trace
-        self._spent += trace.makespan
-        rows = trace.executions
+        rows = self._executed(jobs, devices).executions
         seconds = np.empty((len(devices), len(self.graph)))
         seconds[rows["job"], rows["operator"]] = rows["finish"] - rows["start"]
         return list(seconds)
+
+    def _executed(self, jobs: Workload, devices: Sequence[int]) -> Trace:
+        """Executions of the panel, each on its device."""
+        from calibration.dispatch import OneByOne
+
+        trace = self.machine.run(jobs, self._costs, OneByOne(devices), self._inputs).trace
+        self._spent += trace.makespan
+        return trace
 
 
 def _like_measured(graph: DataflowGraph, tensors: list[Any]) -> dict[str, Any]:
@@ -355,8 +365,9 @@ class PanelTimes:
         pricer = Pricer(cluster, profiles, replace(cost_model, lookup=True))
         self._costs = pricer.price([self._graph])
         each = self._costs[self._graph].seconds.sum(axis=0)
-        together = each.max() if len(each) > 1 else 0.0
-        self.run_s = float(UNCOUNTED * each[0] + each.sum() + together)
+        self.run_s = float(UNCOUNTED * each[0] + each.sum())
+        if len(each) > 1:
+            self.run_s += SideBySide.of(self._graph, cluster, float(each[0])).length(each)
 
     def speed(
         self,
@@ -433,19 +444,19 @@ class PanelTimes:
         totals = [statistic(np.array(runs).sum(axis=1)) for runs in alone]
         spaces = [replace(s, corun_slowdown=0.0, cache=None) for s in self._cluster.spaces]
         unhindered = with_overhead(replace(self._cluster, spaces=spaces), overhead, handover)
+        beside_each_other = SideBySide.of(self._graph, self._cluster, totals[0])
         trace = simulate(
-            panel_jobs(self._graph, len(totals), self._cluster),
+            beside_each_other.jobs,
             unhindered,
             self._costs,
-            OneByOne(range(len(totals))),
+            OneByOne(beside_each_other.devices),
             actual=CostTable.of(self._graph, times),
         )
-        rows = trace.executions
         longer = []
         for device in self._fastest(totals):
-            ended = rows["finish"][rows["device"] == device].max()
+            took = beside_each_other.spans(trace, device).sum()
             launched = unhindered.devices[device].launch_overhead * len(self._graph)
-            waited = ended - times[:, device].sum() - launched
+            waited = took - times[:, device].sum() - launched
             together = statistic(np.array(beside[device]).sum(axis=1))
             longer.append((together - totals[device] - waited) / totals[device])
         return max(0.0, float(np.mean(longer))) / (len(totals) - 1)
