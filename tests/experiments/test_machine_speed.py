@@ -311,6 +311,16 @@ def test_the_panel_has_operators_of_every_sort():
         assert np.bincount(sorts).min() >= 1
 
 
+def test_what_the_panel_pools_is_as_it_is_where_profiles_are_measured():
+    panel = PanelRuns(SimulatedMachine(SLOW))
+    inputs = panel._inputs[panel.graph]
+    zeros = {name: float((tensor == 0).float().mean()) for name, tensor in inputs.items()}
+    pooled = {name for name, tensor in inputs.items() if tensor.shape[1] == 64}
+    assert len(pooled) == 2
+    for name, share in zeros.items():
+        assert share == pytest.approx(0.5 if name in pooled else 0.0, abs=0.02)
+
+
 def test_it_is_read_as_it_was_written():
     speed = MachineSpeed(({"light": 2.0, "weights": 1.0},), (2.0,), 0.2)
     assert MachineSpeed.from_json(json.loads(json.dumps(speed.to_json()))) == speed
