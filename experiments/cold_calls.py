@@ -15,7 +15,7 @@ from simulator.graph import DataflowGraph
 
 FORGETTING_S = 3e-3
 """After so many seconds of other operators all but 1 / e of an operator's code is gone. The operators of the
-panel (:mod:`scenarios.models.panel`) are fitted best by 2 to 4 ms."""
+panel of blocks that was there before :mod:`scenarios.models.panel` were fitted best by 2 to 4 ms."""
 
 
 def coldness(graph: DataflowGraph, seconds: np.ndarray) -> np.ndarray:

@@ -2,9 +2,9 @@
 
 Devices that are equal and begin together end each operator at the same time, all the way through: each time all
 but one of them wait for the interpreter, and all read weights while the others do. On two cores a panel of 351
-operators that began on both at once took 12% longer than on one, begun half a panel apart 6%.
-So equal devices begin apart and execute the graph twice, and what is looked at is one execution of each operator
-during which all devices were busy.
+operators that began on both at once took 12% longer than on one, begun half a panel apart 6%. So equal devices begin
+apart and execute the graph twice, and what is looked at is one execution of each operator during which all
+devices were busy.
 """
 
 from __future__ import annotations

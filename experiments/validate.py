@@ -83,9 +83,8 @@ def _measure_and_report(
     try:
         validation, stopped = validate_plan(plan, settings, folder, invocation.config_dirs, console)
     except HetsimError:
-        if [path.name for path in folder.iterdir()] == [
-            "command.txt"
-        ]:  # refused before anything ran
+        # Refused before anything ran: nothing is left behind.
+        if [path.name for path in folder.iterdir()] == ["command.txt"]:
             shutil.rmtree(folder)
         raise
     write_and_print(validation, folder, invocation.command, console)

@@ -4,12 +4,12 @@
 
 For each model (at batch 1 and 4): what the profile's cost models say once every operator of that
 architecture is taken out of the training data, summed over the graph, what the cache keeps of weights that are read
-again taken off as the simulator takes it, with the 90% interval of the profile's residuals; and the module itself, run by PyTorch on one pinned core in fresh processes, the
-same statistic (the profile's) on both sides. Each process also executes the panel of operators before and
-after: what each sort of them takes longer than the profile says, the model's are predicted to take longer
-(``now``: all of them together). ``--again`` takes the times that were measured last. Prints a row a model and
-batch, then mean and worst errors of each cost model, with that correction, without it, and with cold code not
-told apart in it, and the share of intervals that hold the measured time.
+again taken off as the simulator takes it, with the 90% interval of the profile's residuals; and the module itself,
+run by PyTorch on one pinned core in fresh processes, the same statistic (the profile's) on both sides. Each process
+also executes the panel of operators before and after: what each sort of them takes longer than the profile says,
+the model's are predicted to take longer (``now``: all of them together). ``--again`` takes the times that were
+measured last. Prints a row a model and batch, then mean and worst errors of each cost model, with that correction,
+without it, and with cold code not told apart in it, and the share of intervals that hold the measured time.
 """
 
 from __future__ import annotations
