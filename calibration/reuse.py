@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -58,42 +57,62 @@ def measure(
         seed: of the order.
         core: where, of a CPU; None: where this thread runs.
     """
+    order = random.Random(seed)
     with environment.alone_on(core):
-        return summary(_timed(device, rounds, seed))
+        probe = Probe(device)
+        found = [probe.round(order) for _ in range(rounds)]
+    return summary(dict(zip(probe.pairs, zip(*found, strict=True), strict=True)))
 
 
-def _timed(device: str, rounds: int, seed: int) -> Seconds:
-    import torch
+class Probe:
+    """Operators that read weights in turn.
 
-    from calibration.kernels import build, make_operator
-    from calibration.random_tensors import random_reads
+    Args:
+        device: ``cpu`` or ``cuda:<index>``.
+        weights: shares of the last cache that operators read.
 
-    cache = min(environment.cache(device), MOST_CACHE)
-    clock = timer(device)
-    found: defaultdict[tuple[float, int], list[float]] = defaultdict(list)
-    with torch.inference_mode():
-        works = []
-        for share in WEIGHTS:
-            side = int((share * cache / 4) ** 0.5)
-            operator = make_operator(
-                "aten.linear.default", TensorSpec((1, side)), TensorSpec((side, side))
-            )
-            call = partial(_run, build(operator, device))
-            counts = sorted({1, *(round(part / share) for part in DISTANCES if part >= share)})
-            x, weight = random_reads(operator, device)
-            sets = [(x, weight), *((x, weight.clone()) for _ in range(counts[-1] - 1))]
-            works += [(side * side * 4.0, count, call, sets[:count]) for count in counts]
-        order = random.Random(seed)
-        for _ in range(rounds):
-            order.shuffle(works)
-            for weights, count, call, sets in works:
+    Attributes:
+        pairs: bytes of weights, and how many operators read such in turn.
+    """
+
+    def __init__(self, device: str, weights: Sequence[float] = WEIGHTS) -> None:
+        import torch
+
+        from calibration.kernels import build, make_operator
+        from calibration.random_tensors import random_reads
+
+        self._cache = min(environment.cache(device), MOST_CACHE)
+        self._clock = timer(device)
+        self.pairs: list[tuple[float, int]] = []
+        self._works: list[tuple[Callable[..., Any], list[Any]]] = []
+        with torch.inference_mode():
+            for share in weights:
+                side = int((share * self._cache / 4) ** 0.5)
+                operator = make_operator(
+                    "aten.linear.default", TensorSpec((1, side)), TensorSpec((side, side))
+                )
+                call = partial(_run, build(operator, device))
+                counts = sorted({1, *(round(part / share) for part in DISTANCES if part >= share)})
+                x, weight = random_reads(operator, device)
+                sets = [(x, weight), *((x, weight.clone()) for _ in range(counts[-1] - 1))]
+                self.pairs += [(side * side * 4.0, count) for count in counts]
+                self._works += [(call, sets[:count]) for count in counts]
+
+    def round(self, order: random.Random) -> list[float]:
+        """Mean seconds of a call for each pair, timed once each in an order that is drawn."""
+        import torch
+
+        seconds = [math.nan] * len(self.pairs)
+        with torch.inference_mode():
+            for pair in order.sample(range(len(self.pairs)), len(self.pairs)):
+                (weights, count), (call, sets) = self.pairs[pair], self._works[pair]
                 # Caches keep what is used again and again only once it was, for a while.
-                turns = max(SETTLED_TURNS, math.ceil(SETTLED_CACHES * cache / (weights * count)))
-                for reads in sets * turns:
+                settled = math.ceil(SETTLED_CACHES * self._cache / (weights * count))
+                for reads in sets * max(SETTLED_TURNS, settled):
                     call(reads)
-                timed = [clock.once(call, reads, "graph").seconds for reads in sets]
-                found[weights, count].append(float(np.mean(timed)))
-    return found
+                timed = [self._clock.once(call, reads, "graph").seconds for reads in sets]
+                seconds[pair] = float(np.mean(timed))
+        return seconds
 
 
 def _run(kernel: Callable[..., Any], reads: Sequence[Any]) -> Any:

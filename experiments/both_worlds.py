@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments import catalog
+from experiments.cache_now import Reuse
 from experiments.configs import Scenario
 from experiments.contestants import Contestant
 from experiments.pricing import Pricer, load_profiles
@@ -19,6 +20,7 @@ from simulator.costs import CostTable, GraphCosts, NoiseModel
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
+from simulator.reuse_curve import ReuseCurve
 from simulator.scheduler import Scheduler
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
@@ -43,6 +45,8 @@ class Prediction:
             them share a bandwidth; None takes the cluster's.
         noise: standard deviation of the log of what a makespan is measured as, and of what the machine was
             found to be slower by, beside the predictor's errors; for intervals.
+        reuse: what the cache of a memory space keeps of weights, and what else it might have been found to keep,
+            for intervals; spaces that are not named keep what the cluster says.
     """
 
     def __init__(
@@ -52,12 +56,14 @@ class Prediction:
         handover: float | None = None,
         corun: float | None = None,
         noise: float = 0.0,
+        reuse: Reuse | None = None,
     ) -> None:
         self.world = world
         self.slowness = np.asarray(slowness)
         self.handover = handover
         self.corun = corun
         self.noise = noise
+        self.reuse = reuse or {}
 
     @property
     def costs(self) -> CostTable:
@@ -66,7 +72,15 @@ class Prediction:
 
     def cluster(self, overhead: float) -> Cluster:
         """The cluster with what the runner needs for an operator added to every device."""
-        return with_overhead(self.world.cluster, overhead, self.handover, self.corun)
+        return self._cluster(overhead, 0)
+
+    def _cluster(self, overhead: float, draw: int) -> Cluster:
+        """The same with caches as they were found (0), or as they might have been."""
+        caches = {
+            space: curves[draw and 1 + (draw - 1) % (len(curves) - 1)] if curves[1:] else curves[0]
+            for space, curves in self.reuse.items()
+        }
+        return with_overhead(self.world.cluster, overhead, self.handover, self.corun, caches)
 
     def run(
         self,
@@ -86,6 +100,7 @@ class Prediction:
         actual: CostTable | NoiseModel | None,
         seed: int,
         earlier: Scheduler | None,
+        draw: int = 0,
     ) -> tuple[Trace, Scheduler]:
         simulation = contestant.scenario.simulation
         scheduler = contestant.make()
@@ -93,7 +108,7 @@ class Prediction:
             scheduler.recall(earlier)
         trace = simulate(
             self.world.workload(contestant.scenario),
-            self.cluster(overhead),
+            self._cluster(overhead, draw),
             self.world.costs,
             scheduler,
             actual=self._at_speed(actual),
@@ -121,7 +136,9 @@ class Prediction:
         earlier: Scheduler | None = None
         draws = []
         for number, actual in enumerate(self.world.draws(contestant.scenario)):
-            trace, scheduler = self._run(contestant, overhead, actual, seed + number + 1, earlier)
+            trace, scheduler = self._run(
+                contestant, overhead, actual, seed + number + 1, earlier, number + 1
+            )
             earlier = earlier or scheduler
             draws.append(trace.makespan)
         if not draws:
@@ -153,12 +170,17 @@ class _SlowedNoise:
 
 
 def with_overhead(
-    cluster: Cluster, overhead: float, handover: float | None = None, corun: float | None = None
+    cluster: Cluster,
+    overhead: float,
+    handover: float | None = None,
+    corun: float | None = None,
+    caches: Mapping[str, ReuseCurve] | None = None,
 ) -> Cluster:
     """The cluster with seconds added to every device's launch overhead.
 
     With ``handover`` one interpreter launches on all of them, see :mod:`simulator.launchers`. ``corun``
-    replaces the fraction by which busy devices slow each other, unless the cluster has them share a bandwidth.
+    replaces the fraction by which busy devices slow each other, unless the cluster has them share a bandwidth;
+    ``caches`` what the cache of a memory space keeps of weights.
     """
     devices = [
         replace(device, launch_overhead=device.launch_overhead + overhead)
@@ -174,6 +196,8 @@ def with_overhead(
             replace(space, corun_slowdown=corun) if space.bandwidth is None else space
             for space in spaces
         ]
+    if caches:
+        spaces = [replace(space, cache=caches.get(space.name, space.cache)) for space in spaces]
     return replace(cluster, devices=devices, spaces=spaces)
 
 

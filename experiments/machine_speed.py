@@ -15,8 +15,9 @@ percentile of a sum is larger than the sum of 10th percentiles, which is what a 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from cost_models.features import known_work
 from cost_models.profile import Profile, RowKey, row_keys
 from cost_models.roofline import Roofline
 from experiments.both_worlds import with_overhead
+from experiments.cache_now import CacheProbes, CacheRuns, Reuse, curves_json, curves_of
 from experiments.cold_calls import coldness, fitted
 from experiments.configs import CostModelConfig
 from experiments.pricing import Pricer
@@ -166,6 +168,8 @@ class MachineSpeed:
             where that was not measured.
         cold: for each device seconds that an operator of :data:`CALLED` takes longer where the code that any
             operator needs is gone from the caches, and where its own kind's is.
+        reuse: what the cache of a memory space keeps of weights, and what else it might have been found to keep;
+            of a space that is not named what the profile says.
         plain: ``slowness`` with what cold code costs in it, as if it cost all operators of a sort alike.
         noise: standard deviation of the log of what the panel would be found to take longer if it had been
             run as often again.
@@ -177,6 +181,7 @@ class MachineSpeed:
     noise: float = 0.0
     cold: tuple[tuple[float, float], ...] = ()
     plain: tuple[Mapping[str, float], ...] = ()
+    reuse: Reuse = field(default_factory=dict)
 
     def without_cold(self) -> MachineSpeed:
         """What it would be taken for if cold code were not told apart."""
@@ -216,6 +221,7 @@ class MachineSpeed:
             "noise": self.noise,
             "cold": [list(device) for device in self.cold],
             "plain": [dict(device) for device in self.plain],
+            "reuse": curves_json(self.reuse),
         }
 
     @classmethod
@@ -228,6 +234,7 @@ class MachineSpeed:
             document.get("noise", 0.0),  # was not looked at before
             tuple(tuple(device) for device in document.get("cold", ())),  # nor was this
             tuple(document.get("plain", ())),
+            curves_of(document.get("reuse", {})),  # nor this
         )
 
 
@@ -249,6 +256,7 @@ class PanelRuns:
         graph: of the panel.
         alone: for each device of all runs float64[operators] seconds, the others idle.
         beside: the same with the panel on all devices at once; nothing where there is one device.
+        caches: what the machine's caches keep, as often.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -262,12 +270,14 @@ class PanelRuns:
         module, inputs = load_model(PANEL)
         self._inputs = {self.graph: _like_measured(self.graph, list(inputs.args))}
         machine.load(self.graph, weights_of(module, self.graph))
+        self.caches = CacheProbes(machine)
         self.clear()
 
     def clear(self) -> None:
         """Forget the runs so far."""
         self.alone: list[list[np.ndarray]] = [[] for _ in range(self._devices)]
         self.beside: list[list[np.ndarray]] = [[] for _ in range(self._devices)]
+        self.caches.clear()
         self._spent = 0.0
 
     def seconds(self) -> np.ndarray:
@@ -283,12 +293,16 @@ class PanelRuns:
         return len(self.alone[0]) < LEAST_RUNS or self._spent <= SHARE * seconds
 
     def run(self) -> None:
-        """The panel on each device alone, then on all beside each other (:mod:`experiments.side_by_side`).
+        """What caches keep (:mod:`experiments.cache_now`), the panel on each device alone, then on all beside each
+        other (:mod:`experiments.side_by_side`).
 
         Once before without being counted: what it is held for runs many times in a row, and finds its code
         and some of its weights in the caches.
         """
         devices = range(self._devices)
+        began = time.monotonic()
+        self.caches.run()
+        self._spent += time.monotonic() - began
         for _ in range(UNCOUNTED):
             self._seconds([0])
         for device in devices:
@@ -376,6 +390,7 @@ class PanelTimes:
         statistic: Callable[[np.ndarray], float],
         overhead: float = 0.0,
         handover: float | None = None,
+        caches: Mapping[str, CacheRuns] | None = None,
     ) -> MachineSpeed:
         """How much longer the panel's runs took.
 
@@ -385,6 +400,7 @@ class PanelTimes:
             statistic: of a run's seconds over the runs, as what is predicted is of its runs.
             overhead: the runner's for an operator, seconds.
             handover: of :class:`experiments.both_worlds.Prediction`.
+            caches: of the same as ``alone``.
         """
         slowness, whole, cold, plain = [], [], [], []
         for device, profile in enumerate(self._profiles):
@@ -402,7 +418,11 @@ class PanelTimes:
         if len(slowness) > 1 and len({device.space for device in self._cluster.devices}) == 1:
             corun = self._corun(alone, beside, statistic, overhead, handover)
         noise = _noise(alone, statistic)
-        return MachineSpeed(tuple(slowness), tuple(whole), corun, noise, tuple(cold), tuple(plain))
+        found = {space: runs.curves() for space, runs in (caches or {}).items()}
+        reuse = {space: curves for space, curves in found.items() if curves}
+        return MachineSpeed(
+            tuple(slowness), tuple(whole), corun, noise, tuple(cold), tuple(plain), reuse
+        )
 
     def _with_cold(
         self,

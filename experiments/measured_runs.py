@@ -22,6 +22,7 @@ import numpy as np
 
 from experiments import atomic
 from experiments.both_worlds import Hardware, Prediction
+from experiments.cache_now import CacheRuns, caches_json, caches_of
 from experiments.compact_traces import read_traces, write_traces
 from experiments.contestants import Contestant, Group
 from experiments.machine_speed import PanelRuns
@@ -90,6 +91,7 @@ class Block:
         traces: of each case by key, of each run.
         alone: float64[rounds, operators, devices] seconds, all operators of a job on that device.
         panel: :meth:`experiments.machine_speed.PanelRuns.seconds` among the rounds.
+        caches: what caches kept of weights meanwhile, by memory space.
         busy: cores that other processes kept busy before; NaN where the system does not say.
         wall_s: seconds that it took.
         prepared_s: of these before its first round.
@@ -103,6 +105,7 @@ class Block:
     traces: Mapping[str, Sequence[Trace]]
     alone: np.ndarray
     panel: np.ndarray
+    caches: Mapping[str, CacheRuns]
     busy: float
     wall_s: float
     prepared_s: float
@@ -130,6 +133,7 @@ class Block:
             "dispatch_s": dict(self.dispatch_s),
             "alone_shape": list(self.alone.shape),
             "panel_shape": list(self.panel.shape),
+            "caches": caches_json(self.caches),
             "busy_cores_before": self.busy,
             "wall_s": self.wall_s,
             "prepared_s": self.prepared_s,
@@ -189,6 +193,7 @@ class MeasuredRuns:
                     {key: [traces[name] for name in names[key]] for key in names},
                     _read_seconds(path / "alone.parquet", document["alone_shape"]),
                     _read_seconds(path / "panel.parquet", document["panel_shape"]),
+                    caches_of(document.get("caches", {})),  # was not looked at before
                     float("nan")
                     if document["busy_cores_before"] is None
                     else document["busy_cores_before"],
@@ -386,6 +391,7 @@ def measure_block(
         kept,
         seconds,
         panel.seconds(),
+        panel.caches.runs(),
         busy,
         time.monotonic() - began,
         first - began,

@@ -120,7 +120,9 @@ def same_beliefs_s(model: ModelValidation, contestant: Contestant, case: Case) -
             build_workload(
                 scenario.workload, model.graph, model.cluster.host, scenario.seed.workload
             ),
-            with_overhead(model.cluster, case.dispatch_s, model.handover, model.corun),
+            with_overhead(
+                model.cluster, case.dispatch_s, model.handover, model.corun, model.caches
+            ),
             CostTable({model.graph: model.costs}),
             contestant.make(),
             actual=CostTable({model.graph: model.costs}).scaled(model.slowed),
@@ -139,7 +141,9 @@ def _present(
         return None, contestant
     try:
         world = prepare(contestant.scenario, config_dirs)
-        prediction = Prediction(world, model.slowed, model.handover, model.corun, model.noise)
+        prediction = Prediction(
+            world, model.slowed, model.handover, model.corun, model.noise, model.reuse
+        )
         simulated = prediction.run(contestant, case.dispatch_s)
         low, high = case.low_s, case.high_s
         if not _close(simulated.makespan, case.simulated_s):

@@ -29,6 +29,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments import atomic
 from experiments.both_worlds import with_overhead
+from experiments.cache_now import curves_json, curves_of
 from experiments.compact_traces import TICK, read_traces, write_traces
 from experiments.configs import Scenario
 from experiments.contestants import Contestant, contestant
@@ -130,6 +131,7 @@ def _document(validation: Validation, command: str, figures: Mapping[str, Any]) 
                 "machine": dict(model.machine),
                 "corun": model.corun,
                 "noise": model.noise,
+                "reuse": curves_json(model.reuse),
                 "scenario": _common(model),
                 "contestants": [
                     {
@@ -267,7 +269,7 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
         if "slowed" in row:
             slowness[at], slowed[at] = _number(row["slowness"]), row["slowed"]
     costs = GraphCosts(predicted, cached=None if np.isnan(cached).all() else cached)
-    corun = entry.get("corun")
+    corun, reuse = entry.get("corun"), curves_of(entry.get("reuse", {}))
     actual = CostTable({graph: costs}).scaled(slowed)
     contestants, cases = [], []
     for row in entry["contestants"]:
@@ -296,7 +298,11 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                 error_steps(
                     build_workload(scenario.workload, graph, cluster.host, scenario.seed.workload),
                     with_overhead(
-                        cluster, row["dispatch_s"], entry["machine"].get("handover_s"), corun
+                        cluster,
+                        row["dispatch_s"],
+                        entry["machine"].get("handover_s"),
+                        corun,
+                        {space: curves[0] for space, curves in reuse.items()},
                     ),
                     actual,
                     row["simulated_s"],
@@ -329,6 +335,7 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
         slowed,
         corun,
         entry.get("noise", 0.0),
+        reuse,
     )
 
 

@@ -161,7 +161,7 @@ def _prediction(
     slowness = speed.factors(
         world.graph, profiles_of(world.cluster, profiles), world.costs[world.graph].seconds
     )
-    return Prediction(world, slowness, handover, speed.corun, speed.noise)
+    return Prediction(world, slowness, handover, speed.corun, speed.noise, speed.reuse)
 
 
 def _of_machine(
@@ -204,6 +204,7 @@ def _of_machine(
                 lambda seconds: float(statistic_of(seconds, statistic)),
                 plain,
                 handover,
+                panel.caches.runs(),
             )
     return overheads, speed, handover
 

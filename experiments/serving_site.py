@@ -157,7 +157,8 @@ class Site:
         """The mean of the panel's runs so far."""
         assert self._panel is not None
         alone, beside = self._panel.alone, self._panel.beside
-        return self._said.speed(alone, beside, lambda s: float(s.mean()), overhead)
+        caches = self._panel.caches.runs()
+        return self._said.speed(alone, beside, lambda s: float(s.mean()), overhead, caches=caches)
 
     @contextlib.contextmanager
     def timed(self, overhead: float) -> Iterator[list[MachineSpeed | None]]:
@@ -185,7 +186,8 @@ class Site:
     ) -> Trace:
         """One simulated run on a machine of that speed, the runner's overhead included."""
         simulation = self.scenario.simulation
-        cluster = with_overhead(self.world.cluster, overhead, corun=self._corun)
+        caches = {space: curves[0] for space, curves in speed.reuse.items()} if speed else {}
+        cluster = with_overhead(self.world.cluster, overhead, corun=self._corun, caches=caches)
         return simulate(
             workload,
             cluster if self._wake_s is None else with_waking(cluster, self._wake_s),

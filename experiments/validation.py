@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.cache_now import Reuse
 from simulator.cluster import Cluster
 from simulator.costs import GraphCosts
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
+from simulator.reuse_curve import ReuseCurve
 from simulator.trace import Trace
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ class ModelValidation:
         slowness: float64[operators, devices], how much longer operators took than in the profiles by the
             machine's speed; float64[devices] or one number where only that was measured, NaN where nothing.
         slowed: the same as the prediction had it; 1 for not at all.
-        corun, noise: of :class:`experiments.both_worlds.Prediction`.
+        corun, noise, reuse: of :class:`experiments.both_worlds.Prediction`.
     """
 
     model: str
@@ -147,6 +149,12 @@ class ModelValidation:
     slowed: np.ndarray = field(default_factory=lambda: np.array(1.0))
     corun: float | None = None
     noise: float = 0.0
+    reuse: Reuse = field(default_factory=dict)
+
+    @property
+    def caches(self) -> dict[str, ReuseCurve]:
+        """What was found that caches keep of weights, by memory space."""
+        return {space: curves[0] for space, curves in self.reuse.items()}
 
     @property
     def predicted(self) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 
 from experiments import atomic
 from experiments.both_worlds import INTERVAL, Prediction, unseen_costs
+from experiments.cache_now import all_runs, curves_json
 from experiments.contestants import Contestant, Group
 from experiments.machine_speed import MachineSpeed, PanelTimes, profiles_of
 from experiments.measured_runs import (
@@ -60,6 +61,7 @@ class Intervals:
                 prediction.handover,
                 prediction.corun,
                 prediction.noise,
+                curves_json(prediction.reuse),
                 simulation.draws,
                 INTERVAL,
                 code_digest(),
@@ -117,6 +119,7 @@ def model_validation(
         machine["handover_s"],
         speed.corun if at_speed else None,
         speed.noise if at_speed else 0.0,
+        speed.reuse if at_speed else None,
     )
     unseen = unseen_costs(world, group.scenario) if held_out else None
     alone = statistic_of(np.concatenate([block.alone for block in blocks]), statistic)
@@ -160,6 +163,7 @@ def model_validation(
         prediction.slowness,
         prediction.corun,
         prediction.noise,
+        prediction.reuse,
     )
 
 
@@ -186,6 +190,7 @@ def _machine(
         lambda seconds: float(statistic_of(seconds, statistic)),
         _of_visits([block.machine["overhead_s"] for block in blocks], rounds, statistic),
         handover,
+        all_runs(block.caches for block in blocks),
     )
     return {**blocks[-1].machine, "handover_s": handover, "speed": speed.to_json()}
 

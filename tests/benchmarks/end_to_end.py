@@ -96,6 +96,8 @@ def measured_here(name: str, batch: int) -> dict[str, Any]:
     from calibration import environment
     from calibration.runner import Machine
     from calibration.workers import workers_for
+    from cost_models.profile import Profile
+    from experiments.cache_now import caches_json
     from experiments.machine_speed import PanelRuns
     from scenarios.model_config import load_model
 
@@ -105,7 +107,7 @@ def measured_here(name: str, batch: int) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     module, inputs = load_model(model_config(name), batch)
-    cluster = one_core()
+    cluster = one_core(Profile.load(PROFILE).reuse)
     found: list[float] = []
     # The worker has this core, too: it must not spin there.
     with Machine(cluster, workers_for(cluster), spin=False) as machine:
@@ -122,7 +124,11 @@ def measured_here(name: str, batch: int) -> dict[str, Any]:
                 found.append(time.perf_counter() - start)
         for _ in range(PANEL_RUNS):
             panel.run()
-        return {"calls": found, "panel": [run.tolist() for run in panel.alone[0]]}
+        return {
+            "calls": found,
+            "panel": [run.tolist() for run in panel.alone[0]],
+            "caches": caches_json(panel.caches.runs()),
+        }
 
 
 def measured(name: str, batch: int, core: int) -> dict[str, Any]:
@@ -178,15 +184,17 @@ def predicted(name: str, speeds: Mapping[int, MachineSpeed]) -> dict[int, dict[s
             priced = price_graphs(
                 [graph], [unseen.name], {unseen.name: unseen}, model=model, cached=True
             )[graph]
-            times = priced.seconds[:, 0] * left_by_the_cache(graph, priced, profile.reuse)
             inside = np.ones(len(graph), bool) if priced.in_range is None else priced.in_range[:, 0]
+            curves = speeds[batch].reuse.get("ram", (profile.reuse,))
+            kept = [left_by_the_cache(graph, priced, curve) for curve in curves]
+            times = priced.seconds[:, 0] * left_by_the_cache(graph, priced, profile.reuse)
             slowed, alike = (
-                times * speed.factors(graph, [profile], priced.seconds)[:, 0]
+                priced.seconds[:, 0] * speed.factors(graph, [profile], priced.seconds)[:, 0]
                 for speed in (speeds[batch], speeds[batch].without_cold())
             )
             totals = [
                 float(
-                    slowed
+                    (slowed * kept[number % len(kept)])
                     @ draw_factors(
                         profile.residuals[model],
                         labels,
@@ -198,11 +206,11 @@ def predicted(name: str, speeds: Mapping[int, MachineSpeed]) -> dict[int, dict[s
             ]
             low, high = np.percentile(totals, [5, 95]) if totals else (np.nan, np.nan)
             found.setdefault(batch, {})[model] = Predicted(
-                float(slowed.sum()),
+                float(slowed @ kept[0]),
                 float(low),
                 float(high),
                 float(times.sum()),
-                float(alike.sum()),
+                float(alike @ kept[0]),
                 float(times[~inside].sum() / times.sum()),
             )
     return found
@@ -229,6 +237,7 @@ def summarised(
 ) -> dict[tuple[str, int], tuple[float, MachineSpeed]]:
     """By model and batch: seconds as measured, and how fast the machine was."""
     from cost_models.profile import Profile
+    from experiments.cache_now import all_runs, caches_of
     from experiments.configs import CostModelConfig
     from experiments.machine_speed import PanelTimes
 
@@ -243,7 +252,12 @@ def summarised(
     return {
         case: (
             statistic(np.concatenate([entry["calls"] for entry in entries])),
-            times.speed([[np.array(r) for e in entries for r in e["panel"]]], [], statistic),
+            times.speed(
+                [[np.array(r) for e in entries for r in e["panel"]]],
+                [],
+                statistic,
+                caches=all_runs([caches_of(e.get("caches", {})) for e in entries]),
+            ),
         )
         for case, entries in cases.items()
     }

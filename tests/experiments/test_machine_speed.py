@@ -338,7 +338,7 @@ def test_runs_in_an_array_are_the_complete_ones():
 def block_on(machine):
     document = {"handover_s": None, "overhead_s": 0.0}
     seconds = panel_on(machine).seconds()
-    return Block({}, {}, {}, np.zeros((2, 1, 2)), seconds, 0.0, 1.0, 0.0, (), document, "")
+    return Block({}, {}, {}, np.zeros((2, 1, 2)), seconds, {}, 0.0, 1.0, 0.0, (), document, "")
 
 
 def test_runs_of_all_visits_are_one_sample():
