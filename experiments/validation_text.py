@@ -333,10 +333,18 @@ def _runner_lines(validation: Validation) -> list[str]:
         "",
         "| model | repeats | busy cores before | slower by | "
         + " | ".join(
-            [*SORTS, "cold code, us", "cold kind, us", "beside others", "noise", "hand-over"]
+            [
+                *SORTS,
+                "cold code, us",
+                "cold kind, us",
+                "beside others",
+                "noise",
+                "half kept, MiB",
+                "hand-over",
+            ]
         )
         + f" | {' | '.join(labels)} |",
-        "|---|--:|--:|--:|" + "--:|" * (len(SORTS) + 5 + len(labels)),
+        "|---|--:|--:|--:|" + "--:|" * (len(SORTS) + 6 + len(labels)),
     ]
     for model in validation.models:
         seconds = model.dispatch_s
@@ -357,7 +365,9 @@ def _runner_lines(validation: Validation) -> list[str]:
 
 
 def _speed_cells(model: ModelValidation) -> str:
-    """How much slower the machine was, over all and by sort of operators, and what its workers cost each other."""
+    """How much slower the machine was, over all and by sort of operators, what its workers cost each other, and how far
+    its caches keep half of the weights.
+    """
     cells = [f"{model.on_average(model.slowness) - 1:+.1%}"]
     if "speed" in model.machine:
         speed = MachineSpeed.from_json(model.machine["speed"])
@@ -371,6 +381,7 @@ def _speed_cells(model: ModelValidation) -> str:
         cells.append(f"{speed.noise:.1%}")
     else:
         cells += [""] * (len(SORTS) + 4)
+    cells.append("/".join(f"{curve.distance(0.5) / 2**20:.0f}" for curve in model.caches.values()))
     cells.append("" if model.handover is None else f"{model.handover * 1e6:.0f}")
     return " | ".join(cells)
 

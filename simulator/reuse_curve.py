@@ -51,3 +51,18 @@ class ReuseCurve:
         left, right = self.distances[after - 1], self.distances[after]
         part = (distance - left) / (right - left)
         return self.kept[after - 1] + part * (self.kept[after] - self.kept[after - 1])
+
+    def distance(self, share: float) -> float:
+        """Up to which distance, bytes, at least this share is kept.
+
+        Args:
+            share: more than 0, at most 1.
+        """
+        if self.kept[0] < share:
+            return self.distances[0]
+        after = sum(kept >= share for kept in self.kept)
+        if after == len(self.kept):
+            return self.distances[-1]
+        left, right = self.distances[after - 1], self.distances[after]
+        kept, less = self.kept[after - 1], self.kept[after]
+        return left + (kept - share) / (kept - less) * (right - left)

@@ -250,7 +250,11 @@ def makespans(model: ModelValidation) -> list[tuple[float, np.ndarray]]:
         assert not isinstance(contestant, str), contestant
         scenario = contestant.scenario
         prediction = Prediction(
-            world.prepare(scenario, []), model.slowed, model.handover, model.corun
+            world.prepare(scenario, []),
+            model.slowed,
+            model.handover,
+            model.corun,
+            reuse=model.reuse,
         )
         times = [
             prediction.run(

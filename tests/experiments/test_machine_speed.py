@@ -31,6 +31,7 @@ from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator, Tensor, TensorSpec
+from simulator.reuse_curve import ReuseCurve
 
 torch = pytest.importorskip("torch")
 
@@ -322,7 +323,8 @@ def test_what_the_panel_pools_is_as_it_is_where_profiles_are_measured():
 
 
 def test_it_is_read_as_it_was_written():
-    speed = MachineSpeed(({"light": 2.0, "weights": 1.0},), (2.0,), 0.2)
+    curves = {"ram": (ReuseCurve((1.0, 2.0), (1.0, 0.5)), ReuseCurve((1.0,), (1.0,)))}
+    speed = MachineSpeed(({"light": 2.0, "weights": 1.0},), (2.0,), 0.2, reuse=curves)
     assert MachineSpeed.from_json(json.loads(json.dumps(speed.to_json()))) == speed
 
 
