@@ -21,7 +21,7 @@ from experiments.both_worlds import Prediction, with_overhead
 from experiments.contestants import Contestant
 from experiments.pricing import profile_digests
 from experiments.saved_validation import load_validation, present_contestant
-from experiments.validation import Case, ModelValidation, Validation, against_itself
+from experiments.validation import Case, ModelValidation, Validation, against_itself, pairs
 from experiments.validation_figures import figures, summary
 from experiments.validation_text import verdict_table
 from experiments.world import prepare
@@ -82,6 +82,7 @@ def recheck(folder: Path, config_dirs: Sequence[Path], console: Console) -> bool
         console.print(f"all {count} figures of the report follow from the saved traces")
     again = [case for model in validation.models for case in resimulate(model, config_dirs)]
     _say_code(again, console)
+    _say_caches(validation.models, console)
     _say_profiles(validation, again, console)
     return not differences
 
@@ -112,8 +113,13 @@ def resimulate(model: ModelValidation, config_dirs: Sequence[Path]) -> list[Resi
     return found
 
 
-def same_beliefs_s(model: ModelValidation, contestant: Contestant, case: Case) -> float:
-    """Makespan of a case with the saved operator times; NaN where it cannot be simulated."""
+def same_beliefs_s(
+    model: ModelValidation, contestant: Contestant, case: Case, *, profiled_caches: bool = False
+) -> float:
+    """Makespan of a case with the saved operator times; NaN where it cannot be simulated.
+
+    Caches keep of weights what was found among the runs, or what the profiles found (``profiled_caches``).
+    """
     scenario = contestant.scenario
     try:
         return simulate(
@@ -121,7 +127,11 @@ def same_beliefs_s(model: ModelValidation, contestant: Contestant, case: Case) -
                 scenario.workload, model.graph, model.cluster.host, scenario.seed.workload
             ),
             with_overhead(
-                model.cluster, case.dispatch_s, model.handover, model.corun, model.caches
+                model.cluster,
+                case.dispatch_s,
+                model.handover,
+                model.corun,
+                {} if profiled_caches else model.caches,
             ),
             CostTable({model.graph: model.costs}),
             contestant.make(),
@@ -173,6 +183,34 @@ def _say_code(again: Sequence[Resimulated], console: Console) -> None:
         f"[yellow]the present code simulates the same times otherwise in {len(changed)} of {len(again)} "
         f"cases[/yellow], {worst.case.setting} under {worst.case.scheduler}: "
         f"{worst.case.simulated_s * 1e3:.4g} ms then, {worst.same_beliefs_s * 1e3:.4g} ms now"
+    )
+
+
+def _say_caches(models: Sequence[ModelValidation], console: Console) -> None:
+    """What probing the caches among the runs was worth."""
+    probed = [model for model in models if model.caches]
+    if not probed:
+        return
+    cases, found = [], []
+    for model in probed:
+        for contestant, case in zip(model.contestants, model.cases, strict=True):
+            simulated_s = same_beliefs_s(model, contestant, case, profiled_caches=True)
+            if math.isfinite(simulated_s):
+                cases.append(replace(case, simulated_s=simulated_s))
+                found.append(case)
+    console.print(
+        "with caches that keep what they kept when the profiles were measured, and not what was probed: "
+        f"{_agreement(cases)}; as saved: {_agreement(found)}",
+        soft_wrap=True,
+    )
+
+
+def _agreement(cases: Sequence[Case]) -> str:
+    errors = np.array([case.error for case in cases])
+    apart = [pair for pair in pairs(cases) if pair.separate]
+    return (
+        f"mean error {np.abs(errors).mean():.1%}, bias {errors.mean():+.1%}, the winner of "
+        f"{sum(pair.agrees for pair in apart)} of {len(apart)} pairs"
     )
 
 

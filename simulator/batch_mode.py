@@ -7,13 +7,14 @@ Heterogeneous Computing Systems", JPDC 59(2):107-131, 1999, doi:10.1006/jpdc.199
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence, Set
 
 import numpy as np
 
 from simulator.context import EVERYWHERE, InputTensor, SchedulingContext
 from simulator.pricing import check_pricing, data_ready, estimated_finishes, sees_links
+from simulator.priorities import rounded, rounded_all
 from simulator.scheduler import Scheduler
 
 
@@ -59,37 +60,32 @@ Commit = tuple[int, int, float]
 """Task, device, and when it is believed to be done, seconds."""
 
 
-class Completions:
+FEW = 16
+"""Tasks up to which lists are faster than arrays: two to three times for two to four tasks on two to eight
+devices, and hardly any more for 16 on eight (``python -m tests.benchmarks.few_ready``)."""
+
+
+def completions(context: SchedulingContext, tasks: Sequence[int], pricing: str) -> Completions:
+    """Believed completion times of a batch, kept in what is faster for its size."""
+    kept_in = FewCompletions if len(tasks) <= FEW else ManyCompletions
+    return kept_in(context, tasks, pricing)
+
+
+class Completions(ABC):
     """Believed completion times of a batch of ready tasks on every device, while they are placed one
-    by one. They are those that pricing each of them anew would give.
+    by one. They are those that pricing each of them anew would give. A task is named by its row: its
+    place in the batch. Its length is how many tasks are left.
 
     Pricing all ``n`` tasks takes ``n`` times the devices' memory spaces; after each commit only what
     it has changed is priced again: the device, and tasks that share an input with the one it got. With
     a pricing that looks at links a commit may change the way of everybody's data.
-
-    Attributes:
-        best: float64[tasks], the smallest completion time.
-        device: int64[tasks], the device of it (ties: the smaller id).
-        second: float64[tasks], the second smallest; ``inf`` where one device alone can run a task.
     """
 
     def __init__(self, context: SchedulingContext, tasks: Sequence[int], pricing: str) -> None:
         self._context = context
         self._tasks = tasks
         self._pricing = pricing
-        count, devices = len(tasks), range(len(context.cluster.devices))
-        self._devices = devices
-        self._seconds = np.array([context.seconds(task) for task in tasks], dtype=np.float64)
-        self.choices = np.isfinite(self._seconds).sum(axis=1)
-        """int64[tasks]: how many devices can run each."""
-        self._free = np.array(context.availabilities(devices), dtype=np.float64)
-        self._ready = np.array([data_ready(context, task, devices, pricing) for task in tasks])
-        self._times = np.maximum(self._free, self._ready) + self._seconds
-        self._left = np.ones(count, dtype=bool)
-        self.best = np.empty(count)
-        self.second = np.empty(count)
-        self.device = np.empty(count, dtype=np.int64)
-        self._compare(np.arange(count))
+        self._devices = range(len(context.cluster.devices))
         self._aware = sees_links(pricing)
         self._readers: dict[int, list[int]] = {}  # of each tensor that lies somewhere: rows
         if not self._aware:
@@ -98,47 +94,173 @@ class Completions:
                     if item.space != EVERYWHERE:
                         self._readers.setdefault(item.tensor, []).append(row)
 
-    def rows_left(self) -> Iterator[np.ndarray]:
-        """The rows of the tasks that are left, until there are none."""
-        while self._left.any():
-            yield np.flatnonzero(self._left)
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def smallest(self) -> int:
+        """Whose best completion time is the smallest (ties: the smaller row)."""
+
+    @abstractmethod
+    def largest(self) -> int:
+        """Whose best completion time is the largest (ties: the smaller row)."""
+
+    @abstractmethod
+    def suffers_most(self) -> tuple[int, float]:
+        """Who loses most where the best device is not to be had, and how many seconds: 0 where there is
+        no other, or where all are down (ties: the smaller row).
+        """
 
     def commit(self, row: int) -> Commit:
-        """Place a task where it is done first."""
-        context, task, device = self._context, self._tasks[row], int(self.device[row])
-        finish = float(self.best[row])
+        """Place a task where it is done first (ties: the device of smaller id)."""
+        context, task = self._context, self._tasks[row]
+        finish, device = self._best(row)
         if finish == math.inf:  # all that can run it are down
             device = context.able(task)[0]
         inputs: Sequence[InputTensor] = () if self._aware else context.inputs(task)
         context.place(task, device)
+        self._update(
+            row, device, {r for item in inputs for r in self._readers.get(item.tensor, ())}
+        )
+        return task, device, finish
+
+    @abstractmethod
+    def _best(self, row: int) -> tuple[float, int]:
+        """Smallest completion time of a task, seconds, and the device of it."""
+
+    @abstractmethod
+    def _update(self, row: int, device: int, sharing: Set[int]) -> None:
+        """A task has been placed on a device; some share an input with it."""
+
+    def _data_ready(self, row: int) -> list[float]:
+        return data_ready(self._context, self._tasks[row], self._devices, self._pricing)
+
+
+class FewCompletions(Completions):
+    """In lists."""
+
+    def __init__(self, context: SchedulingContext, tasks: Sequence[int], pricing: str) -> None:
+        super().__init__(context, tasks, pricing)
+        self._seconds = [context.seconds(task) for task in tasks]
+        self._free = list(context.availabilities(self._devices))
+        self._left = list(range(len(tasks)))
+        self._ready = [self._data_ready(row) for row in self._left]
+        self._times: list[list[float]] = [[]] * len(tasks)
+        self._first: list[float] = [0.0] * len(tasks)
+        self._compare()
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def smallest(self) -> int:
+        """See :class:`Completions`."""
+        return min(self._left, key=self._first.__getitem__)
+
+    def largest(self) -> int:
+        """See :class:`Completions`."""
+        return max(self._left, key=self._first.__getitem__)
+
+    def suffers_most(self) -> tuple[int, float]:
+        """See :class:`Completions`."""
+        losses = [self._loss(row) for row in self._left]
+        loss = max(losses)
+        return self._left[losses.index(loss)], loss
+
+    def _loss(self, row: int) -> float:
+        choices = sum(seconds < math.inf for seconds in self._seconds[row])
+        first = self._first[row]
+        if choices < 2 or first == math.inf:
+            return 0.0
+        return rounded(sorted(self._times[row])[1] - first)
+
+    def _best(self, row: int) -> tuple[float, int]:
+        first = self._first[row]
+        return first, self._times[row].index(first)
+
+    def _update(self, row: int, device: int, sharing: Set[int]) -> None:
+        self._left.remove(row)
+        self._free[device] = self._context.available(device)
+        for r in self._left:
+            if self._aware or r in sharing:
+                self._ready[r] = self._data_ready(r)
+        self._compare()
+
+    def _compare(self) -> None:
+        for row in self._left:
+            self._times[row] = times = [
+                (free if free > ready else ready) + seconds
+                for free, ready, seconds in zip(
+                    self._free, self._ready[row], self._seconds[row], strict=True
+                )
+            ]
+            self._first[row] = min(times)
+
+
+class ManyCompletions(Completions):
+    """In arrays."""
+
+    def __init__(self, context: SchedulingContext, tasks: Sequence[int], pricing: str) -> None:
+        super().__init__(context, tasks, pricing)
+        count = len(tasks)
+        self._seconds = np.array([context.seconds(task) for task in tasks], dtype=np.float64)
+        self._choices = np.isfinite(self._seconds).sum(axis=1)  # devices that can run each
+        self._free = np.array(context.availabilities(self._devices), dtype=np.float64)
+        self._ready = np.array([self._data_ready(row) for row in range(count)])
+        self._times = np.maximum(self._free, self._ready) + self._seconds
+        self._left = np.ones(count, dtype=bool)
+        self._rows = np.arange(count)
+        self._first = np.empty(count)
+        self._second = np.empty(count)  # ``inf`` where one device alone can run a task
+        self._device = np.empty(count, dtype=np.int64)
+        self._compare(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def smallest(self) -> int:
+        """See :class:`Completions`."""
+        return int(self._rows[self._first[self._rows].argmin()])
+
+    def largest(self) -> int:
+        """See :class:`Completions`."""
+        return int(self._rows[self._first[self._rows].argmax()])
+
+    def suffers_most(self) -> tuple[int, float]:
+        """See :class:`Completions`."""
+        rows = self._rows
+        first, second = self._first[rows], self._second[rows]
+        suffers = (self._choices[rows] > 1) & (first < math.inf)
+        losses = rounded_all(np.subtract(second, first, out=np.zeros(len(rows)), where=suffers))
+        loss = max(losses)
+        return int(rows[losses.index(loss)]), loss
+
+    def _best(self, row: int) -> tuple[float, int]:
+        return float(self._first[row]), int(self._device[row])
+
+    def _update(self, row: int, device: int, sharing: Set[int]) -> None:
         self._left[row] = False
-        self._free[device] = context.available(device)
+        self._rows = np.flatnonzero(self._left)
+        self._free[device] = self._context.available(device)
         # Whose best two may be others now.
-        moved = self._times[:, device] <= self.second
+        moved = self._times[:, device] <= self._second
         column = np.maximum(self._free[device], self._ready[:, device]) + self._seconds[:, device]
         self._times[:, device] = column
-        moved |= column <= self.second
-        if self._aware:
-            moved[:] = True
-            changed = np.flatnonzero(self._left).tolist()
-        else:
-            changed = [r for item in inputs for r in self._readers.get(item.tensor, ())]
-        for r in changed:
+        moved |= column <= self._second
+        for r in self._rows.tolist() if self._aware else sharing:
             if self._left[r]:
                 moved[r] = True
-                self._ready[r] = data_ready(context, self._tasks[r], self._devices, self._pricing)
+                self._ready[r] = self._data_ready(r)
                 self._times[r] = np.maximum(self._free, self._ready[r]) + self._seconds[r]
         self._compare(np.flatnonzero(moved & self._left))
-        return task, device, finish
 
     def _compare(self, rows: np.ndarray) -> None:
         times = self._times[rows]
-        self.device[rows] = times.argmin(axis=1)
+        self._device[rows] = times.argmin(axis=1)
         if times.shape[1] == 1:
-            self.best[rows], self.second[rows] = times[:, 0], math.inf
+            self._first[rows], self._second[rows] = times[:, 0], math.inf
         else:
             two = np.partition(times, 1, axis=1)
-            self.best[rows], self.second[rows] = two[:, 0], two[:, 1]
+            self._first[rows], self._second[rows] = two[:, 0], two[:, 1]
 
 
 def explain_commit(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from simulator.batch_mode import BatchMode, Commit, Completions, explain_commit
+from simulator.batch_mode import BatchMode, Commit, completions, explain_commit
 from simulator.context import SchedulingContext
 
 
@@ -26,11 +26,10 @@ class Duplex(BatchMode):
         """See :class:`BatchMode`."""
         tried: list[tuple[float, str, list[Commit]]] = []
         for name in ("min_min", "max_min"):
-            times, commits = Completions(context, tasks, self.pricing), []
-            for rows in times.rows_left():
-                best = times.best[rows]
-                row = best.argmin() if name == "min_min" else best.argmax()
-                commits.append(times.commit(int(rows[row])))
+            times, commits = completions(context, tasks, self.pricing), []
+            while len(times):
+                row = times.smallest() if name == "min_min" else times.largest()
+                commits.append(times.commit(row))
             tried.append((max(finish for _, _, finish in commits), name, commits))
             for task in tasks:
                 context.withdraw(task)

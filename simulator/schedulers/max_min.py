@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from simulator.batch_mode import BatchMode, Completions, explain_commit
+from simulator.batch_mode import BatchMode, completions, explain_commit
 from simulator.context import SchedulingContext
 
 
@@ -21,7 +21,7 @@ class MaxMin(BatchMode):
 
     def map(self, context: SchedulingContext, tasks: list[int]) -> None:
         """See :class:`BatchMode`."""
-        times = Completions(context, tasks, self.pricing)
-        for rows in times.rows_left():
-            task, device, finish = times.commit(int(rows[times.best[rows].argmax()]))
-            explain_commit(context, task, device, finish, f"the largest of {len(rows)}")
+        times = completions(context, tasks, self.pricing)
+        while left := len(times):
+            task, device, finish = times.commit(times.largest())
+            explain_commit(context, task, device, finish, f"the largest of {left}")

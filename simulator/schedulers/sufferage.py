@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-import numpy as np
-
-from simulator.batch_mode import BatchMode, Completions, explain_commit
+from simulator.batch_mode import BatchMode, completions, explain_commit
 from simulator.context import SchedulingContext
 from simulator.pricing import data_ready
-from simulator.priorities import rounded, rounded_all
+from simulator.priorities import rounded
 
 
 class Sufferage(BatchMode):
@@ -75,11 +73,8 @@ class SufferageOne(BatchMode):
 
     def map(self, context: SchedulingContext, tasks: list[int]) -> None:
         """See :class:`BatchMode`."""
-        times = Completions(context, tasks, self.pricing)
-        for rows in times.rows_left():
-            best, second = times.best[rows], times.second[rows]
-            suffers = (times.choices[rows] > 1) & (best < math.inf)
-            losses = rounded_all(np.subtract(second, best, out=np.zeros(len(rows)), where=suffers))
-            loss = max(losses)
-            task, device, finish = times.commit(int(rows[losses.index(loss)]))
+        times = completions(context, tasks, self.pricing)
+        while len(times):
+            row, loss = times.suffers_most()
+            task, device, finish = times.commit(row)
             explain_commit(context, task, device, finish, f"sufferage {loss:.6g}")

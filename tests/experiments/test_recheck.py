@@ -1,17 +1,21 @@
 """Saved validations worked out again: nothing changed, something changed, something damaged."""
 
 import json
+import re
 import shutil
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
+from rich.console import Console
 
 torch = pytest.importorskip("torch")
 
 from experiments.contestants import plan_grid  # noqa: E402
 from experiments.recheck import (  # noqa: E402
     Resimulated,
+    _say_caches,
     figure_differences,
     same_beliefs_s,
 )
@@ -64,6 +68,31 @@ def test_what_is_committed_follows_from_its_traces_and_is_simulated_as_then(fold
         for contestant, case in zip(model.contestants, model.cases, strict=True):
             again = Resimulated(case, same_beliefs_s(model, contestant, case), present=None)
             assert not again.code_changed, f"{case.setting} under {case.scheduler}"
+
+
+@pytest.mark.slow
+def test_what_probing_the_caches_is_worth(capsys):
+    """The committed run's recurrent cells read weights again that caches keep more or less of; GoogLeNet
+    hardly does.
+    """
+    validation, _ = load_validation(ROOT / "docs" / "validation")
+    (cells,) = (model for model in validation.models if model.model == "gru_cells")
+    (without,) = (model for model in validation.models if model.model == "googlenet")
+    assert cells.caches
+    for model, differ in ((cells, True), (without, False)):
+        worst = max(
+            abs(
+                same_beliefs_s(model, contestant, case, profiled_caches=True) / case.simulated_s - 1
+            )
+            for contestant, case in zip(model.contestants, model.cases, strict=True)
+        )
+        assert worst > 0.02 if differ else worst < 0.002
+    _say_caches([cells], Console(width=1000))
+    printed = capsys.readouterr().out
+    found = re.findall(r"mean error ([\d.]+)%", printed)
+    assert len(found) == 2
+    errors = np.abs([case.error for case in cells.cases])
+    assert float(found[1]) == pytest.approx(100 * errors.mean(), abs=0.051)
 
 
 def test_something_is_committed():

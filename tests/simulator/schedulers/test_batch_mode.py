@@ -75,10 +75,16 @@ def reference(times: Times, name: str) -> tuple[list[int], float]:
     return devices, max(free)
 
 
+WAYS = st.sampled_from([0, 1 << 30])
+"""Of :data:`simulator.batch_mode.FEW`: all batches in arrays, all in lists."""
+
+
 @quick
-@given(matrices(), st.sampled_from(NAMES))
-def test_independent_tasks(times: Times, name: str) -> None:
-    found = run(times, name)
+@given(matrices(), st.sampled_from(NAMES), WAYS)
+def test_independent_tasks(times: Times, name: str, few: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_mode, "FEW", few)
+        found = run(times, name)
     if name == "duplex":
         expected, other = reference(times, "min_min"), reference(times, "max_min")
         expected = other if other[1] < expected[1] else expected
@@ -113,9 +119,14 @@ class Plain(Scheduler):
     cases(schedulers=("fcfs",), contentions=("none", "fifo", "fair")),
     st.sampled_from(sorted(KEYS)),
     st.sampled_from(PRICINGS),
+    WAYS,
 )
-def test_times_that_are_kept_are_those_of_pricing_anew(case: Case, name: str, pricing: str) -> None:
-    found = case.run(create(name, pricing=pricing))
+def test_times_that_are_kept_are_those_of_pricing_anew(
+    case: Case, name: str, pricing: str, few: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_mode, "FEW", few)
+        found = case.run(create(name, pricing=pricing))
     expected = case.run(Plain(name, pricing))
     for table, columns in COLUMNS.items():
         for column in columns:
@@ -139,7 +150,10 @@ def test_duplex_is_one_of_the_two_on_a_single_batch(case: Case, pricing: str) ->
 @pytest.mark.parametrize(
     ("pricing", "calls"), [("per_link", 40), ("per_edge", 40), ("contention_aware", 40 * 41 // 2)]
 )
-def test_tasks_are_priced_once(pricing: str, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("few", [0, 1 << 30])
+def test_tasks_are_priced_once(
+    pricing: str, calls: int, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     priced = []
 
     def counted(context: SchedulingContext, task: int, *more: object) -> list[float]:
@@ -148,6 +162,7 @@ def test_tasks_are_priced_once(pricing: str, calls: int, monkeypatch: pytest.Mon
 
     real = batch_mode.data_ready
     monkeypatch.setattr(batch_mode, "data_ready", counted)
+    monkeypatch.setattr(batch_mode, "FEW", few)
     run([[3.0, 2.0, 5.0]] * 40, "min_min", pricing=pricing)
     assert len(priced) == calls
 
