@@ -315,14 +315,11 @@ class PanelRuns:
             for device, rows in enumerate(together.rows(trace)):
                 self.beside[device].append(took[rows])
 
-    def behind_each_other(self, device: int, rest: float) -> list[np.ndarray]:
-        """float64[operators] seconds of two executions on a device, the first when it has rested so many seconds."""
-        return self._seconds([device, device], rest)
-
-    def _seconds(self, devices: Sequence[int], rest: float = 0.0) -> list[np.ndarray]:
+    def _seconds(self, devices: Sequence[int]) -> list[np.ndarray]:
         """float64[operators] of an execution on each of these devices, all of them at once."""
-        jobs = panel_jobs(self.graph, len(devices), self.machine.cluster, rest)
-        rows = self._executed(jobs, devices).executions
+        host = self.machine.cluster.host
+        job = Job(self.graph, origin=host, destination=host)
+        rows = self._executed(Workload([job] * len(devices)), devices).executions
         seconds = np.empty((len(devices), len(self.graph)))
         seconds[rows["job"], rows["operator"]] = rows["finish"] - rows["start"]
         return list(seconds)
@@ -346,14 +343,6 @@ def _like_measured(graph: DataflowGraph, tensors: list[Any]) -> dict[str, Any]:
         if operator.kind == "max_pool2d" and reads[0] in graph.inputs:
             (named[graph.tensors[reads[0]].name],) = random_reads(operator)
     return named
-
-
-def panel_jobs(
-    graph: DataflowGraph, count: int, cluster: Cluster, arrival: float = 0.0
-) -> Workload:
-    """So many executions of the panel at once."""
-    job = Job(graph, arrival, origin=cluster.host, destination=cluster.host)
-    return Workload([job] * count)
 
 
 class PanelTimes:

@@ -141,7 +141,7 @@ class Site:
         return with_joining(costs, self._joining)
 
     def sharing(self, overhead: float) -> tuple[float | None, list[float] | None]:
-        """What busy devices cost each other and what waking one costs, by the panel; None where the profiles' speed
+        """What busy devices cost each other, by the panel, and what waking one costs; None where the profiles' speed
         is taken.
         """
         panel = self._panel
@@ -151,7 +151,7 @@ class Site:
         for _ in range(CORUN_RUNS):
             panel.run()
         found = self._speed(overhead).corun
-        return found, wake_seconds(panel)
+        return found, wake_seconds(self.machine)
 
     def _speed(self, overhead: float) -> MachineSpeed:
         """The mean of the panel's runs so far."""

@@ -159,7 +159,7 @@ def test_what_waking_a_device_costs_is_found():
     """Each pair's first execution pays all but e^-4 of it, the second none; devices differ."""
     machine = SimulatedMachine(SLOW)
     machine._believed = with_waking(machine._believed, [2e-3, 0.0])
-    first, second = wake_seconds(PanelRuns(machine))
+    first, second = wake_seconds(machine)
     assert first == pytest.approx(2e-3 * (1 - np.exp(-REST_S / WAKE_AFTER)), rel=1e-6)
     assert second == pytest.approx(0.0, abs=1e-12)
 
@@ -168,7 +168,7 @@ def test_of_equal_devices_all_pairs_count():
     equal = replace(cluster(), devices=[Device(name, "ram", "fast") for name in ("one", "two")])
     machine = SimulatedMachine([SLOW[0], SLOW[0]], here=equal)
     machine._believed = with_waking(equal, [2e-3, 4e-3])
-    first, second = wake_seconds(PanelRuns(machine))
+    first, second = wake_seconds(machine)
     assert first == second
     assert 2e-3 < first / (1 - np.exp(-REST_S / WAKE_AFTER)) < 4e-3
 
