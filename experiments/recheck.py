@@ -198,6 +198,8 @@ def _say_caches(models: Sequence[ModelValidation], console: Console) -> None:
             if math.isfinite(simulated_s):
                 cases.append(replace(case, simulated_s=simulated_s))
                 found.append(case)
+    if not cases:
+        return
     console.print(
         "with caches that keep what they kept when the profiles were measured, and not what was probed: "
         f"{_agreement(cases)}; as saved: {_agreement(found)}",
