@@ -256,6 +256,7 @@ def validate_serving(
         new = [c for c in contestants if c.label not in figures.dispatch_s]
         probe = DispatchProbe(machine)
         figures.dispatch_s |= {c.label: probe.seconds(c.make) for c in new}
+        folder.mkdir(parents=True, exist_ok=True)
         atomic.write_json(folder / "machine.json", asdict(figures))
         site.price(figures.segment_s, figures.joining_s, figures.corun, figures.wake_s)
         needed = max(settings.loads) * figures.capacity_per_s * settings.seconds
@@ -343,7 +344,6 @@ def command(invocation: Invocation) -> int:
     settings, overrides = read_settings(invocation.overrides)
     contestants = plan(overrides, invocation.config_dirs)
     folder = Path(contestants[0].scenario.output_dir) / "validation_serving" / settings.name
-    folder.mkdir(parents=True, exist_ok=True)
     differences = foreign_profiles(contestants[0].scenario, settings, invocation.config_dirs)
     for text in differences:
         console.print(f"[yellow]{text}: measure it again[/yellow]")

@@ -217,6 +217,7 @@ def test_arrivals_of_a_file_are_replayed(home, monkeypatch):
         (["instance=topcuoglu"], "have no kernels to run"),
         (["workload.max_batch=2,4"], "vary the scheduler alone"),
         (["scheduler=nosuch"], "nosuch"),
+        (["cluster=edge_t4"], "not of this machine"),
     ],
 )
 def test_what_cannot_be_validated_is_refused_in_one_sentence(home, capsys, words, message):
@@ -224,3 +225,4 @@ def test_what_cannot_be_validated_is_refused_in_one_sentence(home, capsys, words
     printed = capsys.readouterr().err.strip()
     assert message in printed
     assert len(printed.splitlines()) == 1
+    assert not list(home.rglob("validation_serving/*"))
