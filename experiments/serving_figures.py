@@ -28,10 +28,8 @@ class Figures:
         key: what it depends on.
         capacity_per_s: requests that it serves one at a time, all devices busy.
         simulated_capacity_per_s: the same, simulated.
-        speed: how much longer operators took on average beside the bursts than the profiles say, as
-            :meth:`MachineSpeed.to_json` has it; None if the profiles' speed is taken.
-        corun: what an execution takes longer while all other devices of its memory are busy, by their number;
-            None if the cluster's is taken.
+        speed: how much longer operators took on average beside the bursts than the profiles say, and what busy
+            devices then cost each other, as :meth:`MachineSpeed.to_json` has it; None if the profiles' speed is taken.
         wake_s: seconds that an execution takes longer on each device after a long rest; None if the cluster's are
             taken.
         dispatch_s: the runner's overhead per task under each scheduler, seconds.
@@ -44,7 +42,6 @@ class Figures:
     capacity_per_s: float = 0.0
     simulated_capacity_per_s: float = 0.0
     speed: dict[str, Any] | None = None
-    corun: float | None = None
     wake_s: list[float] | None = None
     dispatch_s: dict[str, float] = field(default_factory=dict)
     segment_s: float = 0.0
@@ -70,8 +67,8 @@ def measure_machine(site: Site, base: Workload, key: str) -> Figures:
     found.segment_s = probe.segment_seconds(lambda: create("fcfs"))
     plain = probe.seconds(lambda: create("fcfs"))
     found.joining_s = _joining(site, plain)
-    found.corun, found.wake_s = site.sharing(plain)
-    site.price(found.segment_s, found.joining_s, found.corun, found.wake_s)
+    found.wake_s = site.waking()
+    site.price(found.segment_s, found.joining_s, found.wake_s)
     # Once to learn how many requests make a burst of a few seconds, then in earnest.
     rates: list[float] = []
     with site.timed(plain) as speeds:

@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from calibration.runner import Execution, Machine
     from calibration.workers import WorkerSpec
 
-PANEL_RUNS = 8
-"""Of the panel that says how fast the machine is, before and again after a run."""
-CORUN_RUNS = 24
-"""Of the panel that says what devices cost each other, once: more than a run's, which say it within 6% only."""
+PANEL_RUNS = 12
+"""Of the panel that says how fast the machine is and what its devices cost each other, before and again after a run."""
 RTOL, ATOL = 1e-4, 1e-4
 """Of an answer against the module's own: larger batches let kernels add up in another order."""
 
@@ -106,13 +104,12 @@ class Site:
         self,
         segment_s: float,
         joining: Mapping[str, Mapping[str, float]],
-        corun: float | None = None,
         wake_s: Sequence[float] | None = None,
     ) -> None:
-        """Let the times contain what the runner needs within a segment and before a batch, what devices cost each
-        other and what waking one costs; None leaves the cluster's.
+        """Let the times contain what the runner needs within a segment and before a batch, and what waking a device
+        costs; None leaves the cluster's.
         """
-        self._corun, self._wake_s = corun, wake_s
+        self._wake_s = wake_s
         self._segment_s = segment_s
         self._joining = {
             graph: joining.get(name, {}).get(str(batch), 0.0)
@@ -140,18 +137,9 @@ class Site:
         costs = self.requests.costs(fine, self.cluster(self._segment_s))
         return with_joining(costs, self._joining)
 
-    def sharing(self, overhead: float) -> tuple[float | None, list[float] | None]:
-        """What busy devices cost each other, by the panel, and what waking one costs; None where the profiles' speed
-        is taken.
-        """
-        panel = self._panel
-        if panel is None:
-            return None, None
-        panel.clear()
-        for _ in range(CORUN_RUNS):
-            panel.run()
-        found = self._speed(overhead).corun
-        return found, wake_seconds(self.machine)
+    def waking(self) -> list[float] | None:
+        """What waking each device costs, in seconds; None where the profiles' speed is taken."""
+        return None if self._panel is None else wake_seconds(self.machine)
 
     def _speed(self, overhead: float) -> MachineSpeed:
         """The mean of the panel's runs so far."""
@@ -184,10 +172,15 @@ class Site:
         overhead: float,
         speed: MachineSpeed | None,
     ) -> Trace:
-        """One simulated run on a machine of that speed, the runner's overhead included."""
+        """One simulated run on a machine of that speed, the runner's overhead included.
+
+        What busy devices cost each other is of the same panel runs as the speed: it changes within the hour, and
+        a speed alone and a cost beside that were measured at different times are of no time the machine was in.
+        """
         simulation = self.scenario.simulation
         caches = {space: curves[0] for space, curves in speed.reuse.items()} if speed else {}
-        cluster = with_overhead(self.world.cluster, overhead, corun=self._corun, caches=caches)
+        corun = speed.corun if speed else None
+        cluster = with_overhead(self.world.cluster, overhead, corun=corun, caches=caches)
         return simulate(
             workload,
             cluster if self._wake_s is None else with_waking(cluster, self._wake_s),

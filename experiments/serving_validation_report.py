@@ -115,12 +115,15 @@ def foundations(figures: Figures) -> list[str]:
 
 def _sharing(figures: Figures) -> list[str]:
     found = []
-    if figures.corun is not None:
-        found.append(f"{figures.corun:.1%} longer for each other busy device")
+    corun = (figures.speed or {}).get("corun")
+    if corun is not None:
+        found.append(f"{corun:.1%} longer for each other busy device beside the bursts")
     if figures.wake_s is not None:
         costs = " and ".join(format_seconds(s) for s in sorted(set(figures.wake_s)))
         found.append(f"up to {costs} longer after a rest")
-    return [f"an execution takes, by the panel: {', '.join(found)}"] if found else []
+    return (
+        [f"an execution takes, by the panel and a part of it: {', '.join(found)}"] if found else []
+    )
 
 
 def _slower(figures: Figures) -> str:

@@ -258,7 +258,7 @@ def validate_serving(
         figures.dispatch_s |= {c.label: probe.seconds(c.make) for c in new}
         folder.mkdir(parents=True, exist_ok=True)
         atomic.write_json(folder / "machine.json", asdict(figures))
-        site.price(figures.segment_s, figures.joining_s, figures.corun, figures.wake_s)
+        site.price(figures.segment_s, figures.joining_s, figures.wake_s)
         needed = max(settings.loads) * figures.capacity_per_s * settings.seconds
         base = _base(scenario, world, round(1.2 * needed) + 50)
         for number, (run, load, contestant) in enumerate(schedule):

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from calibration import environment  # noqa: E402
 from calibration.environment import device_name  # noqa: E402
+from experiments import serving_site as site  # noqa: E402
 from experiments import validate_serving as subject  # noqa: E402
 from simulator.errors import ExecutionError  # noqa: E402
 from simulator.serving_metrics import serving_metrics  # noqa: E402
@@ -42,7 +43,6 @@ def home(tmp_path, monkeypatch, machine, _graphs, source):
     monkeypatch.setattr("experiments.serving_figures.BURST_SECONDS", 0.02)
     monkeypatch.setattr("experiments.serving_figures.JOINS", 2)
     monkeypatch.setattr("experiments.serving_site.PANEL_RUNS", 1)
-    monkeypatch.setattr("experiments.serving_site.CORUN_RUNS", 1)
     monkeypatch.setattr("experiments.resting.PAIRS", 1)
     for group in ("model", "cluster"):
         (tmp_path / "conf" / group).mkdir(parents=True)
@@ -70,6 +70,14 @@ def command(home, *words, repeats=1):
 def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
     known = environment.described("cpu")
     monkeypatch.setattr(environment, "described", lambda device: known | {"torch": "99.0"})
+    coruns: list[float] = []
+    simulate = site.simulate
+
+    def noted(workload, cluster, *arguments, **options):
+        coruns.append(cluster.spaces[0].corun_slowdown)
+        return simulate(workload, cluster, *arguments, **options)
+
+    monkeypatch.setattr(site, "simulate", noted)
     words = ["scheduler=fcfs,task_groups", "loads=[0.5,1.2]", "name=one"]
     assert command(home, *words, repeats=2) == 0
     printed = capsys.readouterr().out
@@ -88,10 +96,10 @@ def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
     machine = json.loads((folder / "machine.json").read_text())
     assert machine["capacity_per_s"] > 0
     assert machine["simulated_capacity_per_s"] > 0
-    assert 0 <= machine["corun"] < 10
+    assert 0 <= machine["speed"]["corun"] < 10
     assert len(machine["wake_s"]) == 2
     assert all(0 <= seconds < 1 for seconds in machine["wake_s"])
-    assert "longer for each other busy device, up to" in printed
+    assert "busy device beside the bursts, up to" in " ".join(printed.split())
     assert set(machine["dispatch_s"]) == {"fcfs", "task_groups"}
     assert all(set(sizes) == {"2", "3", "4"} for sizes in machine["joining_s"].values())
     assert all(0 < s < 1 for sizes in machine["joining_s"].values() for s in sizes.values())
@@ -102,6 +110,13 @@ def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
         for load in (0.5, 1.2)
         for scheduler in ("fcfs", "task_groups")
     ]
+    # What busy devices cost each other is of the panel around each run, not of another hour.
+    own = [machine["speed"]["corun"]]
+    for row in rows:
+        cell = folder / "cells" / f"{float(row['load']):g}-{row['scheduler']}" / row["run"]
+        own.append(json.loads((cell / "result.json").read_text())["case"]["speed"]["corun"])
+    assert coruns[-len(rows) :] == own[1:]
+    assert set(coruns[: -len(rows)]) == {own[0]}
     for row in rows:
         cell = folder / "cells" / f"{float(row['load']):g}-{row['scheduler']}" / row["run"]
         real, simulated = (Trace.load(cell / world) for world in ("measured", "simulated"))
