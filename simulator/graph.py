@@ -196,6 +196,8 @@ class DataflowGraph:
         batch: the batch size it was made for, where it has one.
         inner_bytes: for each operator what it keeps for itself while it runs, beside what it reads and
             writes; nothing unless given.
+        inner_written: for each operator the bytes that it writes in all for itself, memory that is used twice
+            counted twice; nothing unless given.
 
     Raises:
         InvalidInput: a duplicate name, an index out of range, a tensor written twice or never, an
@@ -212,9 +214,11 @@ class DataflowGraph:
         results: Sequence[Mapping[str, Any]] = (),
         batch: int | None = None,
         inner_bytes: Sequence[float] = (),
+        inner_written: Sequence[float] = (),
     ) -> None:
         self.name = name
         self.inner_bytes: tuple[float, ...] = tuple(inner_bytes)
+        self.inner_written: tuple[float, ...] = tuple(inner_written)
         self.operators: Sequence[Operator] = tuple(operators)
         self.tensors: Sequence[Tensor] = tuple(tensors)
         self.results = tuple(results)
@@ -242,7 +246,7 @@ class DataflowGraph:
         graph = cls.__new__(cls)
         number = np.arange(len(size), dtype=np.int32)
         graph.name = name
-        graph.inner_bytes = ()
+        graph.inner_bytes = graph.inner_written = ()
         graph.operators = operators
         graph.tensors = BareTensors(operators, source, target, size)
         graph.results = ()

@@ -2,7 +2,8 @@
 
 Serving runs on them: a request then is one task for each segment, whose time is that of the operators in
 it, one after another. What a segment writes for later ones keeps its name and its bytes; of what only its
-own operators read the most that lies there at once is left, as the segment's ``inner_bytes``.
+own operators read the most that lies there at once is left, as the segment's ``inner_bytes``, and what is written
+in all, which goes through the cache, as its ``inner_written``.
 """
 
 from __future__ import annotations
@@ -46,10 +47,12 @@ class Segments:
         A segment extrapolates where operators of more than a tenth of its time do. Spreads of operators, which are
         noise and independent of each other, add up in quadrature.
         """
-        seconds = np.add.reduceat(fine.seconds, self.starts, axis=0)
+        kernels = np.add.reduceat(fine.seconds, self.starts, axis=0)
+        launching = np.zeros_like(kernels)
         if overhead is not None:
             others = np.diff([*self.starts, len(self.fine)]) - 1
-            seconds = seconds + others[:, None] * overhead
+            launching = others[:, None] * overhead
+        seconds = kernels + launching
         spread = in_range = None
         with np.errstate(invalid="ignore", divide="ignore"):
             if fine.spread is not None:
@@ -62,7 +65,8 @@ class Segments:
             # An operator that a device cannot run makes the segment impossible there.
             left = np.where(np.isfinite(fine.seconds), fine.cached * fine.seconds, 0.0)
             with np.errstate(invalid="ignore", divide="ignore"):
-                cached = np.add.reduceat(left, self.starts, axis=0) / seconds
+                # Launching takes as long wherever the weights are.
+                cached = (np.add.reduceat(left, self.starts, axis=0) + launching) / seconds
             cached = np.where(cached > 0, cached, 1.0)
         return GraphCosts(seconds, spread, in_range, cached)
 
@@ -144,6 +148,7 @@ def coarsen(graph: DataflowGraph, segments: int | Sequence[int] = 1) -> Segments
         graph.results,
         graph.batch,
         _inner_bytes(graph, owner, writes),
+        _inner_written(graph, owner, writes),
     )
     return Segments(graph, coarse, tuple(starts))
 
@@ -165,6 +170,18 @@ def _inner_bytes(
         most[segment] = max(most[segment], used)
         used -= float(sum(graph.tensor_bytes[t] for t in ends.pop(operator, ())))
     return most
+
+
+def _inner_written(
+    graph: DataflowGraph, owner: np.ndarray, exported: Sequence[Sequence[int]]
+) -> list[float]:
+    """For each segment the bytes that its operators write, less those that it writes itself."""
+    outside = {tensor for row in exported for tensor in row}
+    written = [0.0] * len(exported)
+    for operator, row in enumerate(graph.writes):
+        inner = (float(graph.tensor_bytes[tensor]) for tensor in row if tensor not in outside)
+        written[int(owner[operator])] += sum(inner)
+    return written
 
 
 def _producer(graph: DataflowGraph, tensor: int, owner: np.ndarray) -> int:

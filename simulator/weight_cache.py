@@ -11,7 +11,7 @@ et al., *Evaluation techniques for storage hierarchies*, IBM Systems Journal 9(2
 its time, with ``cached`` the part of it that is left when all its weights are there
 (:attr:`simulator.costs.GraphCosts.cached`). Shares of several weights are averaged by their bytes.
 
-What is written counts every time, as if no memory were used twice, and nothing is cached when a run begins: both
+What is written, within a segment too, counts every time, as if no memory were used twice, and nothing is cached when a run begins: both
 err towards the time from memory. Schedulers believe in that time.
 """
 
@@ -157,7 +157,10 @@ class _Touched:
     def __init__(self, graph: DataflowGraph) -> None:
         sizes = graph.tensor_bytes.tolist()
         weights = set(graph.weights)
-        self.written = [sum(sizes[t] for t in row) for row in graph.writes]
+        inner = graph.inner_written or [0.0] * len(graph)
+        self.written = [
+            sum(sizes[t] for t in row) + own for row, own in zip(graph.writes, inner, strict=True)
+        ]
         self.weights: list[tuple[Weight, ...]] = []
         for operator, row in zip(graph.operators, graph.reads, strict=True):
             found = []

@@ -55,6 +55,14 @@ def test_what_crosses_between_segments_stays() -> None:
     assert float(graph.tensor_bytes[list(graph.writes[0])].sum()) == 3.0
 
 
+def test_all_that_is_written_inside_is_counted() -> None:
+    # a 1, b 2, c 3; d is the result.
+    assert coarsen(diamond()).graph.inner_written == (6.0,)
+    # a and b cross to the second segment, which writes c for itself.
+    assert coarsen(diamond(), [0, 2]).graph.inner_written == (0.0, 3.0)
+    assert coarsen(diamond(), 4).graph.inner_written == (0.0,) * 4
+
+
 def test_of_what_stays_inside_the_most_at_once_is_kept() -> None:
     # a 1, b 2, c 3 before c has read a; d is the result.
     assert coarsen(diamond()).graph.inner_bytes == (6.0,)

@@ -159,6 +159,30 @@ def test_segments_save_what_their_operators_save() -> None:
     assert coarsen(graph, [0]).costs(costs).cached == pytest.approx(np.array([[1.75 / 4]]))
 
 
+def test_launching_within_a_segment_is_not_saved() -> None:
+    """Of 1 s, 3 s and a second launch of 2 s all but 1.75 s and the launch are saved: 3.75 of 6 are left."""
+    graph = chain([[0], [1]], [4.0, 4.0])
+    costs = GraphCosts(np.array([[1.0], [3.0]]), cached=np.array([[0.25], [0.5]]))
+    found = coarsen(graph, [0]).costs(costs, np.array([2.0]))
+    assert found.seconds.tolist() == [[6.0]]
+    assert found.cached == pytest.approx(np.array([[3.75 / 6]]))
+
+
+@pytest.mark.parametrize("segments", [1, 2, 3])
+def test_a_segments_weights_are_as_far_away_as_its_operators(segments: int) -> None:
+    """Between two jobs lie 12 bytes of weights and what three operators write, whoever else reads that."""
+    fine = chain([[0], [1], [2]], [4.0, 4.0, 4.0], written=3.0)
+    parts = coarsen(fine, segments)
+    costs = CostTable({parts.graph: parts.costs(times(fine)[fine])})
+    for reach, left in ((21.0, LEFT), (20.9, 1.0)):
+        cluster = shared(ReuseCurve((reach,), (1.0,)))
+        jobs = Workload([Job(parts.graph), Job(parts.graph, arrival=100.0)])
+        trace = simulate(jobs, cluster, costs, create("fcfs"))
+        found = lengths(trace)
+        assert sum(found[:segments]) == pytest.approx(3.0)
+        assert sum(found[segments:]) == pytest.approx(3.0 * left)
+
+
 def test_the_scheduler_believes_in_the_time_from_memory() -> None:
     """Two equal devices, one in a space with a cache: MCT goes by what it believes, not by what it saw."""
     graph = chain([[0], [0], [0]], [4.0])
