@@ -9,9 +9,6 @@ Two workers share one interpreter. One that comes back from a kernel while the o
 must be woken, which takes longer than what it was waiting for. How long is what a simulation of two chains
 beside each other, of short kernels, must be told so that they take what they take for real
 (:mod:`simulator.launchers`).
-
-Within a segment there is neither completion nor decision; what remains for each operator is calling its
-kernel and keeping its tensors.
 """
 
 from __future__ import annotations
@@ -33,7 +30,6 @@ from simulator.costs import CostTable, GraphCosts
 from simulator.graph import DataflowGraph, Tensor, TensorSpec
 from simulator.launchers import Launcher
 from simulator.scheduler import Scheduler
-from simulator.segments import coarsen
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
 
@@ -66,8 +62,6 @@ class DispatchProbe:
         self._calling: float | None = None
         for graph in self._inputs:
             machine.load(graph, {})
-        self._segment = coarsen(self._graph)
-        machine.load(self._segment.graph, {}, self._segment)
 
     def seconds(
         self, make_scheduler: Callable[[], Scheduler], repeats: int = 5, jobs: int = 1
@@ -144,33 +138,6 @@ class DispatchProbe:
         jobs = _jobs(graph, len(devices), self._machine.cluster.host)
         scheduler = OneByOne(devices)
         return self._machine.run(jobs, self._costs, scheduler, self._inputs).trace
-
-    def segment_seconds(self, make_scheduler: Callable[[], Scheduler], repeats: int = 5) -> float:
-        """Seconds that a segment takes for each of its operators beyond the operator's own.
-
-        The chain as one segment against its kernels timed one by one, as measuring does: the fastest of
-        each.
-
-        Args:
-            make_scheduler: gives a fresh scheduler for each run.
-            repeats: of both, taken in turns, after one that is not counted.
-
-        Returns:
-            0 where the first device is a GPU, whose kernels are queued while others run.
-        """
-        if self._machine.specs[0].device != "cpu":
-            return 0.0
-        graph = self._segment.graph
-        costs = CostTable.of(graph, self._costs[self._graph].seconds.sum(axis=0, keepdims=True))
-        whole, alone = [], []
-        for _ in range(repeats + 1):
-            rows = self._machine.run(
-                graph, costs, make_scheduler(), {graph: self._inputs[self._graph]}
-            ).trace.executions
-            whole.append(float(rows["finish"][0] - rows["start"][0]))
-            alone.append(self._alone().sum())
-        count = len(self._graph)
-        return max(0.0, (min(whole[1:]) - min(alone[1:])) / count)
 
     def _alone(self) -> np.ndarray:
         """Seconds of each kernel of the chain, timed by itself where the first worker runs."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from experiments.serving_site import Site
 from experiments.serving_validation import all_at_once
+from experiments.within_segments import segment_seconds
 from simulator.schedulers import create
 from simulator.workload import Job, Workload
 
@@ -64,22 +65,22 @@ def measure_machine(site: Site, base: Workload, key: str) -> Figures:
 
     found = Figures(key, load_average=os.getloadavg()[0])
     probe = DispatchProbe(site.machine)
-    found.segment_s = probe.segment_seconds(lambda: create("fcfs"))
+    found.segment_s = segment_seconds(site.machine)
     plain = probe.seconds(lambda: create("fcfs"))
     found.joining_s = _joining(site, plain)
     found.wake_s = site.waking()
-    site.price(found.segment_s, found.joining_s, found.wake_s)
+    site.prediction.price(found.segment_s, found.joining_s, found.wake_s)
     # Once to learn how many requests make a burst of a few seconds, then in earnest.
     rates: list[float] = []
-    with site.timed(plain) as speeds:
+    with site.timed(plain) as around:
         for number in range(BURSTS + 1):
             count = 16 if not number else max(16, round(rates[0] * BURST_SECONDS))
             burst = all_at_once(base, min(count, len(base)))
             trace = site.run(burst, create("fcfs"), plain, 600.0).trace
             rates.append(len(burst) / trace.makespan)
-    (speed,) = speeds
-    found.speed = None if speed is None else speed.to_json()
-    simulated = site.simulate(burst, create("fcfs"), plain, speed)
+    (conditions,) = around
+    found.speed = None if conditions.speed is None else conditions.speed.to_json()
+    simulated = site.prediction.steady(burst, create("fcfs"), plain, conditions)
     found.simulated_capacity_per_s = len(burst) / simulated.makespan
     found.capacity_per_s = float(np.median(rates[1:]))
     return found
@@ -92,7 +93,7 @@ def _joining(site: Site, overhead: float) -> dict[str, dict[str, float]]:
         sizes = sorted(model.graphs)
         if 1 not in site.requests.sizes or name not in site.requests.shares:
             continue
-        host = site.world.cluster.host
+        host = site.machine.cluster.host
         job = Job(model.graphs[1], model=name, batch=1, origin=host, destination=host)
         for batch in sizes[1:]:
             workload = Workload([job] * batch, dict.fromkeys(model.graphs.values(), model.graphs))

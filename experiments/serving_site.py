@@ -1,37 +1,29 @@
-"""The models of a mix on this machine and in simulation, for serving held against the machine."""
+"""The models of a mix on this machine, for serving held against it."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments import catalog
-from experiments.both_worlds import with_overhead
-from experiments.configs import Scenario
-from experiments.machine_speed import MachineSpeed, PanelRuns, PanelTimes, profiles_of
-from experiments.pricing import load_profiles
-from experiments.resting import wake_seconds, with_waking
-from experiments.serving_validation import with_joining
-from experiments.world import World, models_of
-from scenarios.requests import RequestGraphs
-from simulator.cluster import Cluster
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.errors import ExecutionError, InvalidInput
+from experiments.machine_speed import MachineSpeed, PanelRuns, PanelTimes
+from experiments.phases import Phases
+from experiments.resting import wake_seconds
+from experiments.serving_prediction import Conditions, ServingPrediction
+from experiments.world import models_of
+from simulator.errors import ExecutionError
 from simulator.graph import DataflowGraph
 from simulator.scheduler import Scheduler
-from simulator.trace import Trace
 from simulator.workload import Workload
 
 if TYPE_CHECKING:
     import torch
 
     from calibration.runner import Execution, Machine
-    from calibration.workers import WorkerSpec
 
 PANEL_RUNS = 12
 """Of the panel that says how fast the machine is and what its devices cost each other, before and again after a run."""
@@ -40,13 +32,11 @@ RTOL, ATOL = 1e-4, 1e-4
 
 
 class Site:
-    """The models of a mix on this machine and in simulation, at the times of the profiles.
+    """The models of a mix on this machine.
 
     Args:
-        scenario: any of the contestants'.
-        world: of the scenario.
+        prediction: of their requests; it says what schedulers believe.
         machine: made for its cluster.
-        workers: where its devices are.
         inputs: different ones of each model.
         at_speed: whether the simulation is of a machine as fast as this one is now.
         config_dirs: the user's configs.
@@ -54,10 +44,8 @@ class Site:
 
     def __init__(
         self,
-        scenario: Scenario,
-        world: World,
+        prediction: ServingPrediction,
         machine: Machine,
-        workers: Mapping[str, WorkerSpec],
         inputs: int,
         at_speed: bool,
         config_dirs: Sequence[Path],
@@ -65,14 +53,12 @@ class Site:
         from calibration.sequential import weights_of
         from scenarios.model_config import load_model
 
-        self.scenario = scenario
-        self.world = world
+        scenario, world = prediction.scenario, prediction.world
+        self.prediction = prediction
         self.machine = machine
-        self.requests = requests_of(world)
-        self.costs: CostTable = world.costs
-        self._profiles = load_profiles(scenario.cluster, scenario.cost_model)
+        self.requests = prediction.requests
         self._panel = PanelRuns(machine) if at_speed else None
-        self._said = PanelTimes(world.cluster, self._profiles, scenario.cost_model)
+        self._said = PanelTimes(world.cluster, prediction.profiles, scenario.cost_model)
         self._inputs: dict[DataflowGraph, list[dict[str, torch.Tensor]]] = {}
         self._modules: dict[DataflowGraph, torch.nn.Module] = {}
         self._arguments: dict[DataflowGraph, list[Any]] = {}
@@ -96,47 +82,6 @@ class Site:
                         _named(graph, [*given.args, *given.kwargs.values()]) for given in sets
                     ]
 
-    def cluster(self, overhead: float) -> Cluster:
-        """The cluster with an overhead for each task added to every device."""
-        return with_overhead(self.world.cluster, overhead)
-
-    def price(
-        self,
-        segment_s: float,
-        joining: Mapping[str, Mapping[str, float]],
-        wake_s: Sequence[float] | None = None,
-    ) -> None:
-        """Let the times contain what the runner needs within a segment and before a batch, and what waking a device
-        costs; None leaves the cluster's.
-        """
-        self._wake_s = wake_s
-        self._segment_s = segment_s
-        self._joining = {
-            graph: joining.get(name, {}).get(str(batch), 0.0)
-            for name, model in self.requests.models.items()
-            for batch, graph in model.graphs.items()
-        }
-        self.costs = self._priced(None)
-
-    def _priced(self, speed: MachineSpeed | None) -> CostTable:
-        """Times of tasks, on a machine of that speed."""
-        pricer = self.world.pricer
-        assert pricer is not None
-        fine = pricer.price(self.requests.fine)
-        if speed is not None:
-            profiles = profiles_of(self.world.cluster, self._profiles)
-            fine = CostTable(
-                {
-                    graph: replace(
-                        costs,
-                        seconds=costs.seconds * speed.factors(graph, profiles, costs.seconds),
-                    )
-                    for graph, costs in fine.items()
-                }
-            )
-        costs = self.requests.costs(fine, self.cluster(self._segment_s))
-        return with_joining(costs, self._joining)
-
     def waking(self) -> list[float] | None:
         """What waking each device costs, in seconds; None where the profiles' speed is taken."""
         return None if self._panel is None else wake_seconds(self.machine)
@@ -149,47 +94,21 @@ class Site:
         return self._said.speed(alone, beside, lambda s: float(s.mean()), overhead, caches=caches)
 
     @contextlib.contextmanager
-    def timed(self, overhead: float) -> Iterator[list[MachineSpeed | None]]:
-        """Holds, when it is left, how much longer operators took on average before and after what was done
-        in it than the profiles say; None where the profiles' speed is taken.
+    def timed(self, overhead: float) -> Iterator[list[Conditions]]:
+        """Holds, when it is left, what the machine was found to be before and after what was done in it; as the
+        profiles say where their speed is taken.
         """
-        found: list[MachineSpeed | None] = []
+        found: list[Conditions] = []
         panel = self._panel
         if panel is None:
             yield found
-            found.append(None)
+            found.append(Conditions())
             return
         panel.clear()
         _repeat(panel.run)
         yield found
         _repeat(panel.run)
-        found.append(self._speed(overhead))
-
-    def simulate(
-        self,
-        workload: Workload,
-        scheduler: Scheduler,
-        overhead: float,
-        speed: MachineSpeed | None,
-    ) -> Trace:
-        """One simulated run on a machine of that speed, the runner's overhead included.
-
-        What busy devices cost each other is of the same panel runs as the speed: it changes within the hour, and
-        a speed alone and a cost beside that were measured at different times are of no time the machine was in.
-        """
-        simulation = self.scenario.simulation
-        caches = {space: curves[0] for space, curves in speed.reuse.items()} if speed else {}
-        corun = speed.corun if speed else None
-        cluster = with_overhead(self.world.cluster, overhead, corun=corun, caches=caches)
-        return simulate(
-            workload,
-            cluster if self._wake_s is None else with_waking(cluster, self._wake_s),
-            self.costs,
-            scheduler,
-            actual=self._priced(speed),
-            movement=simulation.movement,
-            contention=simulation.contention,
-        )
+        found.append(Conditions(self._speed(overhead), Phases.of(panel)))
 
     def run(
         self, workload: Workload, scheduler: Scheduler, overhead: float, limit: float
@@ -199,13 +118,13 @@ class Site:
         Raises:
             ExecutionError: something failed, or an answer is not the module's.
         """
-        simulation = self.scenario.simulation
+        simulation = self.prediction.scenario.simulation
         found = self.machine.run(
             workload,
-            self.costs,
+            self.prediction.costs,
             scheduler,
             self._inputs,
-            believed=self.cluster(overhead),
+            believed=self.prediction.cluster(overhead),
             movement=simulation.movement,
             contention=simulation.contention,
             limit=limit,
@@ -255,20 +174,6 @@ class Site:
 def _repeat(run: Callable[[], None]) -> None:
     for _ in range(PANEL_RUNS):
         run()
-
-
-def requests_of(world: World) -> RequestGraphs:
-    """The graphs of a world's requests.
-
-    Raises:
-        InvalidInput: its jobs are no requests.
-    """
-    if world.requests is None:
-        raise InvalidInput(
-            "The workload has neither a mix of models nor batches; give workload.mix or "
-            "workload.max_batch"
-        )
-    return world.requests
 
 
 def _named(graph: DataflowGraph, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -6,8 +6,8 @@ Everything here is arithmetic on figures; :mod:`experiments.validate_serving` ma
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -34,6 +34,12 @@ FIGURES: Mapping[str, str] = {
 BOUNDS: Mapping[str, float] = {"mean_delay_s": 0.12, "served_per_s": 0.04}
 """Errors up to which a case counts as predicted."""
 NAMES: Mapping[str, str] = {"mean_delay_s": "mean delay", "served_per_s": "throughput"}
+INTERVAL = 0.9
+"""Share of the runs whose figures the predicted intervals are to cover."""
+
+
+TOLD: Mapping[str, str] = {"own_speed": "speed", "own_phases": "phases"}
+"""What a simulation is told of a run, one thing more each time, and what the difference is called."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +48,15 @@ class ServingCase:
 
     Attributes:
         load: offered, as a share of the capacity one request at a time.
-        measured, simulated: of :func:`figures_of`.
+        measured, simulated: of :func:`figures_of`; simulated is the median of the draws, figure by figure.
         joining_s: measured seconds of concatenating inputs, of all batches.
         speed: how much longer operators were simulated to take than the profiles say, as
             :meth:`experiments.machine_speed.MachineSpeed.to_json` has it; None for not at all.
         run: which one of this scheduler at this load, from 1.
+        low, high: of every figure the ends of the middle :data:`INTERVAL` of the draws; empty without draws.
+        steady: as ``simulated``, of one run at the mean speed throughout.
+        own_speed: the same by one who knew how long each model's executions took on average in the measured run.
+        own_phases: the same by one who knew that from moment to moment.
     """
 
     load: float
@@ -56,6 +66,11 @@ class ServingCase:
     joining_s: float = 0.0
     speed: Mapping[str, Any] | None = None
     run: int = 1
+    low: Mapping[str, float] = field(default_factory=dict)
+    high: Mapping[str, float] = field(default_factory=dict)
+    steady: Mapping[str, Any] = field(default_factory=dict)
+    own_speed: Mapping[str, Any] = field(default_factory=dict)
+    own_phases: Mapping[str, Any] = field(default_factory=dict)
 
     def error(self, figure: str) -> float:
         """Simulated over measured, minus one; NaN where there is no such figure."""
@@ -63,6 +78,13 @@ class ServingCase:
         if measured is None or simulated is None or not measured:
             return math.nan
         return float(simulated) / float(measured) - 1.0
+
+    def covers(self, figure: str) -> bool | None:
+        """Whether the predicted interval has the measured figure; None where there is no interval."""
+        measured, low, high = (w.get(figure) for w in (self.measured, self.low, self.high))
+        if measured is None or low is None or high is None:
+            return None
+        return bool(low <= measured <= high)
 
 
 def stretched(workload: Workload, rate: float, seconds: float) -> Workload:
@@ -113,9 +135,12 @@ def with_joining(costs: CostTable, seconds: Mapping[DataflowGraph, float]) -> Co
                 (i for i, read in enumerate(graph.reads) if not given.isdisjoint(read)), None
             )
             if row is not None:
-                changed = entry.seconds.copy()
+                changed, cached = entry.seconds.copy(), entry.cached
                 changed[row] += extra
-                entry = replace(entry, seconds=changed)
+                if cached is not None:  # which spares nothing of it
+                    cached = cached.copy()
+                    cached[row] += (1.0 - cached[row]) * extra / changed[row]
+                entry = replace(entry, seconds=changed, cached=cached)
         entries[graph] = entry
     return CostTable(entries)
 
@@ -135,15 +160,29 @@ def figures_of(trace: Trace, warm_up: float) -> dict[str, Any]:
     return {**serving_metrics(trace, warm_up), "mean_execution_s": mean}
 
 
+def drawn_figures(
+    draws: Sequence[Mapping[str, Any]],
+) -> tuple[dict[str, Any], dict[str, float], dict[str, float]]:
+    """The medians of figures over draws of a run, and the ends of the middle :data:`INTERVAL` of those that are
+    compared.
+    """
+    low, high = {}, {}
+    for figure in FIGURES:
+        known = [draw[figure] for draw in draws if draw.get(figure) is not None]
+        if known:
+            ends = np.quantile(known, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2])
+            low[figure], high[figure] = ends.tolist()
+    return _together(draws, np.median), low, high
+
+
 def averaged(runs: Sequence[ServingCase]) -> list[ServingCase]:
     """One case for each scheduler and load, in order of their first runs: the means of the runs' figures."""
+    means = ("measured", "simulated", "joining_s", "low", "high", "steady", *TOLD)
     return [
         replace(
             own[0],
-            measured=_mean([run.measured for run in own]),
-            simulated=_mean([run.simulated for run in own]),
-            joining_s=_mean([run.joining_s for run in own]),
             speed=None,
+            **{name: _mean([getattr(run, name) for run in own]) for name in means},
         )
         for own in _by_case(runs)
     ]
@@ -169,13 +208,17 @@ def _by_case(runs: Sequence[ServingCase]) -> list[list[ServingCase]]:
 
 
 def _mean(figures: Sequence[Any]) -> Any:
+    return _together(figures, np.mean)
+
+
+def _together(figures: Sequence[Any], statistic: Callable[[Sequence[float]], Any]) -> Any:
     """Number by number; what is None in one of them is None."""
     first = figures[0]
     if isinstance(first, Mapping):
-        return {name: _mean([one.get(name) for one in figures]) for name in first}
+        return {name: _together([one.get(name) for one in figures], statistic) for name in first}
     if all(value == first for value in figures):
         return first  # counts stay counts
-    return None if any(value is None for value in figures) else float(np.mean(figures))
+    return None if any(value is None for value in figures) else float(statistic(figures))
 
 
 def case_frame(cases: Sequence[ServingCase]) -> pd.DataFrame:
@@ -196,6 +239,13 @@ def case_frame(cases: Sequence[ServingCase]) -> pd.DataFrame:
             row[f"{figure}_measured"] = case.measured.get(figure)
             row[f"{figure}_simulated"] = case.simulated.get(figure)
             row[f"{figure}_error"] = case.error(figure)
+        for figure in BOUNDS:
+            row[f"{figure}_low"], row[f"{figure}_high"] = (
+                case.low.get(figure),
+                case.high.get(figure),
+            )
+            for name in ("steady", *TOLD):
+                row[f"{figure}_{name}"] = getattr(case, name).get(figure)
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -251,6 +301,7 @@ def answers(runs: Sequence[ServingCase]) -> list[str]:
             f"at {load:g} of capacity, mean absolute errors: {', '.join(parts)}"
             + _repeats_itself([run for run in runs if run.load == load])
         )
+    found += [*_covered(runs), *_if_told(cases)]
     right, pairs = winners(cases)
     if pairs:
         found.append(
@@ -258,6 +309,47 @@ def answers(runs: Sequence[ServingCase]) -> list[str]:
             f"5%, simulation has {right} in that order"
         )
     return found + _the_machine_itself(runs)
+
+
+def _covered(runs: Sequence[ServingCase]) -> list[str]:
+    """In how many runs the predicted intervals have what was measured."""
+    parts = []
+    for figure in BOUNDS:
+        known = [covers for run in runs if (covers := run.covers(figure)) is not None]
+        if known:
+            parts.append(f"the {NAMES[figure]} in {sum(known)} of {len(known)} runs")
+    return [f"the predicted {INTERVAL:.0%} interval has {' and '.join(parts)}"] if parts else []
+
+
+def _if_told(cases: Sequence[ServingCase]) -> list[str]:
+    """How far off mean delays are by who knew the machine better."""
+    texts = {
+        "steady": "at the mean speed around a run throughout",
+        "own_speed": "told how long each model's executions took on average in the run",
+        "own_phases": "told that from moment to moment",
+    }
+    parts = []
+    for name, text in texts.items():
+        known = summary([replace(c, simulated=getattr(c, name)) for c in cases if getattr(c, name)])
+        entry = known.get("mean_delay_s")
+        if entry is not None:
+            parts.append(
+                f"{text} {entry['mean_absolute_error']:.1%} (at worst {entry['worst_absolute_error']:.1%}; "
+                f"{entry['within']} of {known['cases']} within {entry['bound']:.0%})"
+            )
+    return [f"mean delays would be off, simulated {'; '.join(parts)}"] if parts else []
+
+
+def taken_apart(case: ServingCase, figure: str = "mean_delay_s") -> dict[str, float] | None:
+    """Measured minus simulated as parts of measured, a signed step for each thing that a simulation could have been
+    told (:data:`TOLD`) and ``rest``; they add up. None where that is not known.
+    """
+    values = [case.simulated, *(getattr(case, name) for name in TOLD), case.measured]
+    known = [value.get(figure) for value in values]
+    if any(value is None for value in known) or not known[-1]:
+        return None
+    steps = (np.diff(known) / known[-1]).tolist()
+    return dict(zip((*TOLD.values(), "rest"), steps, strict=True))
 
 
 def _of_runs(runs: Sequence[ServingCase], cases: Sequence[ServingCase]) -> str:

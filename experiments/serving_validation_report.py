@@ -17,19 +17,22 @@ from experiments.machine_speed import SORTS, MachineSpeed
 from experiments.provenance import revision, versions
 from experiments.serving_validation import (
     FIGURES,
+    INTERVAL,
+    TOLD,
     ServingCase,
     answers,
     averaged,
     by_the_others,
     case_frame,
     summary,
+    taken_apart,
 )
 from simulator.units import format_seconds
 
 if TYPE_CHECKING:
     from experiments.serving_figures import Figures
 
-FORMAT = "hetsim.serving_validation/2"
+FORMAT = "hetsim.serving_validation/3"
 HEADINGS = ("load", "scheduler", "", *FIGURES.values(), "batch")
 
 
@@ -74,13 +77,16 @@ def write_report(
 
 
 def rows_of(case: ServingCase) -> list[tuple[str, ...]]:
-    """Measured, simulated and error of a case, as text under ``HEADINGS``."""
+    """Measured, simulated, the ends of the predicted interval and the error of a case, as text under ``HEADINGS``."""
     found = []
     for name, values in (("measured", case.measured), ("simulated", case.simulated)):
         texts = [_shown(figure, values.get(figure)) for figure in FIGURES]
         load = f"{case.load:g}" if name == "measured" else ""
         scheduler = case.scheduler if name == "measured" else ""
         found.append((load, scheduler, name, *texts, f"{values['mean_batch']:.2f}"))
+    for name, ends in (("from", case.low), ("to", case.high)):
+        if ends:
+            found.append(("", "", name, *(_shown(f, ends.get(f)) for f in FIGURES), ""))
     errors = [case.error(figure) for figure in (*FIGURES, "mean_batch")]
     texts = ["-" if error != error else f"{error:+.1%}" for error in errors]
     found.append(("", "", "error", *texts))
@@ -165,6 +171,19 @@ def markdown(
     ]
     for case in cases:
         lines += ["| " + " | ".join(row) + " |" for row in rows_of(case)]
+    steps = _step_rows(cases)
+    if steps:
+        lines += [
+            "",
+            "Where the error of the mean delay comes from: measured minus simulated in per cent of measured, taken apart. "
+            "`speed`: each model's executions take on average what they took in the run; `phases`: from moment to "
+            "moment; `rest`: all else.",
+            "",
+            "| load | scheduler | measured - simulated | "
+            + " | ".join((*TOLD.values(), "rest"))
+            + " |",
+        ]
+        lines += ["|" + "---|" * (4 + len(TOLD)), *steps]
     by_model = _model_rows(cases)
     if by_model:
         lines += [
@@ -175,6 +194,16 @@ def markdown(
         ]
         lines += ["|" + "---|" * 5, *by_model]
     return "\n".join(lines) + "\n"
+
+
+def _step_rows(cases: Sequence[ServingCase]) -> list[str]:
+    found = []
+    for case in cases:
+        steps = taken_apart(case)
+        if steps is not None:
+            texts = [f"{step:+.1%}" for step in (sum(steps.values()), *steps.values())]
+            found.append(f"| {case.load:g} | {case.scheduler} | {' | '.join(texts)} |")
+    return found
 
 
 def _model_rows(cases: Sequence[ServingCase]) -> list[str]:
@@ -205,11 +234,12 @@ def print_report(
         table.add_column(heading, justify=justify, no_wrap=True)
     for case in averaged(runs):
         for row in rows_of(case):
-            table.add_row(*row, style="dim" if row[2] == "error" else None)
+            table.add_row(*row, style="dim" if row[2] in ("from", "to", "error") else None)
     console.print(table)
     console.print(
-        "error: simulated over measured, minus one; the same arrivals in both worlds, means over all runs "
-        "of a case; every answer is the module's own (torch.testing.assert_close)",
+        f"from, to: the predicted {INTERVAL:.0%} interval of a run; error: simulated over measured, minus one; the "
+        "same arrivals in both worlds, means over all runs of a case; every answer is the module's own "
+        "(torch.testing.assert_close)",
         style="dim",
     )
     if figures.load_average > 0.5:

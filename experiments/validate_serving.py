@@ -3,7 +3,7 @@
 One stream of requests is replayed at several loads under every scheduler twice: for real, by the wall
 clock, on this machine's devices, and simulated with the times of the profiles that the cluster names; and
 all of it ``repeats`` times, which says how well the machine itself repeats it.
-Prints throughput and delays of both and leaves ``outputs/validation_serving/<name>/``: ``report.md``, a
+Prints throughput and delays of both, with predicted intervals, and leaves ``outputs/validation_serving/<name>/``: ``report.md``, a
 figure, and for each run both traces. Finished runs are kept; the same command goes on with the others.
 """
 
@@ -31,8 +31,9 @@ from experiments.progress import progress_bar
 from experiments.provenance import ROOT, code_digest, digest, digest_files
 from experiments.results import read_document
 from experiments.serving_figures import Figures, measure_machine
-from experiments.serving_site import Site, requests_of
-from experiments.serving_validation import ServingCase, figures_of, stretched
+from experiments.serving_prediction import ServingPrediction, requests_of
+from experiments.serving_site import Site
+from experiments.serving_validation import ServingCase, drawn_figures, figures_of, stretched
 from experiments.simulate import make_console
 from experiments.this_machine import cluster_here, differences_here
 from experiments.world import World, prepare, source_digests
@@ -40,7 +41,7 @@ from simulator.errors import HetsimError, InvalidInput
 from simulator.scheduler import Scheduler
 from simulator.workload import Workload
 
-FORMAT = "hetsim.serving_case/2"
+FORMAT = "hetsim.serving_case/3"
 MOST_OF_A_BURST = 5000
 """Requests."""
 
@@ -58,6 +59,7 @@ class ServingSettings:
     loads: list[float]
     seconds: float
     repeats: int
+    draws: int
     inputs: int
     cores: list[int] | None
     speed: str
@@ -76,6 +78,8 @@ class ServingSettings:
         for name in ("repeats", "inputs"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name}={getattr(self, name)}: give at least 1")
+        if self.draws < 0 or self.draws == 1:
+            raise InvalidInput(f"draws={self.draws}: an interval needs at least 2; 0 for none")
         check_speed(self.speed)
         if not self.name or Path(self.name).name != self.name:
             raise InvalidInput(f"name={self.name}: give the name of a folder, not a path")
@@ -188,7 +192,7 @@ def key_of_case(
     del mine["load_average"]
     scheduler = source_digests(contestant.scenario, config_dirs).get("scheduler")
     config = asdict(contestant.scenario.scheduler)
-    return digest([config, scheduler, rate, requests, settings.seconds, mine])
+    return digest([config, scheduler, rate, requests, settings.seconds, settings.draws, mine])
 
 
 def read_figures(path: Path, key: str) -> Figures | None:
@@ -249,7 +253,8 @@ def validate_serving(
     with Machine(world.cluster, workers, spin=False) as machine:
         step("loading", 0, total)
         at_speed = settings.speed == "now"
-        site = Site(scenario, world, machine, workers, settings.inputs, at_speed, config_dirs)
+        prediction = ServingPrediction(scenario, world)
+        site = Site(prediction, machine, settings.inputs, at_speed, config_dirs)
         if figures is None:
             step("measuring capacity", 0, total)
             figures = measure_machine(site, _base(scenario, world, MOST_OF_A_BURST), key)
@@ -258,7 +263,7 @@ def validate_serving(
         figures.dispatch_s |= {c.label: probe.seconds(c.make) for c in new}
         folder.mkdir(parents=True, exist_ok=True)
         atomic.write_json(folder / "machine.json", asdict(figures))
-        site.price(figures.segment_s, figures.joining_s, figures.wake_s)
+        prediction.price(figures.segment_s, figures.joining_s, figures.wake_s)
         needed = max(settings.loads) * figures.capacity_per_s * settings.seconds
         base = _base(scenario, world, round(1.2 * needed) + 50)
         for number, (run, load, contestant) in enumerate(schedule):
@@ -269,7 +274,9 @@ def validate_serving(
             case = None if settings.again else read_case(cell / "result.json", case_key)
             if case is None:
                 workload = stretched(base, rate, settings.seconds)
-                case = _measure(site, contestant, workload, load, run, figures, cell)
+                case = _measure(
+                    site, contestant, workload, load, run, figures, settings.draws, cell
+                )
                 atomic.write_json(
                     cell / "result.json", {"format": FORMAT, "key": case_key, "case": asdict(case)}
                 )
@@ -299,26 +306,38 @@ def _measure(
     load: float,
     run: int,
     figures: Figures,
+    draws: int,
     cell: Path,
 ) -> ServingCase:
     overhead = figures.dispatch_s[contestant.label]
     warm_up = contestant.scenario.workload.warm_up_s
     # Ten times of what the overload takes to serve, at least.
     limit = 60.0 + 10.0 * max(workload.jobs[-1].arrival, len(workload) / figures.capacity_per_s)
-    with site.timed(overhead) as speeds:
+    with site.timed(overhead) as around:
         measured = site.run(workload, contestant.make(), overhead, limit).trace
-    (speed,) = speeds
-    simulated = site.simulate(workload, contestant.make(), overhead, speed)
+    (conditions,) = around
+    prediction, setting = site.prediction, (overhead, conditions)
+    steady = prediction.steady(workload, contestant.make(), *setting)
+    drawn = prediction.drawn(workload, contestant.make, *setting, draws) if draws else ()
+    each = [figures_of(trace, warm_up) for trace in drawn]
+    simulated, low, high = drawn_figures(each) if each else (figures_of(steady, warm_up), {}, {})
+    told = prediction.told(workload, contestant.make, *setting, measured, steady)
+    own_speed, own_phases = (figures_of(trace, warm_up) for trace in told)
     measured.save(cell / "measured")
-    simulated.save(cell / "simulated")
+    steady.save(cell / "simulated")
     return ServingCase(
         load,
         contestant.label,
         figures_of(measured, warm_up),
-        figures_of(simulated, warm_up),
+        simulated,
         measured.wallclock.get("joining_seconds", 0.0),
-        None if speed is None else speed.to_json(),
+        None if conditions.speed is None else conditions.speed.to_json(),
         run,
+        low,
+        high,
+        figures_of(steady, warm_up),
+        own_speed,
+        own_phases,
     )
 
 

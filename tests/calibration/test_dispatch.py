@@ -18,7 +18,6 @@ from calibration.dispatch import (  # noqa: E402
     handover,
 )
 from calibration.runner import Machine  # noqa: E402
-from calibration.segment_kernel import SegmentKernel  # noqa: E402
 from calibration.workers import WorkerSpec  # noqa: E402
 from simulator.cluster import Cluster, Device, MemorySpace  # noqa: E402
 from simulator.costs import CostTable  # noqa: E402
@@ -89,24 +88,6 @@ def test_overhead_per_operator():
         slow = probe.seconds(Slow, repeats=1)
     assert 1e-6 < usual < 2e-3
     assert 3e-3 < slow < 0.1
-
-
-def test_overhead_within_a_segment(monkeypatch):
-    """What a segment does beyond its kernels counts, and nothing that its kernels do."""
-    cluster = Cluster("one", [MemorySpace("ram")], [Device("a", "ram")], host="ram")
-    call, operators = SegmentKernel.__call__, 12
-    with Machine(cluster, {"a": WorkerSpec()}) as machine:
-        probe = DispatchProbe(machine, operators)
-        usual = probe.segment_seconds(lambda: create("fcfs"), repeats=5)
-
-        def slow(segment, *reads):
-            time.sleep(0.005 * operators)
-            return call(segment, *reads)
-
-        monkeypatch.setattr(SegmentKernel, "__call__", slow)
-        found = probe.segment_seconds(lambda: create("fcfs"), repeats=3)
-    assert 0 <= usual < 2e-3
-    assert 2.5e-3 < found < 50e-3
 
 
 def two_chains(kernels, overheads, seconds, launches):

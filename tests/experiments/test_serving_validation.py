@@ -13,9 +13,11 @@ from experiments.serving_validation import (
     averaged,
     by_the_others,
     case_frame,
+    drawn_figures,
     figures_of,
     stretched,
     summary,
+    taken_apart,
     winners,
     with_joining,
 )
@@ -240,3 +242,63 @@ def test_runs_that_answer_nobody_are_no_error():
     lines = answers(runs)
     assert lines[0].startswith("throughput")
     assert not any("mean delay" in line for line in lines)
+
+
+def test_of_draws_the_medians_and_the_middle():
+    draws = [figures(100.0, delay, by_model={"m": {"delay": delay}}) for delay in np.arange(101.0)]
+    simulated, low, high = drawn_figures(
+        [*draws, figures(100.0, 50.0, by_model={"m": {"delay": 7}})]
+    )
+    assert simulated["mean_delay_s"] == 50.0
+    assert simulated["by_model"]["m"]["delay"] == pytest.approx(49.5)
+    assert simulated["requests"] == 10
+    assert low["mean_delay_s"] == pytest.approx(5.05)
+    assert high["mean_delay_s"] == pytest.approx(95.0, abs=0.1)
+    assert "mean_execution_s" not in low
+    unknown = [{**draw, "p99_delay_s": None} for draw in draws]
+    assert drawn_figures(unknown)[0]["p99_delay_s"] is None
+    assert "p99_delay_s" not in drawn_figures(unknown)[1]
+
+
+def known(measured, simulated, speed, phases, ends=(0.0, 1.0), run=1):
+    return replace(
+        case(0.5, "a", (100.0, measured), (100.0, simulated), run),
+        low={"mean_delay_s": ends[0]},
+        high={"mean_delay_s": ends[1]},
+        steady=figures(100.0, simulated),
+        own_speed=figures(100.0, speed),
+        own_phases=figures(100.0, phases),
+    )
+
+
+def test_an_error_is_taken_apart_into_steps_that_add_up():
+    one = known(0.040, 0.020, 0.030, 0.042)
+    steps = taken_apart(one)
+    assert steps == pytest.approx({"speed": 0.25, "phases": 0.3, "rest": -0.05})
+    assert sum(steps.values()) == pytest.approx(0.5)
+    assert taken_apart(RUNS[0]) is None
+
+
+def test_what_intervals_hold_and_who_knew_better_is_said():
+    runs = [
+        known(0.040, 0.020, 0.030, 0.041),
+        known(0.040, 0.020, 0.030, 0.041, (0.01, 0.03), run=2),
+    ]
+    assert [one.covers("mean_delay_s") for one in runs] == [True, False]
+    assert runs[0].covers("served_per_s") is None
+    text = " ".join(answers(runs))
+    assert "the predicted 90% interval has the mean delay in 1 of 2 runs" in text
+    assert (
+        "at the mean speed around a run throughout 50.0% (at worst 50.0%; 0 of 1 within 12%)"
+        in text
+    )
+    assert "took on average in the run 25.0% (at worst 25.0%; 0 of 1 within 12%)" in text
+    assert "from moment to moment 2.5% (at worst 2.5%; 1 of 1 within 12%)" in text
+    assert "mean delays would be off" not in " ".join(answers(RUNS))
+
+
+def test_nothing_is_saved_of_joining():
+    costs = CostTable({GRAPH: GraphCosts(np.ones((3, 1)), cached=np.full((3, 1), 0.5))})
+    found = with_joining(costs, {GRAPH: 1.0})[GRAPH]
+    assert found.seconds[:, 0].tolist() == [1.0, 2.0, 1.0]
+    assert found.cached[:, 0] == pytest.approx([0.5, 0.75, 0.5])

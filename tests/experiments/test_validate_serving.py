@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from calibration import environment  # noqa: E402
 from calibration.environment import device_name  # noqa: E402
-from experiments import serving_site as site  # noqa: E402
+from experiments import serving_prediction as prediction  # noqa: E402
 from experiments import validate_serving as subject  # noqa: E402
 from simulator.errors import ExecutionError  # noqa: E402
 from simulator.serving_metrics import serving_metrics  # noqa: E402
@@ -44,6 +44,7 @@ def home(tmp_path, monkeypatch, machine, _graphs, source):
     monkeypatch.setattr("experiments.serving_figures.JOINS", 2)
     monkeypatch.setattr("experiments.serving_site.PANEL_RUNS", 1)
     monkeypatch.setattr("experiments.resting.PAIRS", 1)
+    monkeypatch.setattr("experiments.within_segments.TURNS", 1)
     for group in ("model", "cluster"):
         (tmp_path / "conf" / group).mkdir(parents=True)
     for name, width in (("narrow", 32), ("wide", 256)):
@@ -58,7 +59,7 @@ def home(tmp_path, monkeypatch, machine, _graphs, source):
     return tmp_path
 
 
-BASE = ("cluster=here", "mix=narrow:1 wide:1", "max_batch=4", "seconds=0.05", "inputs=3")
+BASE = ("cluster=here", "mix=narrow:1 wide:1", "max_batch=4", "seconds=0.05", "inputs=3", "draws=3")
 
 
 def command(home, *words, repeats=1):
@@ -71,13 +72,13 @@ def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
     known = environment.described("cpu")
     monkeypatch.setattr(environment, "described", lambda device: known | {"torch": "99.0"})
     coruns: list[float] = []
-    simulate = site.simulate
+    simulate = prediction.simulate
 
     def noted(workload, cluster, *arguments, **options):
         coruns.append(cluster.spaces[0].corun_slowdown)
         return simulate(workload, cluster, *arguments, **options)
 
-    monkeypatch.setattr(site, "simulate", noted)
+    monkeypatch.setattr(prediction, "simulate", noted)
     words = ["scheduler=fcfs,task_groups", "loads=[0.5,1.2]", "name=one"]
     assert command(home, *words, repeats=2) == 0
     printed = capsys.readouterr().out
@@ -115,8 +116,9 @@ def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
     for row in rows:
         cell = folder / "cells" / f"{float(row['load']):g}-{row['scheduler']}" / row["run"]
         own.append(json.loads((cell / "result.json").read_text())["case"]["speed"]["corun"])
-    assert coruns[-len(rows) :] == own[1:]
-    assert set(coruns[: -len(rows)]) == {own[0]}
+    each = 1 + 3 + 2  # at the mean speed, drawn, told what the run was like
+    assert coruns[-each * len(rows) :] == [corun for corun in own[1:] for _ in range(each)]
+    assert set(coruns[: -each * len(rows)]) == {own[0]}
     for row in rows:
         cell = folder / "cells" / f"{float(row['load']):g}-{row['scheduler']}" / row["run"]
         real, simulated = (Trace.load(cell / world) for world in ("measured", "simulated"))
@@ -126,15 +128,21 @@ def test_a_validation_of_serving_from_end_to_end(home, capsys, monkeypatch):
         assert real.jobs["arrival"][-1] <= 0.05
         measured, other = serving_metrics(real), serving_metrics(simulated)
         assert float(row["mean_delay_s_measured"]) == pytest.approx(measured["mean_delay_s"])
+        assert float(row["mean_delay_s_steady"]) == pytest.approx(other["mean_delay_s"])
         assert float(row["mean_delay_s_error"]) == pytest.approx(
-            other["mean_delay_s"] / measured["mean_delay_s"] - 1
+            float(row["mean_delay_s_simulated"]) / measured["mean_delay_s"] - 1
         )
+        assert 0 < float(row["mean_delay_s_low"]) <= float(row["mean_delay_s_simulated"])
+        assert float(row["mean_delay_s_simulated"]) <= float(row["mean_delay_s_high"])
+        assert all(float(row[f"mean_delay_s_own_{what}"]) > 0 for what in ("speed", "phases"))
         rate = len(real.jobs["job"]) / 0.05
         assert 0.2 < rate / (float(row["load"]) * machine["capacity_per_s"]) < 3
     assert (folder / "fig_serving.png").stat().st_size > 1000
     report = (folder / "report.md").read_text()
     assert "| 0.5 | fcfs | measured |" in report
     assert "| 1.2 | task_groups | wide |" in report
+    assert "| load | scheduler | measured - simulated | speed | phases | rest |" in report
+    assert "the predicted 90% interval has the mean delay in" in report
     document = json.loads((folder / "validation.json").read_text())
     assert document["summary"]["cases"] == 4
     assert document["the_machine_itself"]["cases"] == len(document["runs"]) == 8
@@ -226,6 +234,7 @@ def test_arrivals_of_a_file_are_replayed(home, monkeypatch):
         (["seconds=0"], "seconds=0.0: give seconds above 0"),
         (["inputs=0"], "inputs=0: give at least 1"),
         (["repeats=0"], "repeats=0: give at least 1"),
+        (["draws=1"], "draws=1: an interval needs at least 2; 0 for none"),
         (["name=a/b"], "name=a/b: give the name of a folder"),
         (["workload=closed_loop"], "has closed arrivals; replay a stream"),
         (["workload=single"], "has single arrivals; replay a stream"),
