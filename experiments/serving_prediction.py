@@ -102,10 +102,11 @@ class ServingPrediction:
         make: Callable[[], Scheduler],
         overhead: float,
         conditions: Conditions,
+        steady: Trace,
         count: int,
     ) -> Iterator[Trace]:
         """Runs as they might be: each with the predictors' errors, measured noise, another mean speed that the panel
-        might have shown, and other phases. None where all of that is certain.
+        might have shown, and other phases, for twice as long as at the mean speed. None where all of that is certain.
         """
         seed, speed = self.scenario.seed.noise, conditions.speed
         simulation = replace(self.scenario.simulation, draws=count)
@@ -123,7 +124,7 @@ class ServingPrediction:
         for number, draw in enumerate(drawn):
             rng = np.random.default_rng([seed, number])
             slowness = float(np.exp(noise * rng.standard_normal()))
-            path = conditions.phases.path(2.0 * workload.jobs[-1].arrival + 10.0, rng)
+            path = conditions.phases.path(2.0 * steady.makespan, rng)
             by = {graph: slowness * path.fastest * factor for graph, factor in longer.items()}
             actual = _at_speed(self.world.costs if draw is None else draw, by)
             yield self._simulate(

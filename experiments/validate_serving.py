@@ -318,7 +318,7 @@ def _measure(
     (conditions,) = around
     prediction, setting = site.prediction, (overhead, conditions)
     steady = prediction.steady(workload, contestant.make(), *setting)
-    drawn = prediction.drawn(workload, contestant.make, *setting, draws) if draws else ()
+    drawn = prediction.drawn(workload, contestant.make, *setting, steady, draws) if draws else ()
     each = [figures_of(trace, warm_up) for trace in drawn]
     simulated, low, high = drawn_figures(each) if each else (figures_of(steady, warm_up), {}, {})
     told = prediction.told(workload, contestant.make, *setting, measured, steady)

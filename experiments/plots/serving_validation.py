@@ -24,7 +24,7 @@ PANELS = (
 
 def draw_serving_validation(cases: Sequence[ServingCase], stem: Path, caption: str) -> list[Path]:
     """Three figures against the load, measured (filled, solid) and simulated (hollow, dashed), and the
-    error of the mean delay with its bound shaded.
+    error of the mean delay with its bound shaded; dotted that of who knew how fast the machine was from moment to moment.
     """
     from matplotlib.lines import Line2D
 
@@ -70,6 +70,13 @@ def draw_serving_validation(cases: Sequence[ServingCase], stem: Path, caption: s
                 markersize=4.5,
                 linestyle="-",
             )
+            told = own["mean_delay_s_own_phases"].astype(float)
+            axes[3].plot(
+                own["load"],
+                100 * (told / own["mean_delay_s_measured"] - 1),
+                color=style.colour,
+                linestyle=":",
+            )
         axes[3].set_ylabel("error of mean delay (%)")
         for axis in axes[2:]:
             axis.set_xlabel("offered load / capacity one at a time")
@@ -84,5 +91,7 @@ def draw_serving_validation(cases: Sequence[ServingCase], stem: Path, caption: s
                 [], [], linestyle=(0, (3, 2)), markerfacecolor="white", label="simulated", **grey
             )
         )
+        if table["mean_delay_s_own_phases"].notna().any():
+            handles.append(Line2D([], [], linestyle=":", color="#555555", label="told the phases"))
         figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)))
         return save_figure(figure, stem, table, caption)

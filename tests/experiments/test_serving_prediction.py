@@ -98,8 +98,10 @@ def test_draws_are_of_the_seed_and_wander_with_the_phases(served):
     length = workload.jobs[-1].arrival
     wandering = Conditions(None, Phases((((length / 10, 0.5),), ((length / 10, 1.5),))))
 
+    steady = prediction.steady(workload, make(), 0.0, STILL)
+
     def delays(conditions):
-        drawn = prediction.drawn(workload, make, 0.0, conditions, 6)
+        drawn = prediction.drawn(workload, make, 0.0, conditions, steady, 6)
         return [figures_of(trace, 0.0)["mean_delay_s"] for trace in drawn]
 
     assert delays(STILL) == delays(STILL)
