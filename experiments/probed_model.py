@@ -8,6 +8,7 @@ in code and caches that a model's own operators have just used for something els
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ from simulator.workload import Job, Workload
 
 if TYPE_CHECKING:
     from calibration.runner import Machine
+    from simulator.scheduler import Scheduler
 
 PROBED = ModelConfig(
     "probed", "scenarios.models.panel.EfficientNet", inputs=[InputConfig([1, 3, 224, 224])]
@@ -46,26 +48,47 @@ class ProbedModel:
             machine.load(self._segment.graph, weights, self._segment)
         self._inputs = named_inputs(self.graph, list(given.args))
 
-    def seconds(self, devices: Sequence[int], gap: float = 0.0) -> np.ndarray:
-        """float64[executions, operators] of an execution on each of these devices in turn, begun so many seconds
-        after the run; those on one device follow each other.
-        """
-        return self._executed(False, devices, gap)
-
-    def joined_seconds(self, device: int) -> float:
-        """Of one execution as a single segment."""
-        return float(self._executed(True, [device], 0.0)[0, 0])
-
-    def _executed(self, joined: bool, devices: Sequence[int], gap: float) -> np.ndarray:
-        from calibration.dispatch import OneByOne
-
+    def run(
+        self, arrivals: Sequence[float], scheduler: Scheduler, joined: bool = False
+    ) -> ExecutionTimes:
+        """Executions that arrive at these seconds, in order."""
         graph = self._segment.graph if joined else self.graph
         # Nobody is to choose by these.
         here = self._machine.cluster
         costs = CostTable.of(graph, np.full((len(graph), len(here.devices)), 1e-3))
-        jobs = Workload([Job(graph, gap, origin=here.host, destination=here.host) for _ in devices])
-        trace = self._machine.run(jobs, costs, OneByOne(devices), {graph: self._inputs}).trace
+        jobs = [Job(graph, at, origin=here.host, destination=here.host) for at in arrivals]
+        trace = self._machine.run(Workload(jobs), costs, scheduler, {graph: self._inputs}).trace
         rows = trace.executions
-        found = np.empty((len(devices), len(graph)))
-        found[rows["job"], rows["operator"]] = rows["finish"] - rows["start"]
-        return found
+        start, finish = np.empty((2, len(jobs), len(graph)))
+        start[rows["job"], rows["operator"]] = rows["start"]
+        finish[rows["job"], rows["operator"]] = rows["finish"]
+        device = np.empty(len(jobs), dtype=np.int64)
+        device[rows["job"]] = rows["device"]
+        return ExecutionTimes(start, finish, device)
+
+    def one_by_one(
+        self, device: int, arrivals: Sequence[float], joined: bool = False
+    ) -> ExecutionTimes:
+        """The same on one device."""
+        from calibration.dispatch import OneByOne
+
+        return self.run(arrivals, OneByOne([device] * len(arrivals)), joined)
+
+
+@dataclass(frozen=True)
+class ExecutionTimes:
+    """Of executions of a model.
+
+    Attributes:
+        start, finish: float64[executions, operators] seconds.
+        device: int[executions], of the last operator.
+    """
+
+    start: np.ndarray
+    finish: np.ndarray
+    device: np.ndarray
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """float64[executions, operators]."""
+        return self.finish - self.start

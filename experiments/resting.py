@@ -42,8 +42,8 @@ def wake_seconds(machine: Machine) -> list[float]:
     devices = machine.cluster.devices
     pairs: dict[str | None, list[np.ndarray]] = {}
     for number, device in enumerate(devices):
-        found = [probed.seconds([number, number], REST_S) for _ in range(PAIRS + 1)][1:]
-        pairs.setdefault(device.profile, []).extend(found)
+        found = [probed.one_by_one(number, [REST_S, REST_S]).seconds for _ in range(PAIRS + 1)]
+        pairs.setdefault(device.profile, []).extend(found[1:])
     longer = {profile: _longer(np.array(found)) for profile, found in pairs.items()}
     return [longer[device.profile] for device in devices]
 

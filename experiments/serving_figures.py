@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.serving_site import Site
 from experiments.serving_validation import all_at_once
-from experiments.within_segments import segment_seconds
+from experiments.within_segments import segment_seconds, task_seconds
 from simulator.schedulers import create
 from simulator.workload import Job, Workload
 
@@ -61,12 +61,9 @@ def measure_machine(site: Site, base: Workload, key: str) -> Figures:
     Raises:
         HetsimError: something cannot be run, or an answer is not the module's.
     """
-    from calibration.dispatch import DispatchProbe
-
     found = Figures(key, load_average=os.getloadavg()[0])
-    probe = DispatchProbe(site.machine)
     found.segment_s = segment_seconds(site.machine)
-    plain = probe.seconds(lambda: create("fcfs"))
+    plain = task_seconds(site.machine, lambda: create("fcfs"))
     found.joining_s = _joining(site, plain)
     found.wake_s = site.waking()
     site.prediction.price(found.segment_s, found.joining_s, found.wake_s)

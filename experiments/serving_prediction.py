@@ -15,7 +15,7 @@ from experiments.phases import Phases, SpeedPath, windowed
 from experiments.pricing import load_profiles
 from experiments.resting import with_waking
 from experiments.serving_validation import with_joining
-from experiments.world import World
+from experiments.world import NoisyTable, World
 from scenarios.requests import RequestGraphs
 from simulator.cluster import Cluster
 from simulator.costs import CostTable, GraphCosts, NoiseModel
@@ -107,6 +107,9 @@ class ServingPrediction:
     ) -> Iterator[Trace]:
         """Runs as they might be: each with the predictors' errors, measured noise, another mean speed that the panel
         might have shown, and other phases, for twice as long as at the mean speed. None where all of that is certain.
+
+        By what predictors err on average is not drawn: the panel's operators are held against the same profiles, and
+        the speed has it.
         """
         seed, speed = self.scenario.seed.noise, conditions.speed
         simulation = replace(self.scenario.simulation, draws=count)
@@ -116,11 +119,13 @@ class ServingPrediction:
         if not drawn and conditions.phases.blocks:
             drawn = [None] * count
         priced, noise = self._priced(speed), speed.noise if speed else 0.0
+        tables = [table for draw in drawn if (table := _table_of(draw)) is not None]
         longer = {}
         for graph, entry in priced.items():
             plain = self.world.costs[graph].seconds
+            usual = np.mean([table[graph].seconds for table in tables], axis=0) if tables else plain
             ones = np.ones_like(plain)
-            longer[graph] = np.divide(entry.seconds, plain, out=ones, where=np.isfinite(plain))
+            longer[graph] = np.divide(entry.seconds, usual, out=ones, where=np.isfinite(plain))
         for number, draw in enumerate(drawn):
             rng = np.random.default_rng([seed, number])
             slowness = float(np.exp(noise * rng.standard_normal()))
@@ -257,6 +262,13 @@ class _AtSpeed:
     ) -> np.ndarray:
         """See :class:`simulator.noise.NoiseModel`."""
         return self.noise.realise(graph, costs, rng, arrival) * self.factors[graph]
+
+
+def _table_of(draw: CostTable | NoiseModel | None) -> CostTable | None:
+    """The drawn times without the noise around them; None where none were drawn."""
+    if isinstance(draw, NoisyTable):
+        return draw.table
+    return draw if isinstance(draw, CostTable) else None
 
 
 def _at_speed(

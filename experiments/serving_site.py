@@ -14,6 +14,7 @@ from experiments.machine_speed import MachineSpeed, PanelRuns, PanelTimes
 from experiments.phases import Phases
 from experiments.resting import wake_seconds
 from experiments.serving_prediction import Conditions, ServingPrediction
+from experiments.within_segments import start_seconds
 from experiments.world import models_of
 from simulator.errors import ExecutionError
 from simulator.graph import DataflowGraph
@@ -83,8 +84,13 @@ class Site:
                     ]
 
     def waking(self) -> list[float] | None:
-        """What waking each device costs, in seconds; None where the profiles' speed is taken."""
-        return None if self._panel is None else wake_seconds(self.machine)
+        """What waking each device costs, in seconds, until it starts and in what it executes first; None where the
+        profiles' speed is taken.
+        """
+        if self._panel is None:
+            return None
+        start = start_seconds(self.machine)
+        return [start + longer for longer in wake_seconds(self.machine)]
 
     def _speed(self, overhead: float) -> MachineSpeed:
         """The mean of the panel's runs so far."""

@@ -36,6 +36,7 @@ from experiments.serving_site import Site
 from experiments.serving_validation import ServingCase, drawn_figures, figures_of, stretched
 from experiments.simulate import make_console
 from experiments.this_machine import cluster_here, differences_here
+from experiments.within_segments import task_seconds
 from experiments.world import World, prepare, source_digests
 from simulator.errors import HetsimError, InvalidInput
 from simulator.scheduler import Scheduler
@@ -235,7 +236,6 @@ def validate_serving(
     Raises:
         HetsimError: something cannot be run, or an answer is not the module's.
     """
-    from calibration.dispatch import DispatchProbe
     from calibration.environment import described
     from calibration.runner import Machine
     from calibration.workers import workers_for
@@ -259,8 +259,7 @@ def validate_serving(
             step("measuring capacity", 0, total)
             figures = measure_machine(site, _base(scenario, world, MOST_OF_A_BURST), key)
         new = [c for c in contestants if c.label not in figures.dispatch_s]
-        probe = DispatchProbe(machine)
-        figures.dispatch_s |= {c.label: probe.seconds(c.make) for c in new}
+        figures.dispatch_s |= {c.label: task_seconds(machine, c.make) for c in new}
         folder.mkdir(parents=True, exist_ok=True)
         atomic.write_json(folder / "machine.json", asdict(figures))
         prediction.price(figures.segment_s, figures.joining_s, figures.wake_s)

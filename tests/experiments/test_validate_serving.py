@@ -44,7 +44,8 @@ def home(tmp_path, monkeypatch, machine, _graphs, source):
     monkeypatch.setattr("experiments.serving_figures.JOINS", 2)
     monkeypatch.setattr("experiments.serving_site.PANEL_RUNS", 1)
     monkeypatch.setattr("experiments.resting.PAIRS", 1)
-    monkeypatch.setattr("experiments.within_segments.TURNS", 1)
+    for name, count in (("TURNS", 1), ("STARTS", 1), ("BURSTS", 1), ("BURST", 4)):
+        monkeypatch.setattr(f"experiments.within_segments.{name}", count)
     for group in ("model", "cluster"):
         (tmp_path / "conf" / group).mkdir(parents=True)
     for name, width in (("narrow", 32), ("wide", 256)):

@@ -1,4 +1,4 @@
-"""What the runner needs for an operator within a segment, on this machine."""
+"""What the runner needs for a segment and within it, on this machine."""
 
 import time
 
@@ -12,15 +12,13 @@ from calibration.workers import WorkerSpec
 from experiments import within_segments as subject
 from experiments.probed_model import PROBED
 from scenarios.model_config import graph_of
-from simulator.cluster import Cluster, Device, MemorySpace
 
 
 def test_what_a_segment_does_beyond_its_kernels_counts(monkeypatch):
     """And nothing that its kernels do: half a second of sleeping is divided among them."""
     monkeypatch.setattr(subject, "TURNS", 3)
-    cluster = Cluster("one", [MemorySpace("ram")], [Device("a", "ram")], host="ram")
     call, operators = SegmentKernel.__call__, len(graph_of(PROBED))
-    with Machine(cluster, {"a": WorkerSpec()}) as machine:
+    with Machine(ONE, {"a": WorkerSpec()}) as machine:
         usual = subject.segment_seconds(machine)
 
         def slow(segment, *reads):
@@ -31,3 +29,16 @@ def test_what_a_segment_does_beyond_its_kernels_counts(monkeypatch):
         found = subject.segment_seconds(machine)
     assert 0 <= usual < 0.25 / operators
     assert 0.3 / operators < found < 2.0 / operators
+
+
+def test_between_two_segments_and_until_the_first(monkeypatch):
+    """A scheduler that sleeps for 20 ms each time it is asked is what passes between two of three requests."""
+    for name, count in (("STARTS", 3), ("BURSTS", 1), ("BURST", 3)):
+        monkeypatch.setattr(subject, name, count)
+    with Machine(ONE, {"a": WorkerSpec()}) as machine:
+        usual = subject.task_seconds(machine, Fcfs)
+        slow = subject.task_seconds(machine, Slow)
+        start = subject.start_seconds(machine)
+    assert 0 < usual < 15e-3
+    assert 20e-3 < slow < 60e-3
+    assert 0 < start < 0.1
