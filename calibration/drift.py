@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,7 @@ LEAST = 1_000
 """Rows from which a drift is estimated; of fewer none is taken off."""
 PIECES = 5
 TURNS = 3
-TREES: Mapping[str, float] = {"max_depth": 5, "learning_rate": 0.2, "rounds": 80}
+TREES: Mapping[str, Any] = {"max_depth": 5, "learning_rate": 0.2, "rounds": 80}
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,9 @@ def test_what_is_left_is_never_below_the_fastest_row():
 
 
 def test_a_known_drift_is_found():
-    rows = 1500
+    rows = 1200
     places = np.arange(rows)
-    added = np.where(places < 600, 0.0, (places - 600) / 900 * 300e-6)  # a kink at the second knot
+    added = np.where(places < 480, 0.0, (places - 480) / 720 * 300e-6)  # a kink at the second knot
     table = convolutions(rows, added)
     found = Drift.fitted(table)
     assert found.rows == rows
