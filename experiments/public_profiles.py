@@ -4,7 +4,8 @@
 tables of :mod:`calibration.public` in ``FOLDER``. A profile holds the trees, their held-out error and
 residuals, those of some operators one by one (:data:`RESIDUALS`), and where the data come from; the rows
 stay where they are. What the data do not cover (a kind, an element type) is priced by the data sheet's
-roofline and counts as extrapolated.
+roofline and counts as extrapolated. What the place in a table added to its times
+(:mod:`calibration.drift`) is taken off before anything is fitted or held out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from calibration.drift import Drift, without_drift
 from cost_models.correlation import few_of_each_kind
 from cost_models.device_spec import spec_of
 from cost_models.evaluation import cross_validate
@@ -109,6 +111,15 @@ def table_of(folder: Path, public: Public) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def _told(drifts: Mapping[tuple[str, str], Drift]) -> str:
+    """How much was taken off."""
+    return "; ".join(
+        f"{kind}: taken off what the place in the table added, at the start, every fifth and the end "
+        f"{', '.join(f'{1e6 * s:.0f}' for s in drift.seconds)} us"
+        for (_, kind), drift in drifts.items()
+    )
+
+
 def made(name: str, folder: Path, shares: Mapping[str, float]) -> Profile:
     """One of :data:`PROFILES`.
 
@@ -118,7 +129,7 @@ def made(name: str, folder: Path, shares: Mapping[str, float]) -> Profile:
         shares: of a published roofline that kinds typically reach, for what was not measured.
     """
     public, spec = PROFILES[name], spec_of(name)
-    rows = table_of(folder, public)
+    rows, drifts = without_drift(table_of(folder, public))
     overhead = float(rows["seconds"].min())
     roofline = replace(Roofline.published(spec, overhead), efficiency=dict(shares))
     options = {DEFAULT: {**OPTIONS, "device": spec}}
@@ -152,6 +163,7 @@ def made(name: str, folder: Path, shares: Mapping[str, float]) -> Profile:
             "not_covered": "another kind or element type takes the published roofline and counts as "
             "extrapolated",
             **({"note": public.note} if public.note else {}),
+            **({"drift": _told(drifts)} if drifts else {}),
         },
     )
     residuals = profile.residual_rows
