@@ -12,6 +12,18 @@ from calibration.workers import WorkerSpec
 from experiments import within_segments as subject
 from experiments.probed_model import PROBED
 from scenarios.model_config import graph_of
+from simulator.cluster import Cluster, Device, MemorySpace
+from simulator.schedulers.fcfs import Fcfs
+
+ONE = Cluster("one", [MemorySpace("ram")], [Device("a", "ram")], host="ram")
+
+
+class Slow(Fcfs):
+    """Takes its time."""
+
+    def decide(self, context):
+        time.sleep(0.02)
+        super().decide(context)
 
 
 def test_what_a_segment_does_beyond_its_kernels_counts(monkeypatch):
