@@ -125,7 +125,7 @@ class Prediction:
             return self.costs
         if isinstance(actual, CostTable):
             return actual.scaled(self.slowness)
-        return _SlowedNoise(actual, self.slowness)
+        return SlowedNoise(actual, dict.fromkeys(self.world.costs, self.slowness))
 
     def interval(self, contestant: Contestant, overhead: float) -> tuple[float, float]:
         """The interval of the measured makespan from draws of the predictor's errors; NaN without draws.
@@ -152,11 +152,16 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class _SlowedNoise:
-    """Noise on a machine that is slower than its profiles say."""
+class SlowedNoise:
+    """Noise on a machine that is slower than its profiles say.
+
+    Attributes:
+        noise: around the profiles' times.
+        slowness: how many times as long what was drawn takes, all of a graph's operators or each on each device.
+    """
 
     noise: NoiseModel
-    slowness: np.ndarray
+    slowness: Mapping[DataflowGraph, np.ndarray]
 
     def realise(
         self,
@@ -166,7 +171,7 @@ class _SlowedNoise:
         arrival: float = 0.0,
     ) -> np.ndarray:
         """See :class:`simulator.noise.NoiseModel`."""
-        return self.noise.realise(graph, costs, rng, arrival) * self.slowness
+        return self.noise.realise(graph, costs, rng, arrival) * self.slowness[graph]
 
 
 def with_overhead(

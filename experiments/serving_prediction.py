@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from experiments.both_worlds import with_overhead
+from experiments.both_worlds import SlowedNoise, with_overhead
 from experiments.configs import Scenario
 from experiments.machine_speed import MachineSpeed, profiles_of
 from experiments.phases import Phases, SpeedPath, windowed
@@ -18,7 +18,7 @@ from experiments.serving_validation import with_joining
 from experiments.world import NoisyTable, World
 from scenarios.requests import RequestGraphs
 from simulator.cluster import Cluster
-from simulator.costs import CostTable, GraphCosts, NoiseModel
+from simulator.costs import CostTable, NoiseModel
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
@@ -246,24 +246,6 @@ def requests_of(world: World) -> RequestGraphs:
     return world.requests
 
 
-@dataclass(frozen=True)
-class _AtSpeed:
-    """Noise on a machine whose tasks take so many times as long."""
-
-    noise: NoiseModel
-    factors: Mapping[DataflowGraph, np.ndarray]
-
-    def realise(
-        self,
-        graph: DataflowGraph,
-        costs: GraphCosts,
-        rng: np.random.Generator,
-        arrival: float = 0.0,
-    ) -> np.ndarray:
-        """See :class:`simulator.noise.NoiseModel`."""
-        return self.noise.realise(graph, costs, rng, arrival) * self.factors[graph]
-
-
 def _table_of(draw: CostTable | NoiseModel | None) -> CostTable | None:
     """The drawn times without the noise around them; None where none were drawn."""
     if isinstance(draw, NoisyTable):
@@ -275,7 +257,7 @@ def _at_speed(
     draw: CostTable | NoiseModel, factors: Mapping[DataflowGraph, np.ndarray]
 ) -> CostTable | NoiseModel:
     if not isinstance(draw, CostTable):
-        return _AtSpeed(draw, factors)
+        return SlowedNoise(draw, factors)
     return CostTable(
         {g: replace(entry, seconds=entry.seconds * factors[g]) for g, entry in draw.items()}
     )
