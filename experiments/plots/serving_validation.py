@@ -93,5 +93,5 @@ def draw_serving_validation(cases: Sequence[ServingCase], stem: Path, caption: s
         )
         if table["mean_delay_s_own_phases"].notna().any():
             handles.append(Line2D([], [], linestyle=":", color="#555555", label="told the phases"))
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)))
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
         return save_figure(figure, stem, table, caption)
