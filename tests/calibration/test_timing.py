@@ -152,6 +152,26 @@ def test_warm_alone_warms_up_and_cold_comes_after_an_eviction():
     assert caches == ["warm", "warm", "cold"]
 
 
+@pytest.mark.parametrize(
+    ("megabytes", "seconds", "calls"),
+    [
+        (1, 1e-5, 0),  # fits in the private cache
+        (2, 1e-5, 64),  # reads four last-level caches
+        (8, 1e-4, 16),
+        (8, 1e-3, 8),  # 8 ms at most
+        (8, 1e-2, 0),
+    ],
+)
+def test_what_the_last_cache_keeps_is_there_before_warm_is_timed(
+    monkeypatch, megabytes, seconds, calls
+):
+    monkeypatch.setattr(timing, "private_cache", lambda: (1 << 20) + 100)
+    monkeypatch.setattr(timing, "last_level_cache", lambda: 32 << 20)
+    events, caches = visited(("warm",), seconds, (X, Weight((megabytes << 20) - X.nbytes)))
+    assert len(events) - len(caches) == calls
+    assert set(events) == {"call x w"}
+
+
 def test_cpu_timer_times_what_a_call_takes():
     timer = CpuTimer(("graph", "warm", "cold"))
     found = timer.visit(lambda reads: time.sleep(0.003), [])
