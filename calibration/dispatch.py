@@ -48,11 +48,10 @@ class DispatchProbe:
     def __init__(self, machine: Machine, operators: int = 60) -> None:
         self._machine = machine
         self._graph = _chain("dispatch probe", 2 * private_cache(), operators)
-        self._long = _chain("several jobs' dispatch probe", 8 * private_cache(), operators // 2)
         self._short = _chain("handover probe", private_cache() // 2, operators)
         self._inputs = {
             graph: {"x": torch.ones(graph.tensors[0].spec.shape)}  # type: ignore[union-attr]
-            for graph in (self._graph, self._long, self._short)
+            for graph in (self._graph, self._short)
         }
         # The first device is believed to be the fastest, so the chain stays there.
         beliefs = 1e-4 * np.arange(1.0, len(machine.cluster.devices) + 1)
@@ -70,18 +69,18 @@ class DispatchProbe:
         the runner's call adds to an operator.
 
         Deciding about an operator takes longer while the devices are busy with others. So for several jobs as
-        many chains run at once, of kernels so long that few of them meet another one's launch: waiting for
-        that is no overhead.
+        many chains run at once. A kernel in ten or less meets another one's launch, and waiting for that is no
+        overhead: it is not in the median. Kernels that are longer, and meet fewer, read what the last-level
+        cache had of the interpreter; what code costs that is cold is told apart elsewhere.
 
         Args:
             make_scheduler: gives a fresh scheduler for each run.
             repeats: runs, after one that is not counted.
             jobs: that run at once.
         """
-        graph = self._graph if jobs == 1 else self._long
         gaps: list[np.ndarray] = []
         for number in range(repeats + 1):
-            workload = _jobs(graph, jobs, self._machine.cluster.host)
+            workload = _jobs(self._graph, jobs, self._machine.cluster.host)
             trace = self._machine.run(workload, self._costs, make_scheduler(), self._inputs).trace
             if number:
                 gaps += _gaps(trace)
