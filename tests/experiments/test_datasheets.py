@@ -8,7 +8,8 @@ import pytest
 from calibration import drift
 from cost_models.profile import Profile
 from cost_models.table import load
-from experiments.datasheets import profiles, roofline_residuals, typical_shares
+from experiments.datasheets import PUBLISHED, profiles, roofline_residuals, typical_shares
+from experiments.public_profiles import PROFILES
 from tests.calibration.test_drift import convolutions
 
 DATASETS = os.environ.get("HETSIM_DATASETS")
@@ -31,6 +32,14 @@ def test_a_share_knows_nothing_of_a_drift(monkeypatch):
     assert found == pytest.approx(true, rel=0.05)
     monkeypatch.setattr(drift, "LEAST", ROWS + 1)  # nothing is taken off
     assert typical_shares(roofline_residuals(drifted))["conv2d"] < 0.8 * true
+
+
+def test_all_shipped_profiles_have_the_same_shares():
+    """Also what public profiles did not measure; .519 for convolutions is that with the drift."""
+    shares = {name: Profile.load(name).roofline.efficiency for name in (*PUBLISHED, *PROFILES)}
+    for name, found in shares.items():
+        assert found == shares[PUBLISHED[0]], name
+    assert shares[PUBLISHED[0]]["conv2d"] == pytest.approx(0.661, abs=0.005)
 
 
 @pytest.mark.slow
