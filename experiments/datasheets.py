@@ -3,9 +3,10 @@
 ``python -m experiments.datasheets NEUSIGHT.parquet`` writes them again. Peaks are not reached, so a
 datasheet profile predicts the roofline of published dense peaks times the share of it that kernels of
 a kind typically reach on six GPUs, measured by the public data of NeuSight (Lee et
-al. 2025, https://doi.org/10.1145/3669940.3707265; sitar-lab/NeuSight, MIT). How far kernels scatter
-around that prediction there becomes the profile's residuals, so that intervals say it. It knows no
-launch overhead (nobody published one, so it is 0) and no shape that runs badly.
+al. 2025, https://doi.org/10.1145/3669940.3707265; sitar-lab/NeuSight, MIT), without what the place in
+its table added to a time (:mod:`calibration.drift`). How far kernels scatter around that prediction
+there becomes the profile's residuals, so that intervals say it. It knows no launch overhead (nobody
+published one, so it is 0) and no shape that runs badly.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from calibration.drift import without_drift
 from cost_models.device_spec import spec_of
 from cost_models.profile import Profile
 from cost_models.profile_files import SHIPPED
@@ -45,7 +47,13 @@ PUBLISHED = (
 
 
 def roofline_residuals(measurements: pd.DataFrame) -> dict[str, Residuals]:
-    """Residuals of the published roofline by kind, a GPU being a group."""
+    """Residuals of the published roofline by kind, a GPU being a group.
+
+    Args:
+        measurements: a valid table as published; what the place in it added to times is taken off
+            here (:mod:`calibration.drift`).
+    """
+    measurements, _ = without_drift(measurements)
     parts = []
     for device, rows in measurements.groupby("device"):
         spec = spec_of(str(device))
@@ -103,7 +111,8 @@ def profiles(bare: dict[str, Residuals]) -> list[Profile]:
             "source": spec.source,
             "launch_overhead": "not published; 0",
             "efficiency": "share of the published roofline that kernels above 100 us reach, median of "
-            "six GPUs in NeuSight's public data; not measured on this device",
+            "six GPUs in NeuSight's public data, convolutions without their drift; not measured on "
+            "this device",
             "residuals": "the same kernels around that share",
         }
         found.append(replace(profile, residuals={"roofline": residuals}, provenance=notes))
