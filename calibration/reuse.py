@@ -12,6 +12,11 @@ order restrictions*, 1972), are the curve that :class:`simulator.reuse_curve.Reu
 
 Reading other memory once between two uses would not do: caches protect what is used again and again from what
 is read once, and kept twice as much at three quarters of their size.
+
+For the same reason weights that were driven out are not back after one use. How fast they come back is probed,
+too: all operators run in turn, which drives all out; then some whose weights fill half the cache, until they are
+settled there; then others of a quarter, again and again. Of what each of these uses does not find it leaves a share
+``taken``, by least squares over the uses.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,6 +41,10 @@ DISTANCES = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4, 7 / 8, 1, 5 / 4, 3 / 2, 2
 ROUNDS = 12
 SETTLED_TURNS, SETTLED_CACHES = 3, 4
 """Turns before one is timed, and times the cache that they read at least."""
+RETURNING = 1 / 8
+"""Of the last cache: weights of the operators that come back."""
+USES = 8
+"""One after the other, of operators that come back."""
 STATISTIC = 0.25
 """Quantile over the calls. A tenth percentile would be of those whose weights happened to survive."""
 GRAIN = 64 << 10
@@ -44,6 +54,19 @@ MOST_CACHE = 256 << 20
 
 Seconds = Mapping[tuple[float, int], Sequence[float]]
 """By bytes of weights and number of operators, a time a call."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What operators took once: mean seconds of a call.
+
+    Attributes:
+        seconds: of each pair of :class:`Probe`.
+        uses: of operators that come back, one use after the other, and once they are settled.
+    """
+
+    seconds: list[float]
+    uses: list[float]
 
 
 def measure(
@@ -61,7 +84,8 @@ def measure(
     with environment.alone_on(core):
         probe = Probe(device)
         found = [probe.round(order) for _ in range(rounds)]
-    return summary(dict(zip(probe.pairs, zip(*found, strict=True), strict=True)))
+    seconds = zip(*(one.seconds for one in found), strict=True)
+    return summary(dict(zip(probe.pairs, seconds, strict=True)), [one.uses for one in found])
 
 
 class Probe:
@@ -97,35 +121,57 @@ class Probe:
                 sets = [(x, weight), *((x, weight.clone()) for _ in range(counts[-1] - 1))]
                 self.pairs += [(side * side * 4.0, count) for count in counts]
                 self._works += [(call, sets[:count]) for count in counts]
+                if share == min(weights, key=lambda s: abs(s - RETURNING)):
+                    self._returning = call, sets, round(0.5 / share), round(0.25 / share)
 
-    def round(self, order: random.Random) -> list[float]:
-        """Mean seconds of a call for each pair, timed once each in an order that is drawn."""
+    def round(self, order: random.Random) -> Round:
+        """Every pair timed once, in an order that is drawn, then operators that come back."""
         import torch
 
         seconds = [math.nan] * len(self.pairs)
         with torch.inference_mode():
             for pair in order.sample(range(len(self.pairs)), len(self.pairs)):
-                (weights, count), (call, sets) = self.pairs[pair], self._works[pair]
-                # Caches keep what is used again and again only once it was, for a while.
-                settled = math.ceil(SETTLED_CACHES * self._cache / (weights * count))
-                for reads in sets * max(SETTLED_TURNS, settled):
-                    call(reads)
-                timed = [self._clock.once(call, reads, "graph").seconds for reads in sets]
-                seconds[pair] = float(np.mean(timed))
-        return seconds
+                (weights, _), (call, sets) = self.pairs[pair], self._works[pair]
+                self._settle(call, sets, weights)
+                seconds[pair] = self._timed(call, sets)
+            call, sets, beside, back = self._returning
+            weights = float(sets[0][1].nbytes)
+            self._settle(call, sets, weights)
+            self._settle(call, sets[:beside], weights)
+            returning = sets[beside : beside + back]
+            uses = [self._timed(call, returning) for _ in range(USES)]
+            self._settle(call, returning, weights)
+            uses.append(self._timed(call, returning))
+        return Round(seconds, uses)
+
+    def _settle(self, call: Callable[..., Any], sets: list[Any], weights: float) -> None:
+        """Run operators in turn until the cache has what it keeps of them."""
+        # Caches keep what is used again and again only once it was, for a while.
+        settled = math.ceil(SETTLED_CACHES * self._cache / (weights * len(sets)))
+        for reads in sets * max(SETTLED_TURNS, settled):
+            call(reads)
+
+    def _timed(self, call: Callable[..., Any], sets: list[Any]) -> float:
+        """Mean seconds of a call in one turn."""
+        return float(np.mean([self._clock.once(call, reads, "graph").seconds for reads in sets]))
 
 
 def _run(kernel: Callable[..., Any], reads: Sequence[Any]) -> Any:
     return kernel(*reads)
 
 
-def summary(found: Seconds) -> dict[str, Any]:
+def summary(found: Seconds, uses: Sequence[Sequence[float]] | np.ndarray = ()) -> dict[str, Any]:
     """What a profile keeps.
+
+    Args:
+        found: of operators in turn.
+        uses: of operators that come back, a row a round; none: what a use reads is there for the next.
 
     Returns:
         ``curve``: pairs of distance in bytes and share kept, distances ascending, shares not, the last 0;
-        and ``rows`` of ``weights`` (bytes), ``operators`` (in turn) and ``seconds``. Empty where weights
-        in the cache save nothing.
+        ``taken``: of what a use does not find the share that it leaves; ``uses``: seconds of these, one after the
+        other, the last settled; and ``rows`` of ``weights`` (bytes), ``operators`` (in turn) and ``seconds``. Empty where
+        weights in the cache save nothing.
     """
     times = {pair: float(np.quantile(values, STATISTIC)) for pair, values in found.items()}
     most = {weights: max(n for w, n in times if w == weights) for weights, _ in times}
@@ -140,7 +186,27 @@ def summary(found: Seconds) -> dict[str, Any]:
         {"weights": weights, "operators": count, "seconds": float(f"{seconds:.4g}")}
         for (weights, count), seconds in sorted(times.items())
     ]
-    return {"curve": _curve(points), "rows": rows}
+    back = np.quantile(np.asarray(uses), STATISTIC, axis=0) if np.size(uses) else np.array([])
+    return {
+        "curve": _curve(points),
+        "taken": taken(back),
+        "uses": [float(f"{seconds:.4g}") for seconds in back],
+        "rows": rows,
+    }
+
+
+def taken(uses: np.ndarray) -> float:
+    """Of what a use does not find the share that it leaves in the cache, .01 to 1.
+
+    Args:
+        uses: seconds of one use after the other, of which the first finds nothing and the last everything; none: 1.
+    """
+    if not len(uses) or uses[0] <= uses[-1]:
+        return 1.0
+    found = np.clip((uses[0] - uses[1:-1]) / (uses[0] - uses[-1]), 0.0, 1.0)
+    shares = np.arange(1, 101) / 100
+    expected = 1.0 - (1.0 - shares[:, None]) ** np.arange(1, len(found) + 1)
+    return float(shares[((expected - found) ** 2).sum(1).argmin()])
 
 
 def _curve(points: Sequence[tuple[float, float]]) -> list[list[float]]:

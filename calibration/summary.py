@@ -223,7 +223,7 @@ def reuse(folder: str | Path) -> ReuseCurve | None:
     if not found:
         return None
     distances, kept = zip(*found["curve"], strict=True)
-    return ReuseCurve(distances, kept)
+    return ReuseCurve(distances, kept, found.get("taken", 1.0))
 
 
 def peaks(folder: str | Path) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def document_of(profile: Profile) -> dict[str, Any]:
         "deviations": {kind: list(values) for kind, values in profile.deviations.items()},
         "allocation": [dict(row) for row in profile.allocation],
         "corun": dict(profile.corun),
-        "reuse": profile.reuse and [list(profile.reuse.distances), list(profile.reuse.kept)],
+        "reuse": profile.reuse and profile.reuse.to_json(),
         "capacity_bytes": profile.capacity_bytes,
         "cache_bytes": profile.cache_bytes,
         # Not all that draws rest on stands here, but all of it is named: the digest is of this file.
@@ -167,7 +167,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
             transfers=document.get("transfers", []),
             allocation=document.get("allocation", []),
             corun=document.get("corun", {}),
-            reuse=ReuseCurve(*map(tuple, reuse)) if (reuse := document.get("reuse")) else None,
+            reuse=ReuseCurve.from_json(reuse) if (reuse := document.get("reuse")) else None,
             capacity_bytes=document.get("capacity_bytes"),
             cache_bytes=document.get("cache_bytes"),
             dtypes=tuple(document.get("dtypes", ["float32"])),

@@ -10,7 +10,7 @@ are measured with (:mod:`calibration.reuse`) runs before each of the panel's run
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,6 +19,7 @@ import numpy as np
 from simulator.reuse_curve import ReuseCurve
 
 if TYPE_CHECKING:
+    from calibration.reuse import Round
     from calibration.runner import Machine
 
 WEIGHTS = (1 / 8,)
@@ -38,10 +39,13 @@ class CacheRuns:
     Attributes:
         pairs: of :class:`calibration.reuse.Probe`.
         seconds: float64[runs, pairs].
+        uses: float64[runs, uses], of weights that had been driven out, one use after the other and settled; no columns
+            where that was not looked at.
     """
 
     pairs: tuple[tuple[float, int], ...]
     seconds: np.ndarray
+    uses: np.ndarray
 
     def curves(self) -> tuple[ReuseCurve, ...]:
         """The curve, and :data:`DRAWN` that might have been found in its place; none where weights in the cache
@@ -50,19 +54,20 @@ class CacheRuns:
         rng = np.random.default_rng(0)
         runs = len(self.seconds)
         picks = [np.arange(runs), *rng.integers(runs, size=(DRAWN, runs))]
-        found = [self._curve(self.seconds[pick]) for pick in picks if runs]
+        found = [self._curve(pick) for pick in picks if runs]
         if not found or found[0] is None:
             return ()
         return tuple(curve or found[0] for curve in found)
 
-    def _curve(self, seconds: np.ndarray) -> ReuseCurve | None:
+    def _curve(self, pick: np.ndarray) -> ReuseCurve | None:
         from calibration.reuse import summary
 
-        said = summary(dict(zip(self.pairs, seconds.T.tolist(), strict=True)))
+        times = dict(zip(self.pairs, self.seconds[pick].T.tolist(), strict=True))
+        said = summary(times, self.uses[pick])
         if not said:
             return None
         distances, kept = zip(*said["curve"], strict=True)
-        return ReuseCurve(distances, kept)
+        return ReuseCurve(distances, kept, said["taken"])
 
 
 class CacheProbes:
@@ -88,7 +93,7 @@ class CacheProbes:
 
     def clear(self) -> None:
         """Forget the runs so far."""
-        self._seconds: dict[str, list[list[float]]] = {name: [] for name in self._probes}
+        self._rounds: dict[str, list[Round]] = {name: [] for name in self._probes}
 
     def run(self) -> None:
         """Each once."""
@@ -96,14 +101,15 @@ class CacheProbes:
 
         for name, (probe, core) in self._probes.items():
             with alone_on(core):
-                self._seconds[name].append(probe.round(self._order))
+                self._rounds[name].append(probe.round(self._order))
 
     def runs(self) -> dict[str, CacheRuns]:
         """By memory space."""
         return {
             name: CacheRuns(
                 tuple(probe.pairs),
-                np.array(self._seconds[name], dtype=float).reshape(-1, len(probe.pairs)),
+                _table([one.seconds for one in self._rounds[name]], len(probe.pairs)),
+                _table([one.uses for one in self._rounds[name]]),
             )
             for name, (probe, _) in self._probes.items()
         }
@@ -114,15 +120,32 @@ def all_runs(several: Iterable[Mapping[str, CacheRuns]]) -> dict[str, CacheRuns]
     found: dict[str, CacheRuns] = {}
     for caches in several:
         for space, runs in caches.items():
-            seconds = [found[space].seconds] if space in found else []
-            found[space] = CacheRuns(runs.pairs, np.concatenate([*seconds, runs.seconds]))
+            before = found.get(space)
+            if before is None or not len(before.seconds):
+                found[space] = runs
+                continue
+            seconds = np.concatenate([before.seconds, runs.seconds])
+            # Runs that looked at less say nothing together.
+            width = min(before.uses.shape[1], runs.uses.shape[1])
+            uses = np.concatenate([before.uses[:, :width], runs.uses[:, :width]])
+            found[space] = CacheRuns(runs.pairs, seconds, uses)
     return found
+
+
+def _table(rows: Sequence[Sequence[float]], columns: int | None = None) -> np.ndarray:
+    """float64[rows, columns], also without rows; as many columns as the first has unless given."""
+    width = len(rows[0]) if columns is None and rows else columns or 0
+    return np.array(rows, dtype=float).reshape(len(rows), width)
 
 
 def caches_json(caches: Mapping[str, CacheRuns]) -> dict[str, Any]:
     """Runs by memory space as a JSON object."""
     return {
-        space: {"pairs": [list(pair) for pair in runs.pairs], "seconds": runs.seconds.tolist()}
+        space: {
+            "pairs": [list(pair) for pair in runs.pairs],
+            "seconds": runs.seconds.tolist(),
+            "uses": runs.uses.tolist(),
+        }
         for space, runs in caches.items()
     }
 
@@ -132,7 +155,8 @@ def caches_of(document: Mapping[str, Any]) -> dict[str, CacheRuns]:
     return {
         space: CacheRuns(
             tuple((float(weights), int(count)) for weights, count in runs["pairs"]),
-            np.array(runs["seconds"], dtype=float).reshape(-1, len(runs["pairs"])),
+            _table(runs["seconds"], len(runs["pairs"])),
+            _table(runs.get("uses", [[]] * len(runs["seconds"]))),  # once not looked at
         )
         for space, runs in document.items()
     }
@@ -140,10 +164,7 @@ def caches_of(document: Mapping[str, Any]) -> dict[str, CacheRuns]:
 
 def curves_json(reuse: Reuse) -> dict[str, Any]:
     """Curves by memory space as a JSON object."""
-    return {
-        space: [[list(curve.distances), list(curve.kept)] for curve in curves]
-        for space, curves in reuse.items()
-    }
+    return {space: [curve.to_json() for curve in curves] for space, curves in reuse.items()}
 
 
 def curves_of(document: Mapping[str, Any]) -> dict[str, tuple[ReuseCurve, ...]]:
@@ -153,6 +174,6 @@ def curves_of(document: Mapping[str, Any]) -> dict[str, tuple[ReuseCurve, ...]]:
         InvalidInput: what is no curve.
     """
     return {
-        space: tuple(ReuseCurve(tuple(distances), tuple(kept)) for distances, kept in curves)
+        space: tuple(ReuseCurve.from_json(curve) for curve in curves)
         for space, curves in document.items()
     }

@@ -423,7 +423,8 @@ def cluster_of(document: Mapping[str, Any]) -> Cluster:
 
 
 def _curve(document: Mapping[str, Any]) -> ReuseCurve:
-    return ReuseCurve(tuple(document["distances"]), tuple(document["kept"]))
+    taken = document.get("taken", 1.0)  # saved before there was any
+    return ReuseCurve(tuple(document["distances"]), tuple(document["kept"]), taken)
 
 
 def _number(value: float | None) -> float:

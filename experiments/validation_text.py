@@ -340,11 +340,12 @@ def _runner_lines(validation: Validation) -> list[str]:
                 "beside others",
                 "noise",
                 "half kept, MiB",
+                "taken",
                 "hand-over",
             ]
         )
         + f" | {' | '.join(labels)} |",
-        "|---|--:|--:|--:|" + "--:|" * (len(SORTS) + 6 + len(labels)),
+        "|---|--:|--:|--:|" + "--:|" * (len(SORTS) + 7 + len(labels)),
     ]
     for model in validation.models:
         seconds = model.dispatch_s
@@ -365,8 +366,8 @@ def _runner_lines(validation: Validation) -> list[str]:
 
 
 def _speed_cells(model: ModelValidation) -> str:
-    """How much slower the machine was, over all and by sort of operators, what its workers cost each other, and how far
-    its caches keep half of the weights.
+    """How much slower the machine was, over all and by sort of operators, what its workers cost each other, how far
+    its caches keep half of the weights, and how much of what it does not find a use leaves there.
     """
     cells = [f"{model.on_average(model.slowness) - 1:+.1%}"]
     if "speed" in model.machine:
@@ -382,6 +383,7 @@ def _speed_cells(model: ModelValidation) -> str:
     else:
         cells += [""] * (len(SORTS) + 4)
     cells.append("/".join(f"{curve.distance(0.5) / 2**20:.0f}" for curve in model.caches.values()))
+    cells.append("/".join(f"{curve.taken:.2f}" for curve in model.caches.values()))
     cells.append("" if model.handover is None else f"{model.handover * 1e6:.0f}")
     return " | ".join(cells)
 

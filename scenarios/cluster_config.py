@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scenarios.networks import link_bandwidth
@@ -34,6 +34,8 @@ class SpaceConfig:
     ``cache``: what the devices in it keep of weights between two uses (:mod:`simulator.weight_cache`):
     ``profile`` takes what was measured with their profiles, a size like ``16 MiB`` keeps everything up to
     that reuse distance, and a mapping of distances to shares, ``{8 MiB: 1, 24 MiB: 0.2}``, is the curve.
+    ``cache_taken``: of what a use does not find the share that it leaves there for the next; null takes what
+    was measured with the curve, or all of it.
     """
 
     capacity: str | None = None
@@ -41,6 +43,7 @@ class SpaceConfig:
     bandwidth: str | None = None
     corun_slowdown: Any = 0.0  # of a union in a mapping OmegaConf makes no value
     cache: Any = None
+    cache_taken: float | None = None
 
 
 @dataclass
@@ -232,6 +235,21 @@ def _corun_slowdown(name: str, config: ClusterConfig, measured: Mapping[str, flo
 
 
 def _cache(
+    name: str, config: ClusterConfig, measured: Mapping[str, ReuseCurve]
+) -> ReuseCurve | None:
+    found = _curve(name, config, measured)
+    taken = config.spaces[name].cache_taken
+    if taken is None:
+        return found
+    if found is None:
+        raise InvalidInput(
+            f"Memory space '{name}' of cluster '{config.name}' has cache_taken={taken} and no cache; give its "
+            "cache, such as 16 MiB"
+        )
+    return replace(found, taken=taken)
+
+
+def _curve(
     name: str, config: ClusterConfig, measured: Mapping[str, ReuseCurve]
 ) -> ReuseCurve | None:
     given = config.spaces[name].cache

@@ -11,6 +11,12 @@ et al., *Evaluation techniques for storage hierarchies*, IBM Systems Journal 9(2
 its time, with ``cached`` the part of it that is left when all its weights are there
 (:attr:`simulator.costs.GraphCosts.cached`). Shares of several weights are averaged by their bytes.
 
+The curve's shares are of weights that are used at that distance again and again. Of what a use does not find it
+leaves the share ``taken`` in the cache, and of what was left the next one finds what survives its distance
+(:meth:`simulator.reuse_curve.ReuseCurve.survival`): weights that were driven out, or are used for the first time,
+are there again only after some uses. An operator of several launches uses its weights as often; the first of them
+finds what was kept.
+
 What is written, within a segment too, counts every time, as if no memory were used twice, and nothing is cached when a run begins: both
 err towards the time from memory. Schedulers believe in that time.
 """
@@ -48,6 +54,7 @@ class WeightCaches:
         self._stacks = [
             None if space.cache is None else _Stack(space.cache) for space in cluster.spaces
         ]
+        self._launches = [device.launches for device in cluster.devices]
         self._space_of = [cluster.space_index[device.space] for device in cluster.devices]
         self._touched: dict[DataflowGraph, _Touched] = {}
 
@@ -59,7 +66,7 @@ class WeightCaches:
         touched = self._touched.get(graph)
         if touched is None:
             touched = self._touched[graph] = _Touched(graph)
-        kept = stack.use(touched.weights[operator])
+        kept = stack.use(touched.weights[operator], self._launches[device])
         stack.written += touched.written[operator]
         if not kept or costs.cached is None:
             return 1.0
@@ -98,13 +105,13 @@ class _Stack:
         self.written = 0.0  # bytes, since the run began
         self._curve = curve
         self._farthest = curve.distances[-1]
-        # By weight the number of its last use, and what was written before it.
-        self._used: OrderedDict[Weight, tuple[int, float]] = OrderedDict()
+        # By weight the number of its last use, what was written before it, and the share that it left here.
+        self._used: OrderedDict[Weight, tuple[int, float, float]] = OrderedDict()
         self._uses = 0
         self._bytes = 0.0  # of all of these
 
-    def use(self, weights: Sequence[Weight]) -> float:
-        """Use weights; returns which share of their bytes was still there."""
+    def use(self, weights: Sequence[Weight], uses: int = 1) -> float:
+        """Use weights, so often at once; returns which share of their bytes the first use found."""
         if not weights:
             return 0.0
         own = sum(weight[2] for weight in weights)
@@ -113,10 +120,11 @@ class _Stack:
         for weight in weights:
             if weight not in self._used:
                 self._bytes += weight[2]
-            self._used[weight] = (self._uses, self.written)
+            left = self._curve.left(found.get(weight, 0.0), uses)
+            self._used[weight] = (self._uses, self.written, left)
             self._used.move_to_end(weight)
         self._forget()
-        return found / own
+        return sum(weight[2] * found.get(weight, 0.0) for weight in weights) / own
 
     def _forget(self) -> None:
         """Drop the weights of the oldest uses, which nothing can find any more."""
@@ -130,19 +138,21 @@ class _Stack:
                 del self._used[weight]
             self._bytes -= size
 
-    def _found(self, weights: Sequence[Weight], own: float) -> float:
-        """Bytes of weights that are still there."""
+    def _found(self, weights: Sequence[Weight], own: float) -> dict[Weight, float]:
+        """Of weights that are still there the share that is."""
         missing = sum(weight in self._used for weight in weights)
-        found = between = beside = 0.0
+        found: dict[Weight, float] = {}
+        between = beside = 0.0
         use = self._uses
         for weight in reversed(self._used) if missing else ():
-            number, written = self._used[weight]
+            number, written, left = self._used[weight]
             if number != use:  # weights that were used together are not between each other's uses
                 between, beside, use = between + beside, 0.0, number
                 if own + between > self._farthest:
                     break
             if weight in weights:
-                found += weight[2] * self._curve.share(own + between + self.written - written)
+                distance = own + between + self.written - written
+                found[weight] = left * self._curve.survival(distance)
                 missing -= 1
                 if not missing:
                     break

@@ -1,5 +1,6 @@
 """What a cache keeps: machines of a known curve, and this one."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,27 @@ def test_a_cache_that_drops_all_at_once_has_two_points_at_its_edge():
     assert found == [[MIB, 1.0], [4 * MIB, 1.0], [5 * MIB, 0.0], [8 * MIB, 0.0]]
 
 
+def back(left, uses=8, kept=1.0, gone=3.0):
+    """Uses of weights that were driven out, each of which leaves so much of what it does not find."""
+    found = [1.0 - (1.0 - left) ** use for use in range(uses)] + [1.0]
+    return [gone - (gone - kept) * share for share in found]
+
+
+@pytest.mark.parametrize("left", [0.05, 0.3, 0.77, 1.0])
+def test_how_fast_weights_come_back_is_found(left):
+    """Of five rounds the two slowest do not count."""
+    rounds = [back(left)] * 3 + [back(left / 2)] * 2
+    found = reuse.summary(times(ReuseCurve((4.0 * MIB,), (1.0,))), rounds)
+    assert found["taken"] == pytest.approx(left)
+    assert found["uses"] == pytest.approx(back(left), rel=1e-3)
+    assert reuse.taken(np.array(back(left)) * 7) == pytest.approx(left)
+
+
+def test_weights_that_are_back_at_once_or_were_not_looked_at_are_all_taken():
+    assert reuse.summary(times(ReuseCurve((4.0 * MIB,), (1.0,))))["taken"] == 1.0
+    assert reuse.taken(np.array(back(0.3, kept=3.0))) == 1.0
+
+
 def test_weights_whose_place_does_not_matter_have_no_curve():
     assert reuse.summary(times(ReuseCurve((MIB,), (1.0,)), kept=2.0, gone=2.0)) == {}
 
@@ -55,6 +77,8 @@ def test_this_machine_is_measured(monkeypatch):
     found = reuse.measure("cpu", rounds=2)
     if found:  # weights of 256 KiB may save nothing
         assert all(row["seconds"] > 0 for row in found["rows"])
+        assert 0 < found["taken"] <= 1
+        assert len(found["uses"]) == reuse.USES + 1
         assert {row["operators"] for row in found["rows"] if row["weights"] < 20_000} == {
             *(1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32)
         }

@@ -28,14 +28,22 @@ COUNTS = (1, 2, 3, 4, 6, 8)
 SMALL, LARGE = ReuseCurve((8 * MIB,), (1.0,)), ReuseCurve((16 * MIB,), (1.0,))
 
 
-def runs(*curves, kept=1.0, gone=3.0):
-    """A run on each of these machines, with operators of 4 MiB."""
+def runs(*curves, kept=1.0, gone=3.0, taken=()):
+    """A run on each of these machines, with operators of 4 MiB; of driven out ones a use leaves ``taken``."""
     pairs = tuple((4 * MIB, count) for count in COUNTS)
     seconds = [
         [gone - (gone - kept) * curve.share(weights * count) for weights, count in pairs]
         for curve in curves
     ]
-    return CacheRuns(pairs, np.array(seconds).reshape(len(curves), len(pairs)))
+    uses = [
+        [gone - (gone - kept) * share for share in (*(1 - (1 - left) ** np.arange(8)), 1.0)]
+        for left in taken
+    ]
+    return CacheRuns(
+        pairs,
+        np.array(seconds).reshape(len(curves), len(pairs)),
+        np.array(uses).reshape(len(curves), -1 if curves else 0),
+    )
 
 
 def test_a_known_curve_is_found_and_so_is_what_else_might_have_been():
@@ -51,20 +59,32 @@ def test_a_known_curve_is_found_and_so_is_what_else_might_have_been():
     assert max(unsure) > 0.5
 
 
+def test_how_fast_weights_come_back_is_found_and_drawn_with_the_curve():
+    curves = runs(*[LARGE] * 8, taken=[0.25] * 7 + [0.6]).curves()
+    assert curves[0].taken == 0.25
+    assert max(curve.taken for curve in curves) > 0.25  # where the fast one was drawn twice
+    assert {curve.taken for curve in runs(LARGE, LARGE).curves()} == {1.0}
+
+
 def test_where_nothing_is_saved_or_nothing_was_run_there_is_no_curve():
     assert runs(LARGE, LARGE, kept=2.0, gone=2.0).curves() == ()
     assert runs().curves() == ()
 
 
 def test_runs_and_curves_come_back_from_files():
-    caches = {"ram": runs(LARGE, SMALL)}
+    caches = {"ram": runs(LARGE, SMALL, taken=(0.3, 0.5))}
     (again,) = caches_of(json.loads(json.dumps(caches_json(caches)))).values()
     assert again.pairs == caches["ram"].pairs
     assert (again.seconds == caches["ram"].seconds).all()
+    assert (again.uses == caches["ram"].uses).all()
     curves = {"ram": caches["ram"].curves()}
     assert curves_of(json.loads(json.dumps(curves_json(curves)))) == curves
+    document = caches_json({"ram": runs(LARGE, SMALL)})
+    del document["ram"]["uses"]  # as releases wrote it that did not look
+    assert caches_of(document)["ram"].uses.shape == (2, 0)
     empty = caches_of(json.loads(json.dumps(caches_json({"ram": runs()}))))
     assert empty["ram"].seconds.shape == (0, len(COUNTS))
+    assert not empty["ram"].uses.size
 
 
 def test_runs_of_all_visits_are_one_sample():

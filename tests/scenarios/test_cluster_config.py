@@ -159,9 +159,30 @@ def test_a_cache_is_measured_or_stated(given, curve):
     assert [space.cache for space in cluster.spaces[:2]] == [curve, None]
 
 
+def test_what_a_use_leaves_is_measured_or_stated():
+    measured = {"some-core": ReuseCurve((1e6, 2e6), (1.0, 0.25), 0.4)}
+    for given, stated, taken in (
+        ("profile", None, 0.4),
+        ("profile", 0.7, 0.7),
+        ("2 MiB", 0.3, 0.3),
+        ("2 MiB", None, 1.0),
+    ):
+        spaces = {"ram": SpaceConfig(cache=given, cache_taken=stated), "vram": SpaceConfig()}
+        cluster = build_cluster(config(spaces=spaces), reuse_curves=measured)
+        assert cluster.spaces[0].cache.taken == taken
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
+        (
+            {"spaces": {"ram": SpaceConfig(cache_taken=0.5), "vram": SpaceConfig()}},
+            "'ram'.*cache_taken=0.5 and no cache",
+        ),
+        (
+            {"spaces": {"ram": SpaceConfig(cache="1 MB", cache_taken=2), "vram": SpaceConfig()}},
+            "taken=2",
+        ),
         (
             {"spaces": {"ram": SpaceConfig(cache="profile"), "vram": SpaceConfig()}},
             "cache of memory space 'ram'.*'some-core', for which none was measured",

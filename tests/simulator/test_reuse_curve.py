@@ -16,6 +16,14 @@ def test_up_to_where_a_share_is_kept(share, distance):
     assert curve.distance(share) == pytest.approx(distance)
 
 
+@given(st.floats(0, 1), st.floats(0.01, 1))
+def test_used_again_and_again_it_is_found_as_the_curve_says(kept, taken):
+    curve = ReuseCurve((1.0, 8.0), (1.0, kept), taken)
+    assert 0 <= curve.survival(8.0) <= 1
+    assert curve.left(kept) * curve.survival(8.0) == pytest.approx(kept)
+    assert ReuseCurve.from_json(curve.to_json()) == curve
+
+
 @given(st.data())
 def test_it_is_kept_there_and_not_beyond(data):
     points = sorted(data.draw(st.sets(st.integers(1, 40), min_size=1, max_size=5)))

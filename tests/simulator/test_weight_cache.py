@@ -50,9 +50,9 @@ def chain(
     )
 
 
-def shared(curve: ReuseCurve | None, devices: int = 1) -> Cluster:
+def shared(curve: ReuseCurve | None, devices: int = 1, launches: int = 1) -> Cluster:
     """Devices of one memory and cache."""
-    names = [Device(f"d{i}", "m") for i in range(devices)]
+    names = [Device(f"d{i}", "m", launches=launches) for i in range(devices)]
     return Cluster("cluster", [MemorySpace("m", cache=curve)], names)
 
 
@@ -105,6 +105,33 @@ def test_shares_lie_on_the_line_between_points_and_are_averaged_by_bytes() -> No
     assert one[2] == pytest.approx(1 - 0.5 * (1 - LEFT))
     two = alone(chain([[0], [0, 1]], [4.0, 8.0]), curve)
     assert two[1] == pytest.approx(1 - 0.5 * (1 - LEFT) * 4 / 12)
+
+
+def test_a_use_leaves_a_part_of_what_it_did_not_find() -> None:
+    """Half of what is missing: 0, 1/2, 3/4, 7/8 are found."""
+    curve = ReuseCurve((8.0,), (1.0,), taken=0.5)
+    found = alone(chain([[0]] * 4, [4.0]), curve)
+    assert found == pytest.approx([1 - share * (1 - LEFT) for share in (0, 1 / 2, 3 / 4, 7 / 8)])
+
+
+def test_every_launch_is_a_use_and_the_first_says_what_is_found() -> None:
+    """Three leave 7/8 of what is missing."""
+    graph = chain([[0]] * 3, [4.0])
+    cluster = shared(ReuseCurve((8.0,), (1.0,), taken=0.5), launches=3)
+    found = lengths(simulate(graph, cluster, times(graph), create("fcfs")))
+    assert found == pytest.approx([1 - share * (1 - LEFT) for share in (0, 7 / 8, 63 / 64)])
+
+
+def test_what_is_used_again_and_again_comes_to_what_the_curve_says() -> None:
+    """Two weights in turn at distance 12, where .6 is kept; a third drives them out once."""
+    curve = ReuseCurve((8.0, 13.0), (1.0, 0.5), taken=0.25)
+    settled = 1 - curve.share(12.0) * (1 - LEFT)
+    turns = [[0], [1]] * 40
+    found = alone(chain([*turns, [2], *turns], [6.0, 6.0, 20.0]), curve)
+    assert found[78:80] == pytest.approx([settled, settled], abs=1e-6)
+    assert found[80:83] == [1.0, 1.0, 1.0]
+    assert found[83] > settled + 0.2
+    assert found[-1] == pytest.approx(settled, abs=1e-6)
 
 
 def test_operators_that_save_nothing_take_their_time() -> None:
@@ -200,6 +227,12 @@ def test_what_is_no_curve_is_refused(distances, kept) -> None:
         ReuseCurve(distances, kept)
 
 
+@pytest.mark.parametrize("taken", [0.0, -0.1, 1.1, float("nan")])
+def test_what_is_no_share_taken_is_refused(taken) -> None:
+    with pytest.raises(InvalidInput, match="taken="):
+        ReuseCurve((1.0,), (1.0,), taken)
+
+
 # -- recounted --------------------------------------------------------------------------------------
 
 
@@ -215,18 +248,28 @@ def runs(draw: st.DrawFn) -> tuple[DataflowGraph, Cluster, CostTable, StaticPlan
     graph = chain(uses, sizes, written=float(draw(st.integers(0, 4))))
     points = sorted(draw(st.sets(st.integers(1, 40), min_size=1, max_size=3)))
     shares = sorted(draw(st.lists(st.floats(0, 1), min_size=len(points), max_size=len(points))))
-    curve = ReuseCurve(tuple(map(float, points)), tuple(reversed(shares)))
+    taken = draw(st.sampled_from([1.0, 0.6, 0.1]))
+    curve = ReuseCurve(tuple(map(float, points)), tuple(reversed(shares)), taken)
     devices = draw(st.integers(1, 3))
     plan = StaticPlan([(draw(st.integers(0, devices - 1)), 0.0) for _ in uses])
     left = draw(st.floats(0.1, 1.0))
     jobs = draw(st.integers(1, 3))
-    return graph, shared(curve, devices), times(graph, devices=devices, left=left), plan, jobs
+    launches = draw(st.sampled_from([1, 1, 3]))
+    return (
+        graph,
+        shared(curve, devices, launches),
+        times(graph, devices=devices, left=left),
+        plan,
+        jobs,
+    )
 
 
 @settings(max_examples=examples(200), deadline=None)
 @given(runs())
 def test_every_execution_takes_what_its_distances_say(run) -> None:
-    """The distance of a weight: own bytes, distinct others used since, and all that was written."""
+    """The distance of a weight: own bytes, distinct others used since, and all that was written; of what the last use
+    left of it what survives that.
+    """
     graph, cluster, costs, plan, jobs = run
     workload = Workload([Job(graph, arrival=0.0) for _ in range(jobs)])
     trace = simulate(workload, cluster, costs, plan)
@@ -236,6 +279,8 @@ def test_every_execution_takes_what_its_distances_say(run) -> None:
     order = np.lexsort((tasks["device"], tasks["start"])).tolist()
     weights = set(graph.weights)
     sizes = graph.tensor_bytes
+    launches = cluster.devices[0].launches
+    resident: dict[int, float] = {}  # of each weight, what its last use left
     seen: list[tuple[set[int], float]] = []  # weights that each read, bytes that it wrote
     for row in order:
         operator = int(tasks["operator"][row])
@@ -243,11 +288,16 @@ def test_every_execution_takes_what_its_distances_say(run) -> None:
         kept = 0.0
         for weight in own:
             last = max((i for i, (used, _) in enumerate(seen) if weight in used), default=None)
-            if last is None:
-                continue
-            others = set().union(*(used for used, _ in seen[last + 1 :])) - own
-            written = sum(size for _, size in seen[last:])
-            kept += sizes[weight] * curve.share(sizes[[*own, *others]].sum() + written)
+            found = 0.0
+            if last is not None:
+                others = set().union(*(used for used, _ in seen[last + 1 :])) - own
+                written = sum(size for _, size in seen[last:])
+                settled = curve.share(sizes[[*own, *others]].sum() + written)
+                survives = settled / (curve.taken + settled - curve.taken * settled)
+                found = resident[weight] * survives
+            kept += sizes[weight] * found
+            for _ in range(launches):
+                resident[weight] = found = found + (1 - found) * curve.taken
         share = kept / sizes[list(own)].sum() if own else 0.0
         left = float(costs[graph].cached[operator, 0])
         length = tasks["finish"][row] - tasks["start"][row]
