@@ -1,9 +1,8 @@
-"""What the runner itself needs for an operator: completion, decision, hand-over and call.
+"""What a call in the runner adds to a kernel, and what workers wait for that share an interpreter.
 
-Measured as the median gap between the kernels of a chain, under the scheduler whose decisions it
-contains, and what calling them there adds to the kernels themselves. The chain's kernels read and write
-more than a core's private cache, as those of models do: after kernels that leave the cache alone the
-interpreter is twice as fast.
+A chain's kernels say what calling them in the runner adds. They read and write more than a core's private
+cache, as those of models do: after kernels that leave the cache alone the interpreter is twice as fast. What lies
+between two kernels is measured on a model (:mod:`experiments.runner_overhead`).
 
 Two workers share one interpreter. One that comes back from a kernel while the other one has it sleeps and
 must be woken, which takes longer than what it was waiting for. How long is what a simulation of two chains
@@ -16,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +37,7 @@ MOST_HANDOVER = 1e-3
 
 
 class DispatchProbe:
-    """Measures the runner's overhead on a machine.
+    """Measures both on a machine.
 
     Args:
         machine: any; the chain is loaded on it.
@@ -61,30 +60,6 @@ class DispatchProbe:
         self._calling: float | None = None
         for graph in self._inputs:
             machine.load(graph, {})
-
-    def seconds(
-        self, make_scheduler: Callable[[], Scheduler], repeats: int = 5, jobs: int = 1
-    ) -> float:
-        """Median seconds between an operator's end and the next one's start on the same worker, and what
-        the runner's call adds to an operator.
-
-        Deciding about an operator takes longer while the devices are busy with others. So for several jobs as
-        many chains run at once. A kernel in ten or less meets another one's launch, and waiting for that is no
-        overhead: it is not in the median. Kernels that are longer, and meet fewer, read what the last-level
-        cache had of the interpreter; what code costs that is cold is told apart elsewhere.
-
-        Args:
-            make_scheduler: gives a fresh scheduler for each run.
-            repeats: runs, after one that is not counted.
-            jobs: that run at once.
-        """
-        gaps: list[np.ndarray] = []
-        for number in range(repeats + 1):
-            workload = _jobs(self._graph, jobs, self._machine.cluster.host)
-            trace = self._machine.run(workload, self._costs, make_scheduler(), self._inputs).trace
-            if number:
-                gaps += _gaps(trace)
-        return float(np.median(np.concatenate(gaps))) + self.calling_seconds()
 
     def calling_seconds(self, repeats: int = 5) -> float:
         """Seconds by which kernels take longer in a run than called one by one, as measuring does.
@@ -209,22 +184,6 @@ def _chain(name: str, size: int, operators: int) -> DataflowGraph:
 
 def _jobs(graph: DataflowGraph, count: int, host: str | None) -> Workload:
     return Workload([Job(graph, origin=host, destination=host) for _ in range(count)])
-
-
-def _gaps(trace: Trace) -> list[np.ndarray]:
-    """Of each slot the seconds between the end of an execution and the start of the next, where that one's
-    predecessor in its chain had ended: who waits for another worker's operator needs no time of the runner's.
-    """
-    rows, found = trace.executions, []
-    ends = np.full((rows["job"].max() + 1, rows["operator"].max() + 2), -np.inf)
-    ends[rows["job"], rows["operator"] + 1] = rows["finish"]
-    ready = ends[rows["job"], rows["operator"]]
-    for place in np.unique(np.stack([rows["device"], rows["slot"]]), axis=1).T:
-        mine = np.flatnonzero((rows["device"] == place[0]) & (rows["slot"] == place[1]))
-        mine = mine[np.argsort(rows["start"][mine])]
-        before, after = rows["finish"][mine[:-1]], rows["start"][mine[1:]]
-        found.append((after - before)[ready[mine[1:]] <= before])
-    return found
 
 
 def _durations(trace: Trace, device: int) -> np.ndarray:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from experiments.contestants import Contestant, Group
 from experiments.machine_speed import PanelRuns
 from experiments.pricing import load_profiles
 from experiments.provenance import code_digest
+from experiments.runner_overhead import OverheadProbe
 from experiments.this_machine import differences_here
 from experiments.validation import durations
 from experiments.world import prepare
@@ -36,9 +37,6 @@ from simulator.graph import DataflowGraph
 from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from simulator.trace import Trace
-
-if TYPE_CHECKING:
-    from calibration.dispatch import DispatchProbe
 
 FORMAT = "hetsim.measured/3"
 MOST_REPEATS = 200
@@ -324,9 +322,10 @@ def measure_block(
     rounds: list[list[Trace]] = []
     first = began
     with Machine(world.cluster, workers) as machine:
-        probe = DispatchProbe(machine)
+        dispatch = DispatchProbe(machine)
+        machine_document["handover_s"] = dispatch.handover_seconds()
+        probe = OverheadProbe(machine, dispatch)
         overheads = runner_overheads(probe, contestants)
-        machine_document["handover_s"] = probe.handover_seconds()
         plain = machine_document["overhead_s"] = probe.seconds(lambda: create("single_device"))
         hardware = Hardware(machine, world, scenario, limit, config_dirs)
         panel = PanelRuns(machine)
@@ -402,7 +401,7 @@ def measure_block(
     return block, stopped
 
 
-def runner_overheads(probe: DispatchProbe, contestants: Sequence[Contestant]) -> dict[str, float]:
+def runner_overheads(probe: OverheadProbe, contestants: Sequence[Contestant]) -> dict[str, float]:
     """The runner's overhead per operator under each contestant's scheduler, by its key, seconds."""
     found: dict[tuple[str, int], float] = {}
     for one in contestants:

@@ -16,6 +16,7 @@ import numpy as np
 from scenarios.model_config import InputConfig, ModelConfig, graph_of, load_model
 from simulator.costs import CostTable
 from simulator.segments import coarsen
+from simulator.trace import Trace
 from simulator.workload import Job, Workload
 
 if TYPE_CHECKING:
@@ -48,21 +49,39 @@ class ProbedModel:
             machine.load(self._segment.graph, weights, self._segment)
         self._inputs = named_inputs(self.graph, list(given.args))
 
+    def trace(
+        self,
+        arrivals: Sequence[float],
+        scheduler: Scheduler,
+        joined: bool = False,
+        beliefs: np.ndarray | None = None,
+    ) -> Trace:
+        """Of executions that arrive at these seconds, in order.
+
+        Args:
+            arrivals: of the executions.
+            scheduler: a fresh one.
+            joined: as one segment.
+            beliefs: float64[operators, devices] seconds that it believes in; one and the same for all unless given.
+        """
+        graph = self._segment.graph if joined else self.graph
+        here = self._machine.cluster
+        if beliefs is None:
+            beliefs = np.full((len(graph), len(here.devices)), 1e-3)
+        costs = CostTable.of(graph, beliefs)
+        jobs = [Job(graph, at, origin=here.host, destination=here.host) for at in arrivals]
+        return self._machine.run(Workload(jobs), costs, scheduler, {graph: self._inputs}).trace
+
     def run(
         self, arrivals: Sequence[float], scheduler: Scheduler, joined: bool = False
     ) -> ExecutionTimes:
-        """Executions that arrive at these seconds, in order."""
-        graph = self._segment.graph if joined else self.graph
-        # Nobody is to choose by these.
-        here = self._machine.cluster
-        costs = CostTable.of(graph, np.full((len(graph), len(here.devices)), 1e-3))
-        jobs = [Job(graph, at, origin=here.host, destination=here.host) for at in arrivals]
-        trace = self._machine.run(Workload(jobs), costs, scheduler, {graph: self._inputs}).trace
-        rows = trace.executions
-        start, finish = np.empty((2, len(jobs), len(graph)))
+        """Times of :meth:`trace`."""
+        rows = self.trace(arrivals, scheduler, joined).executions
+        operators = len(self._segment.graph if joined else self.graph)
+        start, finish = np.empty((2, len(arrivals), operators))
         start[rows["job"], rows["operator"]] = rows["start"]
         finish[rows["job"], rows["operator"]] = rows["finish"]
-        device = np.empty(len(jobs), dtype=np.int64)
+        device = np.empty(len(arrivals), dtype=np.int64)
         device[rows["job"]] = rows["device"]
         return ExecutionTimes(start, finish, device)
 

@@ -26,6 +26,7 @@ from experiments.measured_runs import profile_statistic, runner_overheads
 from experiments.pricing import load_profiles, profile_digests
 from experiments.provenance import code_digest, digest, revision, versions
 from experiments.results import read_document
+from experiments.runner_overhead import OverheadProbe
 from experiments.validation import statistic_of
 from experiments.validation_settings import ValidateSettings
 from experiments.world import World, prepare
@@ -188,9 +189,10 @@ def _of_machine(
     statistic = profile_statistic(group)
     speed = None
     with Machine(world.cluster, workers) as machine:
-        probe = DispatchProbe(machine)
+        dispatch = DispatchProbe(machine)
+        handover = dispatch.handover_seconds()
+        probe = OverheadProbe(machine, dispatch)
         overheads = runner_overheads(probe, group.contestants)
-        handover = probe.handover_seconds()
         if settings.speed == "now":
             plain = probe.seconds(lambda: create("single_device"))
             panel = PanelRuns(machine)

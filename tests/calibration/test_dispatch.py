@@ -1,7 +1,4 @@
-"""The runner's overhead contains what a scheduler needs to decide."""
-
-import time
-from types import SimpleNamespace
+"""What calling a kernel in the runner costs, and waiting for the interpreter."""
 
 import numpy as np
 import pytest
@@ -13,7 +10,6 @@ torch = pytest.importorskip("torch")
 from calibration.dispatch import (  # noqa: E402
     DispatchProbe,
     OneByOne,
-    _gaps,
     chains_beside,
     handover,
 )
@@ -23,71 +19,7 @@ from simulator.cluster import Cluster, Device, MemorySpace  # noqa: E402
 from simulator.costs import CostTable  # noqa: E402
 from simulator.engine import simulate  # noqa: E402
 from simulator.graph import from_edges  # noqa: E402
-from simulator.schedulers import create  # noqa: E402
-from simulator.schedulers.fcfs import Fcfs  # noqa: E402
 from simulator.workload import Job, Workload  # noqa: E402
-
-
-class Slow(Fcfs):
-    name = "slow"
-
-    def decide(self, context):
-        time.sleep(0.003)
-        super().decide(context)
-
-
-class SlowByJobs(Fcfs):
-    """Takes 3 ms to decide for each job that it has met."""
-
-    name = "slow_by_jobs"
-
-    def __init__(self):
-        super().__init__()
-        self.jobs = set()
-
-    def decide(self, context):
-        self.jobs |= {context.job_of(task) for task in context.ready}
-        time.sleep(0.003 * len(self.jobs))
-        super().decide(context)
-
-
-def test_overhead_of_several_jobs_is_measured_with_as_many():
-    cluster = Cluster(
-        "two", [MemorySpace("ram")], [Device("a", "ram"), Device("b", "ram")], host="ram"
-    )
-    with Machine(cluster, {"a": WorkerSpec(), "b": WorkerSpec()}) as machine:
-        probe = DispatchProbe(machine, operators=8)
-        one, three = (probe.seconds(SlowByJobs, repeats=1, jobs=jobs) for jobs in (1, 3))
-    assert 3e-3 < one < 8e-3
-    assert 9e-3 < three < 0.1
-
-
-def test_a_gap_is_between_operators_that_need_not_wait_for_another_worker():
-    """Job 0: 0 to 1 and 1.1 to 2 on the first, 2.5 to 4 on the second, 4.2 to 5 on the first; job 1 beside it."""
-    rows = {
-        "job": np.array([0, 0, 0, 0, 1, 1]),
-        "operator": np.array([0, 1, 2, 3, 0, 1]),
-        "device": np.array([0, 0, 1, 0, 0, 1]),
-        "slot": np.zeros(6, dtype=int),
-        "start": np.array([0.0, 1.1, 2.5, 4.2, 2.3, 4.4]),
-        "finish": np.array([1.0, 2.0, 4.0, 5.0, 3.0, 6.0]),
-    }
-    first, second = _gaps(SimpleNamespace(executions=rows))
-    # Job 0's last waited for the second worker; job 1's last was ready when that one was free.
-    assert first == pytest.approx([0.1, 0.3])
-    assert second == pytest.approx([0.4])
-
-
-def test_overhead_per_operator():
-    cluster = Cluster(
-        "two", [MemorySpace("ram")], [Device("a", "ram"), Device("b", "ram")], host="ram"
-    )
-    with Machine(cluster, {"a": WorkerSpec(), "b": WorkerSpec()}) as machine:
-        probe = DispatchProbe(machine, operators=20)
-        usual = probe.seconds(lambda: create("fcfs"), repeats=3)
-        slow = probe.seconds(Slow, repeats=1)
-    assert 1e-6 < usual < 2e-3
-    assert 3e-3 < slow < 0.1
 
 
 def two_chains(kernels, overheads, seconds, launches):
