@@ -358,7 +358,7 @@ def test_shipped_measurements_are_what_the_predictor_was_fitted_to(name):
 
 def test_a_training_step_is_priced_from_what_was_measured():
     """Every kind that training has besides, and the operators of the committed set among them."""
-    profile = Profile.load("amd-epyc-1core-training")
+    profile = Profile.load("amd-epyc-25-17-1core-training")
     samples = read_samples(SHIPPED_OPERATORS.with_name("training_operators.json.gz"))
     operators = [sample.operator for sample in samples]
     kinds = {"conv2d_backward", "batch_norm_backward", "threshold_backward", "sgd_step"}
