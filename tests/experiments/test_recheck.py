@@ -80,13 +80,14 @@ def test_what_probing_the_caches_is_worth(capsys):
     (without,) = (model for model in validation.models if model.model == "googlenet")
     assert cells.caches
     for model, differ in ((cells, True), (without, False)):
-        worst = max(
+        changes = [
             abs(
                 same_beliefs_s(model, contestant, case, profiled_caches=True) / case.simulated_s - 1
             )
             for contestant, case in zip(model.contestants, model.cases, strict=True)
-        )
-        assert worst > 0.02 if differ else worst < 0.002
+        ]
+        # The mean: where two devices are equally good, a trifle decides otherwise and changes a case by more.
+        assert np.mean(changes) > 0.02 if differ else np.mean(changes) < 0.001
     _say_caches([cells], Console(width=1000))
     printed = capsys.readouterr().out
     found = re.findall(r"mean error ([\d.]+)%", printed)
