@@ -120,8 +120,10 @@ def all_runs(several: Iterable[Mapping[str, CacheRuns]]) -> dict[str, CacheRuns]
     found: dict[str, CacheRuns] = {}
     for caches in several:
         for space, runs in caches.items():
-            before = found.get(space)
-            if before is None or not len(before.seconds):
+            before = found.setdefault(space, runs)
+            if before is runs or not len(runs.seconds):
+                continue
+            if not len(before.seconds):
                 found[space] = runs
                 continue
             seconds = np.concatenate([before.seconds, runs.seconds])

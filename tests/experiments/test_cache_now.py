@@ -93,6 +93,16 @@ def test_runs_of_all_visits_are_one_sample():
     assert (joined["v"].seconds == runs(SMALL).seconds).all()
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_visit_without_runs_takes_nothing_from_another(first):
+    probed, none = {"ram": runs(LARGE, SMALL, taken=(0.3, 0.5))}, {"ram": runs()}
+    joined = all_runs([none, probed] if first else [probed, none])["ram"]
+    assert (joined.uses == probed["ram"].uses).all()
+    unlooked = all_runs([probed, {"ram": runs(SMALL)}])["ram"]
+    assert unlooked.uses.shape == (3, 0)
+    assert {curve.taken for curve in unlooked.curves()} == {1.0}
+
+
 def machine(cache):
     spaces = [MemorySpace("ram", cache=cache), MemorySpace("other", cache=cache)]
     return SimpleNamespace(
