@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib.util
 import os
 import platform
@@ -171,10 +172,15 @@ def _cache_sizes() -> dict[int, int]:
     return sizes
 
 
+@functools.cache
 def last_level_cache() -> int:
-    """Bytes of the CPU's last-level cache; 32 MiB where the system does not say."""
+    """Bytes of the CPU's last-level cache that this process finds
+    (:func:`calibration.cache_size.effective_cache`); 32 MiB where the system does not say.
+    """
+    from calibration.cache_size import effective_cache
+
     sizes = _cache_sizes()
-    return sizes[max(sizes)] if sizes else 32 << 20
+    return effective_cache(sizes[max(sizes)] if sizes else 32 << 20)
 
 
 def private_cache() -> int:
