@@ -16,7 +16,8 @@ is read once, and kept twice as much at three quarters of their size.
 For the same reason weights that were driven out are not back after one use. How fast they come back is probed,
 too: all operators run in turn, which drives all out; then some whose weights fill half the cache, until they are
 settled there; then others of a quarter, again and again. Of what each of these uses does not find it leaves a share
-``taken``, by least squares over the uses.
+``taken``: the first uses each their own, since caches keep little of what is read for the first time, the later ones one,
+by least squares.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ RETURNING = 1 / 8
 """Of the last cache: weights of the operators that come back."""
 USES = 8
 """One after the other, of operators that come back."""
+TOLD_APART = 2
+"""Uses in a row of which each has a share of its own; later ones have one."""
 STATISTIC = 0.25
 """Quantile over the calls. A tenth percentile would be of those whose weights happened to survive."""
 GRAIN = 64 << 10
@@ -169,7 +172,7 @@ def summary(found: Seconds, uses: Sequence[Sequence[float]] | np.ndarray = ()) -
 
     Returns:
         ``curve``: pairs of distance in bytes and share kept, distances ascending, shares not, the last 0;
-        ``taken``: of what a use does not find the share that it leaves; ``uses``: seconds of these, one after the
+        ``taken``: of what a use does not find the share that it leaves, by its number in a row; ``uses``: seconds of these, one after the
         other, the last settled; and ``rows`` of ``weights`` (bytes), ``operators`` (in turn) and ``seconds``. Empty where
         weights in the cache save nothing.
     """
@@ -195,18 +198,27 @@ def summary(found: Seconds, uses: Sequence[Sequence[float]] | np.ndarray = ()) -
     }
 
 
-def taken(uses: np.ndarray) -> float:
-    """Of what a use does not find the share that it leaves in the cache, .01 to 1.
+def taken(uses: np.ndarray) -> list[float]:
+    """Of what a use does not find the share that it leaves in the cache, by how many uses in a row there were: .01 to 1.
 
     Args:
-        uses: seconds of one use after the other, of which the first finds nothing and the last everything; none: 1.
+        uses: seconds of one use after the other, of which the first finds nothing and the last everything; none: all
+            is left.
     """
     if not len(uses) or uses[0] <= uses[-1]:
-        return 1.0
+        return [1.0]
     found = np.clip((uses[0] - uses[1:-1]) / (uses[0] - uses[-1]), 0.0, 1.0)
-    shares = np.arange(1, 101) / 100
-    expected = 1.0 - (1.0 - shares[:, None]) ** np.arange(1, len(found) + 1)
-    return float(shares[((expected - found) ** 2).sum(1).argmin()])
+    shares: list[float] = []
+    missing = 1.0
+    for share in found[:TOLD_APART]:
+        shares.append(round(float(np.clip((share - 1.0 + missing) / missing, 0.01, 1.0)), 2))
+        missing *= 1.0 - shares[-1]
+        if not missing:
+            return shares
+    later = np.arange(1, 101) / 100
+    rest = found[TOLD_APART:]
+    expected = 1.0 - missing * (1.0 - later[:, None]) ** np.arange(1, len(rest) + 1)
+    return [*shares, float(later[((expected - rest) ** 2).sum(1).argmin()])]
 
 
 def _curve(points: Sequence[tuple[float, float]]) -> list[list[float]]:

@@ -15,6 +15,7 @@ import pandas as pd
 
 from calibration.environment import throttled_by
 from calibration.folder import CORUN_FILE, REFERENCE, REUSE_FILE, plan_of, process_records, read_raw
+from calibration.reuse import taken
 from calibration.samples import OperatorSample, read_samples
 from cost_models.table import row_of
 from simulator.errors import InvalidInput
@@ -223,7 +224,8 @@ def reuse(folder: str | Path) -> ReuseCurve | None:
     if not found:
         return None
     distances, kept = zip(*found["curve"], strict=True)
-    return ReuseCurve(distances, kept, found.get("taken", 1.0))
+    # Anew from the uses: releases before told them not apart.
+    return ReuseCurve(distances, kept, tuple(taken(np.array(found.get("uses", ())))))
 
 
 def peaks(folder: str | Path) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class CacheRuns:
         if not said:
             return None
         distances, kept = zip(*said["curve"], strict=True)
-        return ReuseCurve(distances, kept, said["taken"])
+        return ReuseCurve(distances, kept, tuple(said["taken"]))
 
 
 class CacheProbes:

@@ -42,7 +42,7 @@ from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.costs import CostTable, GraphCosts
 from simulator.errors import HetsimError, InvalidInput
 from simulator.graph import DataflowGraph
-from simulator.reuse_curve import ReuseCurve
+from simulator.reuse_curve import ReuseCurve, shares_taken
 from simulator.trace import Trace
 
 FORMAT = "hetsim.validation/2"
@@ -423,7 +423,7 @@ def cluster_of(document: Mapping[str, Any]) -> Cluster:
 
 
 def _curve(document: Mapping[str, Any]) -> ReuseCurve:
-    taken = document.get("taken", 1.0)  # saved before there was any
+    taken = shares_taken(document.get("taken", 1.0))  # saved before there was any
     return ReuseCurve(tuple(document["distances"]), tuple(document["kept"]), taken)
 
 

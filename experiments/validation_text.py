@@ -383,7 +383,8 @@ def _speed_cells(model: ModelValidation) -> str:
     else:
         cells += [""] * (len(SORTS) + 4)
     cells.append("/".join(f"{curve.distance(0.5) / 2**20:.0f}" for curve in model.caches.values()))
-    cells.append("/".join(f"{curve.taken:.2f}" for curve in model.caches.values()))
+    taken = [" ".join(f"{share:.2f}" for share in curve.taken) for curve in model.caches.values()]
+    cells.append("/".join(taken))
     cells.append("" if model.handover is None else f"{model.handover * 1e6:.0f}")
     return " | ".join(cells)
 

@@ -16,7 +16,7 @@ from typing import Any
 from scenarios.networks import link_bandwidth
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.errors import InvalidInput
-from simulator.reuse_curve import ReuseCurve
+from simulator.reuse_curve import ReuseCurve, shares_taken
 from simulator.units import parse_bandwidth, parse_bytes, parse_power, parse_price, parse_seconds
 
 MOST_DEVICES, MOST_LINKS = 4096, 65_536
@@ -34,8 +34,8 @@ class SpaceConfig:
     ``cache``: what the devices in it keep of weights between two uses (:mod:`simulator.weight_cache`):
     ``profile`` takes what was measured with their profiles, a size like ``16 MiB`` keeps everything up to
     that reuse distance, and a mapping of distances to shares, ``{8 MiB: 1, 24 MiB: 0.2}``, is the curve.
-    ``cache_taken``: of what a use does not find the share that it leaves there for the next; null takes what
-    was measured with the curve, or all of it.
+    ``cache_taken``: of what a use does not find the share that it leaves there for the next, or a list of them for
+    one use in a row after the other; null takes what was measured with the curve, or all of it.
     """
 
     capacity: str | None = None
@@ -43,7 +43,7 @@ class SpaceConfig:
     bandwidth: str | None = None
     corun_slowdown: Any = 0.0  # of a union in a mapping OmegaConf makes no value
     cache: Any = None
-    cache_taken: float | None = None
+    cache_taken: Any = None
 
 
 @dataclass
@@ -246,7 +246,13 @@ def _cache(
             f"Memory space '{name}' of cluster '{config.name}' has cache_taken={taken} and no cache; give its "
             "cache, such as 16 MiB"
         )
-    return replace(found, taken=taken)
+    shares = [taken] if isinstance(taken, int | float) else taken
+    if not all(isinstance(share, int | float) for share in shares):
+        raise InvalidInput(
+            f"Memory space '{name}' of cluster '{config.name}' has cache_taken={taken}; give a share such as 0.3, or "
+            "a list of them, of one use in a row after the other"
+        )
+    return replace(found, taken=shares_taken(taken))
 
 
 def _curve(

@@ -12,10 +12,10 @@ its time, with ``cached`` the part of it that is left when all its weights are t
 (:attr:`simulator.costs.GraphCosts.cached`). Shares of several weights are averaged by their bytes.
 
 The curve's shares are of weights that are used at that distance again and again. Of what a use does not find it
-leaves the share ``taken`` in the cache, and of what was left the next one finds what survives its distance
-(:meth:`simulator.reuse_curve.ReuseCurve.survival`): weights that were driven out, or are used for the first time,
-are there again only after some uses. An operator of several launches uses its weights as often; the first of them
-finds what was kept.
+leaves a share ``taken`` in the cache, a small one the first time, more when it comes back: weights that were driven out,
+or are used for the first time, are there again only after some uses in a row. What was left, and that it was used,
+survives the distance to the next use or does not (:meth:`simulator.reuse_curve.ReuseCurve.survival`). An operator of
+several launches uses its weights as often; the first of them finds what was kept.
 
 What is written, within a segment too, counts every time, as if no memory were used twice, and nothing is cached when a run begins: both
 err towards the time from memory. Schedulers believe in that time.
@@ -105,8 +105,8 @@ class _Stack:
         self.written = 0.0  # bytes, since the run began
         self._curve = curve
         self._farthest = curve.distances[-1]
-        # By weight the number of its last use, what was written before it, and the share that it left here.
-        self._used: OrderedDict[Weight, tuple[int, float, float]] = OrderedDict()
+        # By weight the number of its last use, what was written before it, and what it left missing.
+        self._used: OrderedDict[Weight, tuple[int, float, tuple[float, ...]]] = OrderedDict()
         self._uses = 0
         self._bytes = 0.0  # of all of these
 
@@ -115,16 +115,21 @@ class _Stack:
         if not weights:
             return 0.0
         own = sum(weight[2] for weight in weights)
-        found = self._found(weights, own)
+        missing = self._missing(weights, own)
         self._uses += 1
+        found = 0.0
         for weight in weights:
             if weight not in self._used:
                 self._bytes += weight[2]
-            left = self._curve.left(found.get(weight, 0.0), uses)
-            self._used[weight] = (self._uses, self.written, left)
+            now = missing.get(weight)
+            if now is None:
+                now = self._curve.unused
+            else:
+                found += weight[2] * (1.0 - sum(now))
+            self._used[weight] = (self._uses, self.written, self._curve.left(now, uses))
             self._used.move_to_end(weight)
         self._forget()
-        return sum(weight[2] * found.get(weight, 0.0) for weight in weights) / own
+        return max(0.0, found / own)
 
     def _forget(self) -> None:
         """Drop the weights of the oldest uses, which nothing can find any more."""
@@ -138,13 +143,13 @@ class _Stack:
                 del self._used[weight]
             self._bytes -= size
 
-    def _found(self, weights: Sequence[Weight], own: float) -> dict[Weight, float]:
-        """Of weights that are still there the share that is."""
-        missing = sum(weight in self._used for weight in weights)
-        found: dict[Weight, float] = {}
+    def _missing(self, weights: Sequence[Weight], own: float) -> dict[Weight, tuple[float, ...]]:
+        """Of weights of which anything is still there what is missing."""
+        known = sum(weight in self._used for weight in weights)
+        found: dict[Weight, tuple[float, ...]] = {}
         between = beside = 0.0
         use = self._uses
-        for weight in reversed(self._used) if missing else ():
+        for weight in reversed(self._used) if known else ():
             number, written, left = self._used[weight]
             if number != use:  # weights that were used together are not between each other's uses
                 between, beside, use = between + beside, 0.0, number
@@ -152,9 +157,9 @@ class _Stack:
                     break
             if weight in weights:
                 distance = own + between + self.written - written
-                found[weight] = left * self._curve.survival(distance)
-                missing -= 1
-                if not missing:
+                found[weight] = self._curve.survivors(left, self._curve.survival(distance))
+                known -= 1
+                if not known:
                     break
             else:
                 beside += weight[2]

@@ -38,25 +38,35 @@ def test_a_cache_that_drops_all_at_once_has_two_points_at_its_edge():
     assert found == [[MIB, 1.0], [4 * MIB, 1.0], [5 * MIB, 0.0], [8 * MIB, 0.0]]
 
 
-def back(left, uses=8, kept=1.0, gone=3.0):
+def back(*left, uses=8, kept=1.0, gone=3.0):
     """Uses of weights that were driven out, each of which leaves so much of what it does not find."""
-    found = [1.0 - (1.0 - left) ** use for use in range(uses)] + [1.0]
-    return [gone - (gone - kept) * share for share in found]
+    curve = ReuseCurve((1.0,), (1.0,), left)
+    missing = [sum(curve.left(curve.unused, use)) for use in range(uses)] + [0.0]
+    return [kept + (gone - kept) * share for share in missing]
 
 
-@pytest.mark.parametrize("left", [0.05, 0.3, 0.77, 1.0])
+@pytest.mark.parametrize(
+    "left", [(0.05,), (0.3,), (0.77,), (0.07, 0.75, 0.83), (0.3, 0.3, 0.1), (0.5, 0.1, 0.9)]
+)
 def test_how_fast_weights_come_back_is_found(left):
     """Of five rounds the two slowest do not count."""
-    rounds = [back(left)] * 3 + [back(left / 2)] * 2
+    rounds = [back(*left)] * 3 + [back(*(share / 2 for share in left))] * 2
     found = reuse.summary(times(ReuseCurve((4.0 * MIB,), (1.0,))), rounds)
-    assert found["taken"] == pytest.approx(left)
-    assert found["uses"] == pytest.approx(back(left), rel=1e-3)
-    assert reuse.taken(np.array(back(left)) * 7) == pytest.approx(left)
+    each = left if len(left) == 3 else left * 3
+    assert found["taken"] == pytest.approx(each, abs=0.011)
+    assert found["uses"] == pytest.approx(back(*left), rel=1e-3)
+    assert reuse.taken(np.array(back(*left)) * 7) == pytest.approx(each, abs=0.011)
 
 
 def test_weights_that_are_back_at_once_or_were_not_looked_at_are_all_taken():
-    assert reuse.summary(times(ReuseCurve((4.0 * MIB,), (1.0,))))["taken"] == 1.0
-    assert reuse.taken(np.array(back(0.3, kept=3.0))) == 1.0
+    assert reuse.summary(times(ReuseCurve((4.0 * MIB,), (1.0,))))["taken"] == [1.0]
+    assert reuse.taken(np.array(back(1.0))) == [1.0]
+    assert reuse.taken(np.array(back(0.3, kept=3.0))) == [1.0]
+
+
+@given(st.lists(st.floats(0.5, 4.0), min_size=4, max_size=9))
+def test_whatever_uses_take_they_leave_shares(seconds):
+    ReuseCurve((1.0,), (1.0,), tuple(reuse.taken(np.array(seconds))))
 
 
 def test_weights_whose_place_does_not_matter_have_no_curve():
@@ -77,7 +87,7 @@ def test_this_machine_is_measured(monkeypatch):
     found = reuse.measure("cpu", rounds=2)
     if found:  # weights of 256 KiB may save nothing
         assert all(row["seconds"] > 0 for row in found["rows"])
-        assert 0 < found["taken"] <= 1
+        assert all(0 < share <= 1 for share in found["taken"])
         assert len(found["uses"]) == reuse.USES + 1
         assert {row["operators"] for row in found["rows"] if row["weights"] < 20_000} == {
             *(1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32)

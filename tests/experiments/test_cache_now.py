@@ -61,9 +61,9 @@ def test_a_known_curve_is_found_and_so_is_what_else_might_have_been():
 
 def test_how_fast_weights_come_back_is_found_and_drawn_with_the_curve():
     curves = runs(*[LARGE] * 8, taken=[0.25] * 7 + [0.6]).curves()
-    assert curves[0].taken == 0.25
-    assert max(curve.taken for curve in curves) > 0.25  # where the fast one was drawn twice
-    assert {curve.taken for curve in runs(LARGE, LARGE).curves()} == {1.0}
+    assert curves[0].taken == (0.25, 0.25, 0.25)
+    assert max(curve.taken for curve in curves) > (0.25,)  # where the fast one was drawn twice
+    assert {curve.taken for curve in runs(LARGE, LARGE).curves()} == {(1.0,)}
 
 
 def test_where_nothing_is_saved_or_nothing_was_run_there_is_no_curve():
@@ -100,7 +100,7 @@ def test_a_visit_without_runs_takes_nothing_from_another(first):
     assert (joined.uses == probed["ram"].uses).all()
     unlooked = all_runs([probed, {"ram": runs(SMALL)}])["ram"]
     assert unlooked.uses.shape == (3, 0)
-    assert {curve.taken for curve in unlooked.curves()} == {1.0}
+    assert {curve.taken for curve in unlooked.curves()} == {(1.0,)}
 
 
 def machine(cache):

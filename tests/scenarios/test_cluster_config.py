@@ -160,12 +160,13 @@ def test_a_cache_is_measured_or_stated(given, curve):
 
 
 def test_what_a_use_leaves_is_measured_or_stated():
-    measured = {"some-core": ReuseCurve((1e6, 2e6), (1.0, 0.25), 0.4)}
+    measured = {"some-core": ReuseCurve((1e6, 2e6), (1.0, 0.25), (0.4,))}
     for given, stated, taken in (
-        ("profile", None, 0.4),
-        ("profile", 0.7, 0.7),
-        ("2 MiB", 0.3, 0.3),
-        ("2 MiB", None, 1.0),
+        ("profile", None, (0.4,)),
+        ("profile", 0.7, (0.7,)),
+        ("profile", [0.1, 0.7], (0.1, 0.7)),
+        ("2 MiB", 0.3, (0.3,)),
+        ("2 MiB", None, (1.0,)),
     ):
         spaces = {"ram": SpaceConfig(cache=given, cache_taken=stated), "vram": SpaceConfig()}
         cluster = build_cluster(config(spaces=spaces), reuse_curves=measured)
@@ -181,7 +182,11 @@ def test_what_a_use_leaves_is_measured_or_stated():
         ),
         (
             {"spaces": {"ram": SpaceConfig(cache="1 MB", cache_taken=2), "vram": SpaceConfig()}},
-            "taken=2",
+            r"taken=\[2\]",
+        ),
+        (
+            {"spaces": {"ram": SpaceConfig(cache="1 MB", cache_taken="all"), "vram": SpaceConfig()}},
+            "cache_taken=all; give a share",
         ),
         (
             {"spaces": {"ram": SpaceConfig(cache="profile"), "vram": SpaceConfig()}},

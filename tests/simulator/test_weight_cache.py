@@ -109,7 +109,7 @@ def test_shares_lie_on_the_line_between_points_and_are_averaged_by_bytes() -> No
 
 def test_a_use_leaves_a_part_of_what_it_did_not_find() -> None:
     """Half of what is missing: 0, 1/2, 3/4, 7/8 are found."""
-    curve = ReuseCurve((8.0,), (1.0,), taken=0.5)
+    curve = ReuseCurve((8.0,), (1.0,), taken=(0.5,))
     found = alone(chain([[0]] * 4, [4.0]), curve)
     assert found == pytest.approx([1 - share * (1 - LEFT) for share in (0, 1 / 2, 3 / 4, 7 / 8)])
 
@@ -117,14 +117,22 @@ def test_a_use_leaves_a_part_of_what_it_did_not_find() -> None:
 def test_every_launch_is_a_use_and_the_first_says_what_is_found() -> None:
     """Three leave 7/8 of what is missing."""
     graph = chain([[0]] * 3, [4.0])
-    cluster = shared(ReuseCurve((8.0,), (1.0,), taken=0.5), launches=3)
+    cluster = shared(ReuseCurve((8.0,), (1.0,), taken=(0.5,)), launches=3)
     found = lengths(simulate(graph, cluster, times(graph), create("fcfs")))
     assert found == pytest.approx([1 - share * (1 - LEFT) for share in (0, 7 / 8, 63 / 64)])
 
 
-def test_what_is_used_again_and_again_comes_to_what_the_curve_says() -> None:
+def test_a_cache_that_takes_little_at_first_has_most_after_the_second_use() -> None:
+    """0, .1, .1 + .9 * .8 and .82 + .18 * .5 are found."""
+    curve = ReuseCurve((8.0,), (1.0,), taken=(0.1, 0.8, 0.5))
+    found = alone(chain([[0]] * 4, [4.0]), curve)
+    assert found == pytest.approx([1 - share * (1 - LEFT) for share in (0, 0.1, 0.82, 0.91)])
+
+
+@pytest.mark.parametrize("taken", [(0.25,), (0.1, 0.5)])
+def test_what_is_used_again_and_again_comes_to_what_the_curve_says(taken) -> None:
     """Two weights in turn at distance 12, where .6 is kept; a third drives them out once."""
-    curve = ReuseCurve((8.0, 13.0), (1.0, 0.5), taken=0.25)
+    curve = ReuseCurve((8.0, 13.0), (1.0, 0.5), taken=taken)
     settled = 1 - curve.share(12.0) * (1 - LEFT)
     turns = [[0], [1]] * 40
     found = alone(chain([*turns, [2], *turns], [6.0, 6.0, 20.0]), curve)
@@ -227,7 +235,7 @@ def test_what_is_no_curve_is_refused(distances, kept) -> None:
         ReuseCurve(distances, kept)
 
 
-@pytest.mark.parametrize("taken", [0.0, -0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("taken", [(), (0.0,), (0.5, -0.1), (1.1,), (float("nan"),)])
 def test_what_is_no_share_taken_is_refused(taken) -> None:
     with pytest.raises(InvalidInput, match="taken="):
         ReuseCurve((1.0,), (1.0,), taken)
@@ -248,7 +256,7 @@ def runs(draw: st.DrawFn) -> tuple[DataflowGraph, Cluster, CostTable, StaticPlan
     graph = chain(uses, sizes, written=float(draw(st.integers(0, 4))))
     points = sorted(draw(st.sets(st.integers(1, 40), min_size=1, max_size=3)))
     shares = sorted(draw(st.lists(st.floats(0, 1), min_size=len(points), max_size=len(points))))
-    taken = draw(st.sampled_from([1.0, 0.6, 0.1]))
+    taken = draw(st.sampled_from([(1.0,), (0.6,), (0.1,), (0.1, 0.7), (0.05, 0.6, 0.9)]))
     curve = ReuseCurve(tuple(map(float, points)), tuple(reversed(shares)), taken)
     devices = draw(st.integers(1, 3))
     plan = StaticPlan([(draw(st.integers(0, devices - 1)), 0.0) for _ in uses])
@@ -267,8 +275,8 @@ def runs(draw: st.DrawFn) -> tuple[DataflowGraph, Cluster, CostTable, StaticPlan
 @settings(max_examples=examples(200), deadline=None)
 @given(runs())
 def test_every_execution_takes_what_its_distances_say(run) -> None:
-    """The distance of a weight: own bytes, distinct others used since, and all that was written; of what the last use
-    left of it what survives that.
+    """The distance of a weight: own bytes, distinct others used since, and all that was written. What survives that is
+    counted by how many uses in a row a part of it has had: of those that were driven out at one use, at another ...
     """
     graph, cluster, costs, plan, jobs = run
     workload = Workload([Job(graph, arrival=0.0) for _ in range(jobs)])
@@ -279,8 +287,9 @@ def test_every_execution_takes_what_its_distances_say(run) -> None:
     order = np.lexsort((tasks["device"], tasks["start"])).tolist()
     weights = set(graph.weights)
     sizes = graph.tensor_bytes
-    launches = cluster.devices[0].launches
-    resident: dict[int, float] = {}  # of each weight, what its last use left
+    launches, last_share = cluster.devices[0].launches, len(curve.taken) - 1
+    # Of each weight, parts: how much of it, uses since it was driven out, how much of that is cached.
+    parts: dict[int, list[tuple[float, int, float]]] = {}
     seen: list[tuple[set[int], float]] = []  # weights that each read, bytes that it wrote
     for row in order:
         operator = int(tasks["operator"][row])
@@ -288,16 +297,21 @@ def test_every_execution_takes_what_its_distances_say(run) -> None:
         kept = 0.0
         for weight in own:
             last = max((i for i, (used, _) in enumerate(seen) if weight in used), default=None)
-            found = 0.0
             if last is not None:
                 others = set().union(*(used for used, _ in seen[last + 1 :])) - own
                 written = sum(size for _, size in seen[last:])
-                settled = curve.share(sizes[[*own, *others]].sum() + written)
-                survives = settled / (curve.taken + settled - curve.taken * settled)
-                found = resident[weight] * survives
-            kept += sizes[weight] * found
+                survives = curve.survival(sizes[[*own, *others]].sum() + written)
+                left = parts[weight]
+                stays = [(size * survives, uses, cached) for size, uses, cached in left]
+                parts[weight] = [*stays, (1 - survives, 0, 0.0)]
+            else:
+                parts[weight] = [(1.0, 0, 0.0)]
+            kept += sizes[weight] * sum(size * cached for size, _, cached in parts[weight])
             for _ in range(launches):
-                resident[weight] = found = found + (1 - found) * curve.taken
+                parts[weight] = [
+                    (size, uses + 1, cached + (1 - cached) * curve.taken[min(uses, last_share)])
+                    for size, uses, cached in parts[weight]
+                ]
         share = kept / sizes[list(own)].sum() if own else 0.0
         left = float(costs[graph].cached[operator, 0])
         length = tasks["finish"][row] - tasks["start"][row]
