@@ -185,7 +185,12 @@ def test_what_a_use_leaves_is_measured_or_stated():
             r"taken=\[2\]",
         ),
         (
-            {"spaces": {"ram": SpaceConfig(cache="1 MB", cache_taken="all"), "vram": SpaceConfig()}},
+            {
+                "spaces": {
+                    "ram": SpaceConfig(cache="1 MB", cache_taken="all"),
+                    "vram": SpaceConfig(),
+                }
+            },
             "cache_taken=all; give a share",
         ),
         (
