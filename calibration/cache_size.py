@@ -32,13 +32,11 @@ def found_cache(stated: int, seconds_per_byte: Callable[[int], float]) -> int:
         seconds_per_byte: of reading so many bytes that were just read.
     """
     inside, outside = seconds_per_byte(BELIEVED // 2), seconds_per_byte(2 * stated)
+    slowest = outside - HALF * (outside - inside)
     size = BELIEVED
-    while size < stated:
-        kept = outside - seconds_per_byte(size)
-        if kept < HALF * (outside - inside) or outside <= inside:
-            return size
+    while size < stated and seconds_per_byte(size) < slowest:
         size *= 2
-    return stated
+    return min(size, stated)
 
 
 class Reading:

@@ -56,6 +56,6 @@ class _Lines(Progress):
         if now - self._said < LINE_EVERY:
             return
         self._said = now
-        task = self._tasks[task_id]
+        (task,) = (task for task in self.tasks if task.id == task_id)
         of = "" if task.total is None else f" of {task.total:.0f}"
         self.console.print(f"{task.description}: {task.completed:.0f}{of}", soft_wrap=True)

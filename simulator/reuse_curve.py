@@ -89,7 +89,8 @@ class ReuseCurve:
 
         It is such that weights that are used again and again at that distance are found by ``share(distance)``.
         """
-        return _survival(self.share(distance), self.taken)
+        share = self.share(distance)
+        return share if share in (0.0, 1.0) else _survival(share, self.taken)
 
     @property
     def unused(self) -> tuple[float, ...]:
@@ -101,14 +102,17 @@ class ReuseCurve:
         """Of weights the shares that are not in the cache, by the number of uses since these were driven out (the last:
         so many and more), after a distance of which so much survives.
         """
+        if survival == 1.0:
+            return missing
         first, *others = missing
-        return (1.0 - survival * (1.0 - first), *(survival * share for share in others))
+        return (1.0 - survival * (1.0 - first), *[survival * share for share in others])
 
     def left(self, missing: tuple[float, ...], uses: int = 1) -> tuple[float, ...]:
         """The same after so many uses at once."""
+        taken = self.taken
         for _ in range(uses):
-            still = [m * (1.0 - taken) for m, taken in zip(missing, self.taken, strict=True)]
-            missing = (0.0, *still[:-2], sum(still[-2:])) if len(still) > 1 else (still[0],)
+            still = [m * (1.0 - taken[number]) for number, m in enumerate(missing)]
+            missing = (0.0, *still[:-2], still[-2] + still[-1]) if len(still) > 1 else (still[0],)
         return missing
 
     def distance(self, share: float) -> float:

@@ -44,8 +44,19 @@ def test_a_size_that_a_core_may_well_have_is_believed(monkeypatch):
 
 
 def test_this_machine_is_read(monkeypatch):
+    """A small cache is claimed, so that it does not take long."""
     pytest.importorskip("torch")
     monkeypatch.setattr(cache_size, "BELIEVED", 1 * MIB)
     assert effective_cache(4 * MIB) in (1 * MIB, 2 * MIB, 4 * MIB)
+
+
+def test_a_process_measures_once_what_the_system_says(monkeypatch):
+    asked = []
+    monkeypatch.setattr(cache_size, "effective_cache", lambda stated: asked.append(stated) or 7)
+    monkeypatch.setattr(environment, "_cache_sizes", lambda: {1: 32 << 10, 3: 480 * MIB})
     environment.last_level_cache.cache_clear()
-    assert environment.last_level_cache() == environment.last_level_cache()
+    try:
+        assert [environment.last_level_cache() for _ in range(2)] == [7, 7]
+    finally:
+        environment.last_level_cache.cache_clear()
+    assert asked == [480 * MIB]
