@@ -30,10 +30,13 @@ from experiments.both_worlds import with_overhead
 from experiments.cache_now import CacheProbes, CacheRuns, Reuse, curves_json, curves_of
 from experiments.cold_calls import coldness, fitted
 from experiments.configs import CostModelConfig
+from experiments.cooling_launches import cooling_curve
 from experiments.pricing import Pricer
+from experiments.probed_model import PROBED
 from experiments.side_by_side import SideBySide
 from scenarios.model_config import InputConfig, ModelConfig, graph_of, load_model
 from simulator.cluster import Cluster
+from simulator.cooling import CoolingCurve
 from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
@@ -173,6 +176,8 @@ class MachineSpeed:
         plain: ``slowness`` with what cold code costs in it, as if it cost all operators of a sort alike.
         noise: standard deviation of the log of what the panel would be found to take longer if it had been
             run as often again.
+        cooling: of each device, how many times its overhead the runner needs behind an operator of so many
+            seconds (:mod:`experiments.cooling_launches`); nothing where that was not measured.
     """
 
     slowness: tuple[Mapping[str, float], ...]
@@ -182,6 +187,7 @@ class MachineSpeed:
     cold: tuple[tuple[float, float], ...] = ()
     plain: tuple[Mapping[str, float], ...] = ()
     reuse: Reuse = field(default_factory=dict)
+    cooling: tuple[CoolingCurve | None, ...] = ()
 
     def without_cold(self) -> MachineSpeed:
         """What it would be taken for if cold code were not told apart."""
@@ -222,6 +228,7 @@ class MachineSpeed:
             "cold": [list(device) for device in self.cold],
             "plain": [dict(device) for device in self.plain],
             "reuse": curves_json(self.reuse),
+            "cooling": [None if curve is None else curve.to_json() for curve in self.cooling],
         }
 
     @classmethod
@@ -235,7 +242,14 @@ class MachineSpeed:
             tuple(tuple(device) for device in document.get("cold", ())),  # nor was this
             tuple(document.get("plain", ())),
             curves_of(document.get("reuse", {})),  # nor this
+            cooling_of(document),
         )
+
+
+def cooling_of(speed: Mapping[str, Any]) -> tuple[CoolingCurve | None, ...]:
+    """:attr:`MachineSpeed.cooling` in the form of :meth:`MachineSpeed.to_json`; nothing where it was not looked at."""
+    curves = speed.get("cooling", ())
+    return tuple(None if curve is None else CoolingCurve.from_json(curve) for curve in curves)
 
 
 _CALLED = [SORTS.index(sort) for sort in CALLED]
@@ -256,6 +270,8 @@ class PanelRuns:
         graph: of the panel.
         alone: for each device of all runs float64[operators] seconds, the others idle.
         beside: the same with the panel on all devices at once; nothing where there is one device.
+        gaps: of the runs of ``alone`` float64[operators] seconds between the end of the operator before and an
+            operator's start; 0 before the first.
         caches: what the machine's caches keep, as often.
     """
 
@@ -277,6 +293,7 @@ class PanelRuns:
         """Forget the runs so far."""
         self.alone: list[list[np.ndarray]] = [[] for _ in range(self._devices)]
         self.beside: list[list[np.ndarray]] = [[] for _ in range(self._devices)]
+        self.gaps: list[list[np.ndarray]] = [[] for _ in range(self._devices)]
         self.caches.clear()
         self._spent = 0.0
 
@@ -287,6 +304,11 @@ class PanelRuns:
         worlds = [self.alone, self.beside] if self._devices > 1 else [self.alone]
         complete = min(len(runs) for world in worlds for runs in world)
         return np.array([[runs[:complete] for runs in world] for world in worlds])
+
+    def gap_seconds(self) -> np.ndarray:
+        """float64[devices, runs, operators] of :attr:`gaps`, of the runs of :meth:`seconds`."""
+        complete = self.seconds().shape[2]
+        return np.array([runs[:complete] for runs in self.gaps])
 
     def is_due(self, seconds: float) -> bool:
         """Whether to run it again, so many seconds of other runs having passed."""
@@ -304,9 +326,11 @@ class PanelRuns:
         self.caches.run()
         self._spent += time.monotonic() - began
         for _ in range(UNCOUNTED):
-            self._seconds([0])
+            self._on(0)
         for device in devices:
-            self.alone[device] += self._seconds([device])
+            seconds, gaps = self._on(device)
+            self.alone[device].append(seconds)
+            self.gaps[device].append(gaps)
         if len(devices) > 1:
             length = float(self.alone[0][-1].sum())
             together = SideBySide.of(self.graph, self.machine.cluster, length)
@@ -315,14 +339,17 @@ class PanelRuns:
             for device, rows in enumerate(together.rows(trace)):
                 self.beside[device].append(took[rows])
 
-    def _seconds(self, devices: Sequence[int]) -> list[np.ndarray]:
-        """float64[operators] of an execution on each of these devices, all of them at once."""
+    def _on(self, device: int) -> tuple[np.ndarray, np.ndarray]:
+        """float64[operators] seconds of an execution on a device, and of the gaps before them."""
         host = self.machine.cluster.host
-        job = Job(self.graph, origin=host, destination=host)
-        rows = self._executed(Workload([job] * len(devices)), devices).executions
-        seconds = np.empty((len(devices), len(self.graph)))
-        seconds[rows["job"], rows["operator"]] = rows["finish"] - rows["start"]
-        return list(seconds)
+        jobs = Workload([Job(self.graph, origin=host, destination=host)])
+        rows = self._executed(jobs, [device]).executions
+        seconds, gaps = np.empty((2, len(self.graph)))
+        order = np.argsort(rows["operator"])
+        start, finish = rows["start"][order], rows["finish"][order]
+        seconds[:] = finish - start
+        gaps[0], gaps[1:] = 0.0, start[1:] - finish[:-1]
+        return seconds, gaps
 
     def _executed(self, jobs: Workload, devices: Sequence[int]) -> Trace:
         """Executions of the panel, each on its device."""
@@ -366,7 +393,9 @@ class PanelTimes:
         self.operators = len(self._graph)
         self._profiles = profiles_of(cluster, profiles)
         pricer = Pricer(cluster, profiles, replace(cost_model, lookup=True))
-        self._costs = pricer.price([self._graph])
+        probed = graph_of(PROBED)
+        self._costs = pricer.price([self._graph, probed])
+        self._probed = self._costs[probed].seconds
         each = self._costs[self._graph].seconds.sum(axis=0)
         self.run_s = float(UNCOUNTED * each[0] + each.sum())
         if len(each) > 1:
@@ -380,6 +409,7 @@ class PanelTimes:
         overhead: float = 0.0,
         handover: float | None = None,
         caches: Mapping[str, CacheRuns] | None = None,
+        gaps: np.ndarray | None = None,
     ) -> MachineSpeed:
         """How much longer the panel's runs took.
 
@@ -390,6 +420,7 @@ class PanelTimes:
             overhead: the runner's for an operator, seconds.
             handover: of :class:`experiments.both_worlds.Prediction`.
             caches: of the same as ``alone``.
+            gaps: :meth:`PanelRuns.gap_seconds`.
         """
         slowness, whole, cold, plain = [], [], [], []
         for device, profile in enumerate(self._profiles):
@@ -403,14 +434,33 @@ class PanelTimes:
             slowness.append(by_sort)
             cold.append(costs)
             whole.append(float(total / said.sum()))
+        cooling = self._cooling(alone, gaps, whole)
         corun = None
         if len(slowness) > 1 and len({device.space for device in self._cluster.devices}) == 1:
-            corun = self._corun(alone, beside, statistic, overhead, handover)
+            corun = self._corun(alone, beside, statistic, overhead, handover, cooling)
         noise = _noise(alone, statistic)
         found = {space: runs.curves() for space, runs in (caches or {}).items()}
         reuse = {space: curves for space, curves in found.items() if curves}
         return MachineSpeed(
-            tuple(slowness), tuple(whole), corun, noise, tuple(cold), tuple(plain), reuse
+            tuple(slowness), tuple(whole), corun, noise, tuple(cold), tuple(plain), reuse, cooling
+        )
+
+    def _cooling(
+        self,
+        alone: Sequence[Sequence[np.ndarray]],
+        gaps: np.ndarray | None,
+        whole: Sequence[float],
+    ) -> tuple[CoolingCurve | None, ...]:
+        """Of each device. Factors are of the overhead that is measured on a part of the panel
+        (:mod:`experiments.runner_overhead`), behind whose operators the mean is one.
+        """
+        if gaps is None or not gaps.size:
+            return ()
+        return tuple(
+            cooling_curve(
+                np.array(runs)[:, :-1], mine[:, 1:], self._probed[:, device] * whole[device]
+            )
+            for device, (runs, mine) in enumerate(zip(alone, gaps, strict=True))
         )
 
     def _with_cold(
@@ -443,6 +493,7 @@ class PanelTimes:
         statistic: Callable[[np.ndarray], float],
         overhead: float,
         handover: float | None,
+        cooling: Sequence[CoolingCurve | None],
     ) -> float:
         """What the fastest devices' kernels take longer while all others run, by their number; what they
         wait for the interpreter is left to the simulation.
@@ -452,20 +503,21 @@ class PanelTimes:
         times = np.stack([np.apply_along_axis(statistic, 0, np.array(r)) for r in alone], axis=1)
         totals = [statistic(np.array(runs).sum(axis=1)) for runs in alone]
         spaces = [replace(s, corun_slowdown=0.0, cache=None) for s in self._cluster.spaces]
-        unhindered = with_overhead(replace(self._cluster, spaces=spaces), overhead, handover)
-        beside_each_other = SideBySide.of(self._graph, self._cluster, totals[0])
-        trace = simulate(
-            beside_each_other.jobs,
-            unhindered,
-            self._costs,
-            OneByOne(beside_each_other.devices),
-            actual=CostTable.of(self._graph, times),
+        unhindered = with_overhead(
+            replace(self._cluster, spaces=spaces), overhead, handover, cooling=cooling
         )
-        longer = []
+        beside_each_other = SideBySide.of(self._graph, self._cluster, totals[0])
+
+        def simulated(jobs: Workload, devices: Sequence[int]) -> Trace:
+            actual = CostTable.of(self._graph, times)
+            return simulate(jobs, unhindered, self._costs, OneByOne(devices), actual=actual)
+
+        trace = simulated(beside_each_other.jobs, beside_each_other.devices)
+        job, longer = beside_each_other.jobs.jobs[0], []
         for device in self._fastest(totals):
             took = beside_each_other.spans(trace, device).sum()
-            launched = unhindered.devices[device].launch_overhead * len(self._graph)
-            waited = took - times[:, device].sum() - launched
+            by_itself = simulated(Workload([replace(job, arrival=0.0)]), [device]).makespan
+            waited = took - by_itself
             together = statistic(np.array(beside[device]).sum(axis=1))
             longer.append((together - totals[device] - waited) / totals[device])
         return max(0.0, float(np.mean(longer))) / (len(totals) - 1)

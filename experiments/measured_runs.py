@@ -2,7 +2,7 @@
 
 ``measured/<group>/<number>/`` of a validation's folder is a block: ``block.json`` (written last: without it
 there is none) with every makespan, ``alone.parquet`` with the operators' times on each device alone,
-``panel.parquet`` with those of the panel that tells the machine's speed, and all traces
+``panel.parquet`` and ``gaps.parquet`` with those of the panel that tells the machine's speed, and all traces
 (:mod:`experiments.compact_traces`).
 A case is known by its key, so that what was measured is kept when others are added.
 """
@@ -25,6 +25,7 @@ from experiments.both_worlds import Hardware, Prediction
 from experiments.cache_now import CacheRuns, caches_json, caches_of
 from experiments.compact_traces import read_traces, write_traces
 from experiments.contestants import Contestant, Group
+from experiments.handing_over import handover_seconds
 from experiments.machine_speed import PanelRuns
 from experiments.pricing import load_profiles
 from experiments.provenance import code_digest
@@ -89,6 +90,7 @@ class Block:
         traces: of each case by key, of each run.
         alone: float64[rounds, operators, devices] seconds, all operators of a job on that device.
         panel: :meth:`experiments.machine_speed.PanelRuns.seconds` among the rounds.
+        gaps: of the same runs, :meth:`experiments.machine_speed.PanelRuns.gap_seconds`.
         caches: what caches kept of weights meanwhile, by memory space.
         busy: cores that other processes kept busy before; NaN where the system does not say.
         wall_s: seconds that it took.
@@ -103,6 +105,7 @@ class Block:
     traces: Mapping[str, Sequence[Trace]]
     alone: np.ndarray
     panel: np.ndarray
+    gaps: np.ndarray
     caches: Mapping[str, CacheRuns]
     busy: float
     wall_s: float
@@ -125,12 +128,14 @@ class Block:
         _write_seconds(
             folder / "panel.parquet", self.panel, ("together", "device", "run", "operator")
         )
+        _write_seconds(folder / "gaps.parquet", self.gaps, ("device", "run", "operator"))
         document = {
             "format": FORMAT,
             "makespans_s": {key: list(values) for key, values in self.makespans_s.items()},
             "dispatch_s": dict(self.dispatch_s),
             "alone_shape": list(self.alone.shape),
             "panel_shape": list(self.panel.shape),
+            "gaps_shape": list(self.gaps.shape),
             "caches": caches_json(self.caches),
             "busy_cores_before": self.busy,
             "wall_s": self.wall_s,
@@ -191,6 +196,9 @@ class MeasuredRuns:
                     {key: [traces[name] for name in names[key]] for key in names},
                     _read_seconds(path / "alone.parquet", document["alone_shape"]),
                     _read_seconds(path / "panel.parquet", document["panel_shape"]),
+                    _read_seconds(path / "gaps.parquet", document["gaps_shape"])
+                    if "gaps_shape" in document
+                    else np.empty((0, 0, 0)),  # were not looked at before
                     caches_of(document.get("caches", {})),  # was not looked at before
                     float("nan")
                     if document["busy_cores_before"] is None
@@ -323,8 +331,8 @@ def measure_block(
     first = began
     with Machine(world.cluster, workers) as machine:
         dispatch = DispatchProbe(machine)
-        machine_document["handover_s"] = dispatch.handover_seconds()
         probe = OverheadProbe(machine, dispatch)
+        machine_document["handover_s"] = handover_seconds(machine, probe.model)
         overheads = runner_overheads(probe, contestants)
         plain = machine_document["overhead_s"] = probe.seconds(lambda: create("single_device"))
         hardware = Hardware(machine, world, scenario, limit, config_dirs)
@@ -390,6 +398,7 @@ def measure_block(
         kept,
         seconds,
         panel.seconds(),
+        panel.gap_seconds(),
         panel.caches.runs(),
         busy,
         time.monotonic() - began,

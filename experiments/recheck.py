@@ -132,6 +132,7 @@ def same_beliefs_s(
                 model.handover,
                 model.corun,
                 {} if profiled_caches else model.caches,
+                model.cooling,
             ),
             CostTable({model.graph: model.costs}),
             contestant.make(),
@@ -152,7 +153,13 @@ def _present(
     try:
         world = prepare(contestant.scenario, config_dirs)
         prediction = Prediction(
-            world, model.slowed, model.handover, model.corun, model.noise, model.reuse
+            world,
+            model.slowed,
+            model.handover,
+            model.corun,
+            model.noise,
+            model.reuse,
+            model.cooling,
         )
         simulated = prediction.run(contestant, case.dispatch_s)
         low, high = case.low_s, case.high_s

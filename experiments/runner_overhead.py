@@ -38,14 +38,17 @@ class OverheadProbe:
     Args:
         machine: any; the model is loaded on it.
         dispatch: of the same machine.
+
+    Attributes:
+        model: that it executes.
     """
 
     def __init__(self, machine: Machine, dispatch: DispatchProbe) -> None:
-        self._model = ProbedModel(machine)
+        self.model = ProbedModel(machine)
         self._dispatch = dispatch
         # Schedulers are to choose between these devices as they would: they believe in what was measured on each.
         alone = [
-            [self._model.one_by_one(device, [0.0]).seconds[0] for _ in range(RUNS)]
+            [self.model.one_by_one(device, [0.0]).seconds[0] for _ in range(RUNS)]
             for device in range(len(machine.cluster.devices))
         ]
         self._beliefs = np.median(alone, axis=1).T
@@ -63,8 +66,8 @@ class OverheadProbe:
         """
         means = []
         for _ in range(runs + 1):
-            trace = self._model.trace([0.0] * jobs, make_scheduler(), beliefs=self._beliefs)
-            means.append(np.mean(gaps(trace, self._model.graph)))
+            trace = self.model.trace([0.0] * jobs, make_scheduler(), beliefs=self._beliefs)
+            means.append(np.mean(gaps(trace, self.model.graph)))
         return max(0.0, float(np.quantile(means[1:], QUANTILE))) + self._dispatch.calling_seconds()
 
 

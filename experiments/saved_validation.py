@@ -33,12 +33,14 @@ from experiments.cache_now import curves_json, curves_of
 from experiments.compact_traces import TICK, read_traces, write_traces
 from experiments.configs import Scenario
 from experiments.contestants import Contestant, contestant
+from experiments.machine_speed import cooling_of
 from experiments.provenance import code_digest, revision, versions
 from experiments.results import read_document
 from experiments.validation import Case, ModelValidation, Validation, statistic_of
 from experiments.waterfall import error_steps
 from scenarios.arrivals import build_workload
 from simulator.cluster import Cluster, Device, Link, MemorySpace
+from simulator.cooling import CoolingCurve
 from simulator.costs import CostTable, GraphCosts
 from simulator.errors import HetsimError, InvalidInput
 from simulator.graph import DataflowGraph
@@ -303,6 +305,7 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                         entry["machine"].get("handover_s"),
                         corun,
                         {space: curves[0] for space, curves in reuse.items()},
+                        cooling_of(entry["machine"].get("speed") or {}),
                     ),
                     actual,
                     row["simulated_s"],
@@ -418,8 +421,17 @@ def cluster_of(document: Mapping[str, Any]) -> Cluster:
         )
         for row in document["links"]
     ]
-    devices = [Device(**row) for row in document["devices"]]
+    devices = [
+        Device(**{**row, "launch_cooling": _cooling(row.get("launch_cooling"))})
+        for row in document["devices"]
+    ]
     return Cluster(document["name"], spaces, devices, links, document["host"], document["labels"])
+
+
+def _cooling(document: Mapping[str, Any] | None) -> CoolingCurve | None:
+    if document is None:
+        return None
+    return CoolingCurve(tuple(document["after"]), tuple(document["factors"]))
 
 
 def _curve(document: Mapping[str, Any]) -> ReuseCurve:

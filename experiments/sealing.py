@@ -21,6 +21,7 @@ from experiments import atomic
 from experiments.both_worlds import INTERVAL, Prediction
 from experiments.command import Invocation
 from experiments.contestants import Group, Plan
+from experiments.handing_over import handover_seconds
 from experiments.machine_speed import MachineSpeed, PanelRuns, PanelTimes, profiles_of
 from experiments.measured_runs import profile_statistic, runner_overheads
 from experiments.pricing import load_profiles, profile_digests
@@ -162,7 +163,9 @@ def _prediction(
     slowness = speed.factors(
         world.graph, profiles_of(world.cluster, profiles), world.costs[world.graph].seconds
     )
-    return Prediction(world, slowness, handover, speed.corun, speed.noise, speed.reuse)
+    return Prediction(
+        world, slowness, handover, speed.corun, speed.noise, speed.reuse, speed.cooling
+    )
 
 
 def _of_machine(
@@ -190,8 +193,8 @@ def _of_machine(
     speed = None
     with Machine(world.cluster, workers) as machine:
         dispatch = DispatchProbe(machine)
-        handover = dispatch.handover_seconds()
         probe = OverheadProbe(machine, dispatch)
+        handover = handover_seconds(machine, probe.model)
         overheads = runner_overheads(probe, group.contestants)
         if settings.speed == "now":
             plain = probe.seconds(lambda: create("single_device"))
@@ -207,6 +210,7 @@ def _of_machine(
                 plain,
                 handover,
                 panel.caches.runs(),
+                panel.gap_seconds(),
             )
     return overheads, speed, handover
 

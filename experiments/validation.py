@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.cache_now import Reuse
+from experiments.machine_speed import cooling_of
 from simulator.cluster import Cluster
+from simulator.cooling import CoolingCurve
 from simulator.costs import GraphCosts
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
@@ -150,6 +152,11 @@ class ModelValidation:
     corun: float | None = None
     noise: float = 0.0
     reuse: Reuse = field(default_factory=dict)
+
+    @property
+    def cooling(self) -> tuple[CoolingCurve | None, ...]:
+        """Of :class:`experiments.both_worlds.Prediction`."""
+        return cooling_of(self.machine.get("speed") or {})
 
     @property
     def caches(self) -> dict[str, ReuseCurve]:

@@ -62,6 +62,7 @@ class Intervals:
                 prediction.corun,
                 prediction.noise,
                 curves_json(prediction.reuse),
+                [curve and curve.to_json() for curve in prediction.cooling],
                 simulation.draws,
                 INTERVAL,
                 code_digest(),
@@ -120,6 +121,7 @@ def model_validation(
         speed.corun if at_speed else None,
         speed.noise if at_speed else 0.0,
         speed.reuse if at_speed else None,
+        speed.cooling,
     )
     unseen = unseen_costs(world, group.scenario) if held_out else None
     alone = statistic_of(np.concatenate([block.alone for block in blocks]), statistic)
@@ -191,6 +193,9 @@ def _machine(
         _of_visits([block.machine["overhead_s"] for block in blocks], rounds, statistic),
         handover,
         all_runs(block.caches for block in blocks),
+        np.concatenate([block.gaps for block in blocks], axis=1)
+        if all(block.gaps.size for block in blocks)
+        else None,
     )
     return {**blocks[-1].machine, "handover_s": handover, "speed": speed.to_json()}
 

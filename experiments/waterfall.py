@@ -33,6 +33,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.context import SchedulingContext
+from simulator.cooling import LaunchClock
 from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
@@ -230,6 +231,7 @@ def replayed_makespan(workload: Workload, cluster: Cluster, measured: Trace) -> 
     for slots in free:
         heapify(slots)
     last = [0.0] * len(cluster.devices)
+    clocks = [LaunchClock(device) for device in cluster.devices]
     order = np.lexsort((rows["finish"], rows["start"])).tolist()
     for row in order:
         job, operator = int(rows["job"][row]), int(rows["operator"][row])
@@ -246,7 +248,10 @@ def replayed_makespan(workload: Workload, cluster: Cluster, measured: Trace) -> 
         start = max(ready, free[device][0], last[device], arrivals[job])
         last[device] = start
         seconds = float(rows["finish"][row] - rows["start"][row])
-        done[job, operator] = start + cluster.devices[device].launch_overhead + seconds
+        launch = clocks[device].seconds(row, start)
+        clocks[device].launched(row, start + launch)
+        clocks[device].left(row)
+        done[job, operator] = start + launch + seconds
         heapreplace(free[device], done[job, operator])
     delivered = [
         written(job, tensor, done) + delays.get((job, tensor, int(destination)), 0.0)

@@ -204,7 +204,7 @@ def load_bound(seconds: np.ndarray, copies: np.ndarray, slots: np.ndarray) -> fl
 
 
 def _with_overhead(seconds: np.ndarray, cluster: Cluster) -> np.ndarray:
-    return seconds + np.array([device.launch_overhead for device in cluster.devices])
+    return seconds + np.array([device.least_launch for device in cluster.devices])
 
 
 def _slots(cluster: Cluster) -> np.ndarray:

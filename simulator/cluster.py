@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from simulator.cooling import CoolingCurve
 from simulator.errors import InvalidInput
 from simulator.reuse_curve import ReuseCurve
 
@@ -68,8 +69,11 @@ class Device:
             thread, an interpreter (:mod:`simulator.launchers`); None: nothing that others wait for.
         launch_handover: seconds that it takes to go on with this device after another launch that this
             one had to wait for.
+        launch_passed: how often other launches may be before one that waits while it is handed over.
         launches: kernels of one operator, launched one after the other; of meaning where there is a
             ``launcher``.
+        launch_cooling: how many times its overhead a launch takes, by the time since the last one on its slot
+            (:mod:`simulator.cooling`); None: once.
         wake_cost: seconds that an operator takes longer whose slot was idle for long before
             (:mod:`simulator.waking`).
         wake_after: seconds of idleness after which all but 1 / e of them are due.
@@ -88,9 +92,17 @@ class Device:
     sharing: str = "slots"
     launcher: str | None = None
     launch_handover: float = 0.0
+    launch_passed: int = 0
     launches: int = 1
+    launch_cooling: CoolingCurve | None = None
     wake_cost: float = 0.0
     wake_after: float = 0.0
+
+    @property
+    def least_launch(self) -> float:
+        """Seconds that a launch takes at least."""
+        cooling = self.launch_cooling
+        return self.launch_overhead * (1.0 if cooling is None else cooling.factors[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +220,11 @@ class Cluster:
                 raise InvalidInput(
                     f"Device '{device.name}' has a wake_cost; give wake_after, the seconds of idleness after "
                     f"which most of it is due, above 0 s and at most {MOST_LATENCY:g} s"
+                )
+            if device.launch_passed < 0:
+                raise InvalidInput(
+                    f"Device '{device.name}' has launch_passed {device.launch_passed}; give 0 where none that waits "
+                    "is passed over"
                 )
             if device.launches < 1:
                 raise InvalidInput(

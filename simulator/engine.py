@@ -10,6 +10,7 @@ from typing import TypeVar
 from simulator.batching import SERVING
 from simulator.charged import ChargedFaultySimulation, ChargedSimulation
 from simulator.cluster import Cluster
+from simulator.cooling import cools
 from simulator.costs import CostTable, NoiseModel
 from simulator.decision_cost import DecisionCost
 from simulator.direct import DirectSimulation, is_routed
@@ -301,6 +302,7 @@ def _is_constant(setting: Setting) -> bool:
         or shares_rates(cluster)
         or caches_weights(cluster)
         or shares_launchers(cluster)
+        or cools(cluster)
         or wakes(cluster)
         or any(device.completion_latency for device in cluster.devices)
     )

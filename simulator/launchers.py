@@ -2,9 +2,16 @@
 
 Where one interpreter, or one thread of a host, launches the operators of several devices, launches wait for
 each other although the devices do not. The launch overhead of an execution is the time for which it needs the
-launcher. An execution that starts while another one is being launched waits, in the order of the starts; the
-launcher goes on ``launch_handover`` after that one, which is what waking the thread that waits takes, and is
-busy meanwhile.
+launcher. An execution that starts while another one is being launched waits, in the order of the starts, and begins
+``launch_handover`` after that one, which is what waking the thread that waits takes.
+
+A launcher may be free meanwhile, as CPython's interpreter is, which is not handed over but set free: who comes just
+then is awake and takes it, and who waited finds it taken when woken, and sleeps on. A thread that has slept for
+long makes the one that sets it free wait, so a launch that waits is passed over at most ``launch_passed`` times (0:
+never).
+
+Of a device whose launches take longer after long operators (:mod:`simulator.cooling`) they do so here, whether it
+shares a launcher or not.
 
 An operator may be several kernels (``launches``), one after the other and equally long: between two of them it
 must have the launcher again, for no time of its own, and waits if that is busy.
@@ -12,50 +19,103 @@ must have the launcher again, for no time of its own, and waits if that is busy.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 
 from simulator.cluster import Cluster, Device
+from simulator.cooling import LaunchClock
 from simulator.execution import ExecutionModel
 
 ROUNDING = 1e-12
 """Relative, of moments."""
 
 
+class Launch:
+    """A launch that waits for its launcher.
+
+    Attributes:
+        begin: when it begins, unless another comes before it.
+        overhead: seconds that it takes.
+        handover: seconds until it begins once the launcher is free.
+        moved: called when it is to begin later.
+        passes: how often others may be before it yet.
+    """
+
+    __slots__ = ("begin", "handover", "moved", "overhead", "passes")
+
+    def __init__(
+        self,
+        begin: float,
+        overhead: float,
+        handover: float,
+        passes: int,
+        moved: Callable[[float], None],
+    ) -> None:
+        self.begin = begin
+        self.overhead = overhead
+        self.handover = handover
+        self.moved = moved
+        self.passes = passes
+
+
 class Launcher:
-    """Says how long each launch waits, in the order in which they are asked for."""
+    """Says when each launch begins."""
 
     def __init__(self) -> None:
         self._free = 0.0
+        self._waiting: deque[Launch] = deque()
 
-    def wait(self, now: float, overhead: float, handover: float) -> float:
-        """Seconds from ``now`` until a launch of ``overhead`` seconds begins; takes the launcher."""
-        begin = now
+    def begin(
+        self,
+        now: float,
+        overhead: float,
+        handover: float,
+        passes: int,
+        moved: Callable[[float], None],
+    ) -> float:
+        """When a launch of ``overhead`` seconds begins that is asked for now; ``moved`` is called with the
+        moment if that becomes a later one, since others were before it, at most ``passes`` times.
+        """
+        waiting = self._waiting
+        while waiting and waiting[0].begin <= now:
+            first = waiting.popleft()
+            self._free = first.begin + first.overhead
         # Who comes at the very moment waits for nobody, however that moment was summed up.
-        if self._free - now > ROUNDING * self._free:
-            begin = self._free + handover
-        self._free = begin + overhead
-        return begin - now
+        taken = self._free - now > ROUNDING * self._free
+        if taken or (waiting and waiting[0].passes <= 0):
+            free = waiting[-1].begin + waiting[-1].overhead if waiting else self._free
+            waiting.append(Launch(free + handover, overhead, handover, passes, moved))
+            return free + handover
+        free = self._free = now + overhead
+        for launch in waiting:
+            if launch.begin >= free:
+                break
+            launch.passes -= 1
+            launch.begin = free + launch.handover
+            launch.moved(launch.begin)
+            free = launch.begin + launch.overhead
+        return now
 
 
 class Launched:
-    """A device's execution model behind its launcher."""
+    """A device's execution model behind its launcher, or one (None) for which no launch waits."""
 
-    def __init__(self, model: ExecutionModel, launcher: Launcher, device: Device) -> None:
+    def __init__(self, model: ExecutionModel, launcher: Launcher | None, device: Device) -> None:
         self._model = model
         self._launcher = launcher
         self._overhead = device.launch_overhead
         self._handover = device.launch_handover
-        self._launches = device.launches
+        self._passed = device.launch_passed
+        self._launches = 1 if launcher is None else device.launches
+        self._clock = LaunchClock(device)
         self._left: dict[int, tuple[int, float]] = {}  # kernels to come, and the seconds of each
 
     def begin(self, task: int, seconds: float, start: float) -> None:
         """See :class:`simulator.execution.ExecutionModel`."""
-        waited = self._launcher.wait(start, self._overhead, self._handover)
         each = seconds / self._launches
         if self._launches > 1:
             self._left[task] = self._launches - 1, each
-        self._model.begin(task, each, start + waited)
+        self._launch(task, each, start, self._clock.seconds(task, start), begun=False)
 
     def goes_on(self, task: int, now: float) -> bool:
         """See :class:`simulator.execution.ExecutionModel`."""
@@ -64,25 +124,40 @@ class Launched:
             return False
         if left > 1:
             self._left[task] = left - 1, each
-        waited = self._launcher.wait(now, 0.0, self._handover)
-        self._model.end(task, now)
-        # The model puts the launch overhead first, which was paid before the first kernel.
-        self._model.begin(task, each, now + waited - self._overhead)
+        self._launch(task, each, now, 0.0, begun=True)
         return True
 
     def end(self, task: int, now: float) -> None:
         """See :class:`simulator.execution.ExecutionModel`."""
         self._left.pop(task, None)
+        self._clock.left(task)
         self._model.end(task, now)
+
+    def _launch(self, task: int, seconds: float, now: float, overhead: float, begun: bool) -> None:
+        """A kernel of so many seconds behind a launch that is asked for now."""
+
+        def at(moment: float) -> None:
+            nonlocal begun
+            if begun:
+                self._model.end(task, now)
+            begun = True
+            if overhead:
+                self._clock.launched(task, moment + overhead)
+            # The model adds the device's own overhead.
+            self._model.begin(task, seconds, moment + (overhead - self._overhead))
+
+        if self._launcher is None:
+            at(now)
+        else:
+            at(self._launcher.begin(now, overhead, self._handover, self._passed, at))
 
 
 def launched(cluster: Cluster, models: Sequence[ExecutionModel]) -> list[ExecutionModel]:
-    """The execution models of a cluster's devices, behind launchers where devices share one."""
-    shared = _shared(cluster)
-    launchers = {name: Launcher() for name in shared}
+    """The execution models of a cluster's devices, behind launchers where devices share one or launches cool."""
+    launchers: dict[str | None, Launcher] = {name: Launcher() for name in _shared(cluster)}
     return [
-        Launched(model, launchers[device.launcher], device)
-        if device.launcher in launchers
+        Launched(model, launchers.get(device.launcher), device)
+        if device.launcher in launchers or device.launch_cooling is not None
         else model
         for device, model in zip(cluster.devices, models, strict=True)
     ]

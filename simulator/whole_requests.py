@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator.cooling import cools
 from simulator.costs import CostTable
 from simulator.dispatching import Dispatcher
 from simulator.errors import InvalidInput
@@ -59,6 +60,7 @@ def covers(setting: Setting) -> bool:
         and len(cluster.spaces) <= MOST_SPACES
         and not caches_weights(cluster)
         and not shares_launchers(cluster)
+        and not cools(cluster)
         and not wakes(cluster)
         and all(len(g) == 1 and {*g.outputs} <= {*g.writes[0]} for g in workload.graphs)
         and _are_prepared(workload.batches)

@@ -255,6 +255,7 @@ def makespans(model: ModelValidation) -> list[tuple[float, np.ndarray]]:
             model.handover,
             model.corun,
             reuse=model.reuse,
+            cooling=model.cooling,
         )
         times = [
             prediction.run(

@@ -27,6 +27,7 @@ from experiments.resting import REST_S, WAKE_AFTER, wake_seconds, with_waking
 from experiments.validation_cases import _machine, _of_visits
 from scenarios.model_config import graph_of
 from simulator.cluster import Cluster, Device, Link, MemorySpace
+from simulator.cooling import CoolingCurve
 from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
@@ -324,7 +325,8 @@ def test_what_the_panel_pools_is_as_it_is_where_profiles_are_measured():
 
 def test_it_is_read_as_it_was_written():
     curves = {"ram": (ReuseCurve((1.0, 2.0), (1.0, 0.5)), ReuseCurve((1.0,), (1.0,)))}
-    speed = MachineSpeed(({"light": 2.0, "weights": 1.0},), (2.0,), 0.2, reuse=curves)
+    cooling = (CoolingCurve((1e-4, 1e-3), (0.5, 2.0)), None)
+    speed = MachineSpeed(({"light": 2.0},), (2.0,), 0.2, reuse=curves, cooling=cooling)
     assert MachineSpeed.from_json(json.loads(json.dumps(speed.to_json()))) == speed
 
 
@@ -339,8 +341,10 @@ def test_runs_in_an_array_are_the_complete_ones():
 
 def block_on(machine):
     document = {"handover_s": None, "overhead_s": 0.0}
-    seconds = panel_on(machine).seconds()
-    return Block({}, {}, {}, np.zeros((2, 1, 2)), seconds, {}, 0.0, 1.0, 0.0, (), document, "")
+    panel = panel_on(machine)
+    seconds, gaps = panel.seconds(), panel.gap_seconds()
+    alone = np.zeros((2, 1, 2))
+    return Block({}, {}, {}, alone, seconds, gaps, {}, 0.0, 1.0, 0.0, (), document, "")
 
 
 def test_runs_of_all_visits_are_one_sample():

@@ -68,6 +68,22 @@ def of_three_kernels(slowdown: float = 0.0) -> Cluster:
     return replace(where, devices=[replace(where.devices[0], launches=3), where.devices[1]])
 
 
+@pytest.mark.parametrize("passed", [0, 1])
+def test_one_that_is_awake_takes_the_launcher_while_another_is_woken(passed: int) -> None:
+    """Launches of 1, a hand-over of 1: the second device's waits from .5 until 1, to begin at 2; at 1.5 the third asks
+    and takes it until 2.5, so that the second begins at 3.5, or it waits until the second has begun at 2 and ended.
+    """
+    graph = chain(1)
+    devices = [replace(d, launch_passed=passed) for d in cluster(3, 1.0, 1.0).devices]
+    where = replace(cluster(3, 1.0, 1.0), devices=devices)
+    jobs = Workload([Job(graph, at) for at in (0.0, 0.5, 1.5)])
+    costs = CostTable.of(graph, np.full((1, 3), 10.0))
+    trace = simulate(jobs, where, costs, StaticPlan([(0, 0.0)], [(1, 0.0)], [(2, 0.0)]))
+    # What is left of each end: kernel and launch.
+    begins = [end - 11.0 for end in finishes(trace)]
+    assert begins == pytest.approx([0.0, 3.5, 1.5] if passed else [0.0, 2.0, 4.0])
+
+
 @pytest.mark.parametrize("slowdown", [0.0, 1e-12])
 def test_every_kernel_of_an_operator_needs_the_launcher(slowdown: float) -> None:
     """Launched from 0 to 1, a kernel until 2; then the other's launch, 1.5 to 2.5, and the hand-over."""
@@ -182,7 +198,11 @@ def test_refused() -> None:
 def test_a_rounding_error_is_no_wait() -> None:
     """A launch that begins as another one ends is not handed over to, in whatever order its time was summed."""
     launcher = Launcher()
-    assert launcher.wait(0.1, 0.2, 1.0) == 0.0
+
+    def begin(now: float) -> float:
+        return launcher.begin(now, 0.2, 1.0, 0, lambda moment: None)
+
+    assert begin(0.1) == 0.1
     assert 0.3 < 0.1 + 0.2
-    assert launcher.wait(0.3, 0.2, 1.0) == 0.0
-    assert launcher.wait(0.5 - 1e-9, 0.2, 1.0) == pytest.approx(1.0)
+    assert begin(0.3) == 0.3
+    assert begin(0.5 - 1e-9) == pytest.approx(1.5)
