@@ -43,7 +43,7 @@ def cooling_curve(seconds: np.ndarray, gaps: np.ndarray, usual: np.ndarray) -> C
     # Of each point the increase over the one before it, in microseconds: no sum of them descends.
     rises = np.tril(np.ones((len(AFTER), len(AFTER))))
     solution, _ = nnls(_weights(took) @ rises, np.maximum(gap, 0.0) * 1e6)
-    curve = rises @ solution
+    curve = np.cumsum(solution)  # by the product with ones rounding may let it descend
     mean = float((_weights(usual) @ curve).mean())
     if not mean > 0:
         return None
