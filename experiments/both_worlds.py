@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from calibration.runner import Execution, Machine
 
 PASSED = 2
-"""Times that another worker takes the interpreter for which one waits and is being woken. With 1, 2, 4 or any number
-of times saved runs on two processors are predicted within .3% as well; what would starve is then told otherwise."""
+"""Times that another worker takes the interpreter for which one waits and is being woken. Saved runs on two processors
+are predicted about as well with 1, 2, 4 or any number (docs/validation.md); with any number a worker could wait for
+ever, which CPython does not let happen."""
 INTERVAL = 0.9
 """Share of cases that the predicted intervals are to cover."""
 

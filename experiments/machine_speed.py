@@ -344,12 +344,9 @@ class PanelRuns:
         host = self.machine.cluster.host
         jobs = Workload([Job(self.graph, origin=host, destination=host)])
         rows = self._executed(jobs, [device]).executions
-        seconds, gaps = np.empty((2, len(self.graph)))
         order = np.argsort(rows["operator"])
         start, finish = rows["start"][order], rows["finish"][order]
-        seconds[:] = finish - start
-        gaps[0], gaps[1:] = 0.0, start[1:] - finish[:-1]
-        return seconds, gaps
+        return finish - start, np.append(0.0, start[1:] - finish[:-1])
 
     def _executed(self, jobs: Workload, devices: Sequence[int]) -> Trace:
         """Executions of the panel, each on its device."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from scenarios.networks import link_bandwidth
 from simulator.cluster import Cluster, Device, Link, MemorySpace
+from simulator.cooling import CoolingCurve
 from simulator.errors import InvalidInput
 from simulator.reuse_curve import ReuseCurve, shares_taken
 from simulator.units import parse_bandwidth, parse_bytes, parse_power, parse_price, parse_seconds
@@ -59,8 +60,10 @@ class DeviceConfig:
     ``sharing``: ``slots`` (each at full rate) or ``processor``
     (the running tasks share one full rate). ``launcher`` names what launches its operators: all devices
     of one launcher are launched one at a time, as by one Python process, and a launch that had to wait
-    begins ``launch_handover`` after the one before it; an operator comes back to it for each of its
-    ``launches`` kernels. After ``wake_after`` of idleness an operator takes all but 1 / e of ``wake_cost``
+    begins ``launch_handover`` after the one before it, unless one that is awake takes it meanwhile, at most
+    ``launch_passed`` times; an operator comes back to it for each of its ``launches`` kernels. ``launch_cooling``
+    like ``{20us: 0.5, 5ms: 3}`` says how many times its overhead a launch takes, by the time since the last one
+    on its slot ended (:mod:`simulator.cooling`). After ``wake_after`` of idleness an operator takes all but 1 / e of ``wake_cost``
     longer (:mod:`simulator.waking`).
     """
 
@@ -77,7 +80,9 @@ class DeviceConfig:
     sharing: str = "slots"
     launcher: str | None = None
     launch_handover: str = "0s"
+    launch_passed: int = 0
     launches: int = 1
+    launch_cooling: Any = None
     wake_cost: str = "0s"
     wake_after: str = "10ms"
 
@@ -164,6 +169,7 @@ def build_cluster(
         price = _known(parse_price, device.price, f"price of device '{name}'")
         latency = parse_seconds(device.completion_latency, f"completion latency of device '{name}'")
         handover = parse_seconds(device.launch_handover, f"launch_handover of device '{name}'")
+        cooling = _cooling(name, device)
         wake_cost = parse_seconds(device.wake_cost, f"wake_cost of device '{name}'")
         wake_after = parse_seconds(device.wake_after, f"wake_after of device '{name}'")
         if device.issue_depth < 1:
@@ -191,7 +197,9 @@ def build_cluster(
                     sharing=device.sharing,
                     launcher=device.launcher,
                     launch_handover=handover,
+                    launch_passed=device.launch_passed,
                     launches=device.launches,
+                    launch_cooling=cooling,
                     wake_cost=wake_cost,
                     wake_after=wake_after,
                 )
@@ -283,6 +291,21 @@ def _curve(
                 "its size, such as 16 MiB, or leave cache out"
             )
     return measured[profiles[0]] if profiles else None
+
+
+def _cooling(name: str, device: DeviceConfig) -> CoolingCurve | None:
+    given = device.launch_cooling
+    if given is None:
+        return None
+    try:
+        factors = {after: float(factor) for after, factor in given.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise InvalidInput(
+            f"Device '{name}' has launch_cooling {given}; give times and factors such as {{20us: 0.5, 5ms: 3}}"
+        ) from None
+    what = f"launch_cooling of device '{name}'"
+    points = sorted((parse_seconds(str(after), what), by) for after, by in factors.items())
+    return CoolingCurve(tuple(after for after, _ in points), tuple(by for _, by in points))
 
 
 def _known(parse: Callable[[str, str], float], text: str | None, what: str) -> float | None:

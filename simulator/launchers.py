@@ -109,6 +109,7 @@ class Launched:
         self._launches = 1 if launcher is None else device.launches
         self._clock = LaunchClock(device)
         self._left: dict[int, tuple[int, float]] = {}  # kernels to come, and the seconds of each
+        self._latest: dict[int, Callable[[float], None]] = {}  # by task, of the launch that counts
 
     def begin(self, task: int, seconds: float, start: float) -> None:
         """See :class:`simulator.execution.ExecutionModel`."""
@@ -130,6 +131,7 @@ class Launched:
     def end(self, task: int, now: float) -> None:
         """See :class:`simulator.execution.ExecutionModel`."""
         self._left.pop(task, None)
+        self._latest.pop(task, None)
         self._clock.left(task)
         self._model.end(task, now)
 
@@ -138,6 +140,8 @@ class Launched:
 
         def at(moment: float) -> None:
             nonlocal begun
+            if self._latest.get(task) is not at:
+                return  # lost while it waited
             if begun:
                 self._model.end(task, now)
             begun = True
@@ -146,6 +150,7 @@ class Launched:
             # The model adds the device's own overhead.
             self._model.begin(task, seconds, moment + (overhead - self._overhead))
 
+        self._latest[task] = at
         if self._launcher is None:
             at(now)
         else:

@@ -108,6 +108,18 @@ def test_each_sorts_slowness_is_found():
     assert found.corun == pytest.approx(0.0, abs=1e-6)
 
 
+def test_launches_that_do_not_cool_are_found_so():
+    """The gaps of all runs are the runner's overhead, whatever ran before."""
+    panel = panel_on(SimulatedMachine(SLOW, overhead=2e-5))
+    gaps = panel.gap_seconds()
+    assert gaps.shape == (2, 3, len(panel.graph))
+    assert gaps[:, :, 1:] == pytest.approx(2e-5)
+    times = PanelTimes(panel.machine.cluster, PROFILES, MODEL)
+    found = times.speed(panel.alone, panel.beside, mean, 2e-5, gaps=gaps)
+    assert [curve.factors for curve in found.cooling] == [pytest.approx((1.0,) * 10)] * 2
+    assert found.corun == pytest.approx(0.0, abs=1e-6)
+
+
 def test_what_cold_code_costs_is_found():
     """The panel has light operators behind long ones and behind short ones."""
     cold = ((4e-5, 1e-5), (6e-5, 0.0))

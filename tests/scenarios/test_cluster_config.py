@@ -124,6 +124,25 @@ def test_waking_is_taken_over():
     assert found == [(pytest.approx(1.5e-3), pytest.approx(8e-3)), (0.0, pytest.approx(1e-2))]
 
 
+def test_launches_that_cool_are_taken_over():
+    curve = {"5ms": 3, "20us": 0.5}
+    cooling = DeviceConfig("p", "ram", launcher="host", launch_passed=2, launch_cooling=curve)
+    cluster = build_cluster(
+        config(devices={"gpu": cooling, "cpu": DeviceConfig("p", "ram")}, links={})
+    )
+    first, second = cluster.devices
+    assert (first.launch_passed, second.launch_passed, second.launch_cooling) == (2, 0, None)
+    assert first.launch_cooling.after == pytest.approx((2e-5, 5e-3))
+    assert first.launch_cooling.factors == (0.5, 3.0)
+
+
+@pytest.mark.parametrize("curve", ["5ms", [1, 2], {"5ms": "long"}, {"5": 1}, {"5ms": 1, "20us": 2}])
+def test_what_is_no_curve_of_cooling_launches_is_refused(curve):
+    device = DeviceConfig("p", "ram", launch_cooling=curve)
+    with pytest.raises(InvalidInput, match=r"launch_cooling|curve of cooling|no unit"):
+        build_cluster(config(devices={"gpu": device}, links={}))
+
+
 def test_measured_slowdown_is_the_largest_of_the_profiles_in_a_space():
     spaces = {
         "ram": SpaceConfig(corun_slowdown="profile"),

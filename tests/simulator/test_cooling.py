@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.bounds import lower_bound
 from simulator.cluster import Cluster, Device, MemorySpace
 from simulator.cooling import CoolingCurve
 from simulator.costs import CostTable
@@ -66,7 +67,18 @@ def test_every_launch_recounted(seconds: list[float]) -> None:
     assert chain_on(seconds) == pytest.approx(expected)
 
 
-def test_without_a_curve_nothing_changes_and_bounds_hold_with_one() -> None:
+def test_lower_bounds_hold() -> None:
+    """Of operators so short that all launches but the first are the shortest."""
+    graph = from_edges("chain", 5, [(i, i + 1, 0.0) for i in range(4)])
+    device = Device("d", "m", launch_overhead=1.0, launch_cooling=CURVE)
+    where, costs = Cluster("c", [MemorySpace("m")], [device]), np.full((5, 1), 0.5)
+    assert lower_bound(graph, costs, where).bound_s == pytest.approx(5.0)
+    assert simulate(
+        graph, where, CostTable.of(graph, costs), create("fcfs")
+    ).makespan == pytest.approx(7.0)
+
+
+def test_the_least_launch() -> None:
     assert Device("d", "m", launch_overhead=2.0).least_launch == 2.0
     assert Device("d", "m", launch_overhead=2.0, launch_cooling=CURVE).least_launch == 1.0
 

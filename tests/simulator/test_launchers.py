@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.cluster import Cluster, Device, MemorySpace
+from simulator.context import SchedulingContext
 from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.faults import Fault, Faults
 from simulator.graph import DataflowGraph, from_edges
 from simulator.launchers import Launcher, shares_launchers
+from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
@@ -82,6 +85,67 @@ def test_one_that_is_awake_takes_the_launcher_while_another_is_woken(passed: int
     # What is left of each end: kernel and launch.
     begins = [end - 11.0 for end in finishes(trace)]
     assert begins == pytest.approx([0.0, 3.5, 1.5] if passed else [0.0, 2.0, 4.0])
+
+
+class JobByJob(Scheduler):
+    """Each job on the device of its number, also once it was lost."""
+
+    name = "job by job"
+
+    def decide(self, context: SchedulingContext) -> None:
+        for task in context.placeable:
+            context.place(task, context.job_of(task))
+
+
+def test_one_that_is_lost_while_it_waits_is_not_begun_by_who_passes_it() -> None:
+    """As above, but the second device fails from 1.2 to 50, when the third passes its launch: it begins anew."""
+    graph = chain(1)
+    devices = [replace(d, launch_passed=1) for d in cluster(3, 1.0, 1.0).devices]
+    where = replace(cluster(3, 1.0, 1.0, slowdown=1e-12), devices=devices)
+    jobs = Workload([Job(graph, at) for at in (0.0, 0.5, 1.5)])
+    costs = CostTable.of(graph, np.full((1, 3), 10.0))
+    faults = Faults([Fault("device_failure", "d1", 1.2, 50.0, memory_lost=False)])
+    rows = simulate(jobs, where, costs, JobByJob(), faults=faults).executions
+    ends = {
+        (j, s): f for j, s, f in zip(*(rows[c] for c in ("job", "status", "finish")), strict=True)
+    }
+    assert ends == {
+        (0, "finished"): pytest.approx(11.0),
+        (1, "lost"): pytest.approx(1.2),
+        (1, "finished"): pytest.approx(61.0),
+        (2, "finished"): pytest.approx(12.5),
+    }
+
+
+@settings(deadline=None, max_examples=examples(100))
+@given(
+    st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(0.01, 2.0)), min_size=1, max_size=20),
+    st.floats(0.1, 2.0),
+    st.integers(0, 3),
+)
+def test_no_two_launches_at_once_and_nobody_is_passed_over_more_often(
+    asked: list[tuple[float, float]], handover: float, passed: int
+) -> None:
+    launcher, now, begins, moves = Launcher(), 0.0, [], [0] * len(asked)
+    free, in_turn = 0.0, []  # what it is where all wait in their order
+    for number, (after, overhead) in enumerate(asked):
+        now += after
+
+        def moved(moment: float, number: int = number) -> None:
+            assert moment > begins[number]
+            begins[number] = moment
+            moves[number] += 1
+
+        begins.append(launcher.begin(now, overhead, handover, passed, moved))
+        in_turn.append(free + handover if free > now else now)
+        free = in_turn[-1] + overhead
+        assert begins[number] >= now
+    assert max(moves) <= passed
+    if not passed:
+        assert begins == pytest.approx(in_turn)
+    launches = sorted((begin, begin + one[1]) for begin, one in zip(begins, asked, strict=True))
+    for (_, end), (begin, _) in itertools.pairwise(launches):
+        assert begin >= end - 1e-9
 
 
 @pytest.mark.parametrize("slowdown", [0.0, 1e-12])
