@@ -4,7 +4,7 @@ How much of a last-level cache is left to a program is what the others on its ho
 32 MiB the share that was kept of weights of 4 MiB at a distance of 16 MiB was .4 in one second and .9 in another,
 and an unrolled GRU whose weights are 24 MiB took a fifth longer or less. So the probe that profiles
 are measured with (:mod:`calibration.reuse`) runs before each of the panel's runs
-(:class:`experiments.machine_speed.PanelRuns`), and predictions take the curve that it finds for the profile's.
+(:class:`experiments.panel.PanelRuns`), and predictions take the curve that it finds for the profile's.
 """
 
 from __future__ import annotations

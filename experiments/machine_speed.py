@@ -15,7 +15,6 @@ percentile of a sum is larger than the sum of 10th percentiles, which is what a 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -27,42 +26,27 @@ from cost_models.features import known_work
 from cost_models.profile import Profile, RowKey, row_keys
 from cost_models.roofline import Roofline
 from experiments.both_worlds import with_overhead
-from experiments.cache_now import CacheProbes, CacheRuns, Reuse, curves_json, curves_of
+from experiments.cache_now import CacheRuns, Reuse, curves_json, curves_of
 from experiments.cold_calls import coldness, fitted
 from experiments.configs import CostModelConfig
 from experiments.cooling_launches import cooling_curve
+from experiments.panel import PANEL, beside_itself, panel_parts, run_seconds
 from experiments.pricing import Pricer
 from experiments.probed_model import PROBED
-from experiments.side_by_side import SideBySide
-from scenarios.model_config import InputConfig, ModelConfig, graph_of, load_model
+from scenarios.model_config import graph_of
 from simulator.cluster import Cluster
 from simulator.cooling import CoolingCurve
-from simulator.costs import CostTable
+from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator
-from simulator.workload import Job, Workload
+from simulator.workload import Workload
 
 if TYPE_CHECKING:
-    from calibration.runner import Machine
     from simulator.trace import Trace
 
 SPEEDS = ("now", "profile")
 """For which speed a validation predicts."""
-
-PANEL = ModelConfig(
-    "panel",
-    "scenarios.models.panel.Panel",
-    inputs=[
-        InputConfig([1, 3, 224, 224]),
-        InputConfig([1, 64, 112, 112]),
-        InputConfig([1, 3, 224, 224]),
-        InputConfig([1, 3, 224, 224]),
-        InputConfig([1, 3, 224, 224]),
-        InputConfig([1, 64, 55, 55]),
-        InputConfig([1, 1024]),
-    ],
-)
 
 SORTS = (
     "light",
@@ -89,13 +73,6 @@ LIGHT_S = 3e-5
 SLOW = 3.0
 """How many times as long as at its device's peak rates an operator takes at least that computes element by
 element."""
-
-SHARE = 0.15
-"""Of the time of the runs, that the panel may take once it has run :data:`LEAST_RUNS` times."""
-LEAST_RUNS = 8
-
-UNCOUNTED = 1
-"""Executions of the panel before each of its runs; a second finds the machine no warmer."""
 
 RESAMPLES = 200
 """Of the panel's runs, drawn with replacement, that say how well they repeat themselves."""
@@ -260,115 +237,6 @@ def profiles_of(cluster: Cluster, profiles: Mapping[str, Profile]) -> list[Profi
     return [profiles[str(device.profile)] for device in cluster.devices]
 
 
-class PanelRuns:
-    """The panel on a machine, as often as it is asked for.
-
-    Args:
-        machine: the panel is loaded on it.
-
-    Attributes:
-        graph: of the panel.
-        alone: for each device of all runs float64[operators] seconds, the others idle.
-        beside: the same with the panel on all devices at once; nothing where there is one device.
-        gaps: of the runs of ``alone`` float64[operators] seconds between the end of the operator before and an
-            operator's start; 0 before the first.
-        caches: what the machine's caches keep, as often.
-    """
-
-    def __init__(self, machine: Machine) -> None:
-        from calibration.sequential import weights_of
-
-        self.machine = machine
-        self.graph = graph_of(PANEL)
-        self._devices = len(machine.cluster.devices)
-        # Nobody is to choose by these.
-        self._costs = CostTable.of(self.graph, np.full((len(self.graph), self._devices), 1e-3))
-        module, inputs = load_model(PANEL)
-        self._inputs = {self.graph: _like_measured(self.graph, list(inputs.args))}
-        machine.load(self.graph, weights_of(module, self.graph))
-        self.caches = CacheProbes(machine)
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget the runs so far."""
-        self.alone: list[list[np.ndarray]] = [[] for _ in range(self._devices)]
-        self.beside: list[list[np.ndarray]] = [[] for _ in range(self._devices)]
-        self.gaps: list[list[np.ndarray]] = [[] for _ in range(self._devices)]
-        self.caches.clear()
-        self._spent = 0.0
-
-    def seconds(self) -> np.ndarray:
-        """float64[1 or 2, devices, runs, operators] of all complete runs: :attr:`alone` and, where there are
-        several devices, :attr:`beside`.
-        """
-        worlds = [self.alone, self.beside] if self._devices > 1 else [self.alone]
-        complete = min(len(runs) for world in worlds for runs in world)
-        return np.array([[runs[:complete] for runs in world] for world in worlds])
-
-    def gap_seconds(self) -> np.ndarray:
-        """float64[devices, runs, operators] of :attr:`gaps`, of the runs of :meth:`seconds`."""
-        complete = self.seconds().shape[2]
-        return np.array([runs[:complete] for runs in self.gaps])
-
-    def is_due(self, seconds: float) -> bool:
-        """Whether to run it again, so many seconds of other runs having passed."""
-        return len(self.alone[0]) < LEAST_RUNS or self._spent <= SHARE * seconds
-
-    def run(self) -> None:
-        """What caches keep (:mod:`experiments.cache_now`), the panel on each device alone, then on all beside each
-        other (:mod:`experiments.side_by_side`).
-
-        Once before without being counted: what it is held for runs many times in a row, and finds its code
-        and some of its weights in the caches.
-        """
-        devices = range(self._devices)
-        began = time.monotonic()
-        self.caches.run()
-        self._spent += time.monotonic() - began
-        for _ in range(UNCOUNTED):
-            self._on(0)
-        for device in devices:
-            seconds, gaps = self._on(device)
-            self.alone[device].append(seconds)
-            self.gaps[device].append(gaps)
-        if len(devices) > 1:
-            length = float(self.alone[0][-1].sum())
-            together = SideBySide.of(self.graph, self.machine.cluster, length)
-            trace = self._executed(together.jobs, together.devices)
-            took = trace.executions["finish"] - trace.executions["start"]
-            for device, rows in enumerate(together.rows(trace)):
-                self.beside[device].append(took[rows])
-
-    def _on(self, device: int) -> tuple[np.ndarray, np.ndarray]:
-        """float64[operators] seconds of an execution on a device, and of the gaps before them."""
-        host = self.machine.cluster.host
-        jobs = Workload([Job(self.graph, origin=host, destination=host)])
-        rows = self._executed(jobs, [device]).executions
-        order = np.argsort(rows["operator"])
-        start, finish = rows["start"][order], rows["finish"][order]
-        return finish - start, np.append(0.0, start[1:] - finish[:-1])
-
-    def _executed(self, jobs: Workload, devices: Sequence[int]) -> Trace:
-        """Executions of the panel, each on its device."""
-        from calibration.dispatch import OneByOne
-
-        trace = self.machine.run(jobs, self._costs, OneByOne(devices), self._inputs).trace
-        self._spent += trace.makespan
-        return trace
-
-
-def _like_measured(graph: DataflowGraph, tensors: list[Any]) -> dict[str, Any]:
-    """Inputs by name; what is pooled is as it was when the profiles were measured."""
-    from calibration.random_tensors import random_reads
-    from calibration.sequential import named_inputs
-
-    named = named_inputs(graph, tensors)
-    for operator, reads in zip(graph.operators, graph.reads, strict=True):
-        if operator.kind == "max_pool2d" and reads[0] in graph.inputs:
-            (named[graph.tensors[reads[0]].name],) = random_reads(operator)
-    return named
-
-
 class PanelTimes:
     """What profiles say of the panel, to hold its runs against.
 
@@ -386,17 +254,14 @@ class PanelTimes:
         self, cluster: Cluster, profiles: Mapping[str, Profile], cost_model: CostModelConfig
     ) -> None:
         self._cluster = cluster
-        self._graph = graph_of(PANEL)
-        self.operators = len(self._graph)
         self._profiles = profiles_of(cluster, profiles)
         pricer = Pricer(cluster, profiles, replace(cost_model, lookup=True))
-        probed = graph_of(PROBED)
-        self._costs = pricer.price([self._graph, probed])
-        self._probed = self._costs[probed].seconds
-        each = self._costs[self._graph].seconds.sum(axis=0)
-        self.run_s = float(UNCOUNTED * each[0] + each.sum())
-        if len(each) > 1:
-            self.run_s += SideBySide.of(self._graph, cluster, float(each[0])).length(each)
+        # As a whole it does not stay in any cache, whatever its parts do.
+        self._graph, probed = graph_of(PANEL), graph_of(PROBED)
+        costs = pricer.price([self._graph, probed])
+        self.operators = len(self._graph)
+        self._said, self._probed = costs[self._graph].seconds, costs[probed].seconds
+        self.run_s = run_seconds(self._said, cluster)
 
     def speed(
         self,
@@ -421,7 +286,7 @@ class PanelTimes:
         """
         slowness, whole, cold, plain = [], [], [], []
         for device, profile in enumerate(self._profiles):
-            said = self._costs[self._graph].seconds[:, device]
+            said = self._said[:, device]
             runs, sorts = np.array(alone[device]), sorts_of(self._graph, profile, said)
             total = statistic(runs.sum(axis=1))
             each = np.apply_along_axis(statistic, 0, runs)
@@ -453,9 +318,11 @@ class PanelTimes:
         """
         if gaps is None or not gaps.size:
             return ()
+        before = np.concatenate([rows[:-1] for rows in panel_parts().values()])
+        after = np.concatenate([rows[1:] for rows in panel_parts().values()])
         return tuple(
             cooling_curve(
-                np.array(runs)[:, :-1], mine[:, 1:], self._probed[:, device] * whole[device]
+                np.array(runs)[:, before], mine[:, after], self._probed[:, device] * whole[device]
             )
             for device, (runs, mine) in enumerate(zip(alone, gaps, strict=True))
         )
@@ -474,10 +341,12 @@ class PanelTimes:
         if not called.any():
             return dict(plain), (0.0, 0.0)
         kinds, groups = np.unique(sorts[called], return_inverse=True)
-        cold = coldness(self._graph, said)[called]
-        factors, costs = fitted(said[called], each[called], cold, groups)
+        cold = np.empty((self.operators, 2))
+        for part, rows in panel_parts().items():
+            cold[rows] = coldness(part, said[rows])
+        factors, costs = fitted(said[called], each[called], cold[called], groups)
         # Nor are those of single operators: together they take what these sorts do.
-        together = float(factors[groups] @ said[called] + (cold @ costs).sum())
+        together = float(factors[groups] @ said[called] + (cold[called] @ costs).sum())
         scale = sum(plain[SORTS[i]] * said[sorts == i].sum() for i in kinds) / together
         warm = {SORTS[i]: float(f * scale) for i, f in zip(kinds, factors, strict=True)}
         costs = costs * scale
@@ -503,20 +372,26 @@ class PanelTimes:
         unhindered = with_overhead(
             replace(self._cluster, spaces=spaces), overhead, handover, cooling=cooling
         )
-        beside_each_other = SideBySide.of(self._graph, self._cluster, totals[0])
+
+        # Nobody chooses by what is believed.
+        taken = CostTable({part: GraphCosts(times[rows]) for part, rows in panel_parts().items()})
 
         def simulated(jobs: Workload, devices: Sequence[int]) -> Trace:
-            actual = CostTable.of(self._graph, times)
-            return simulate(jobs, unhindered, self._costs, OneByOne(devices), actual=actual)
+            return simulate(jobs, unhindered, taken, OneByOne(devices))
 
-        trace = simulated(beside_each_other.jobs, beside_each_other.devices)
-        job, longer = beside_each_other.jobs.jobs[0], []
-        for device in self._fastest(totals):
-            took = beside_each_other.spans(trace, device).sum()
-            by_itself = simulated(Workload([replace(job, arrival=0.0)]), [device]).makespan
-            waited = took - by_itself
-            together = statistic(np.array(beside[device]).sum(axis=1))
-            longer.append((together - totals[device] - waited) / totals[device])
+        waited = dict.fromkeys(self._fastest(totals), 0.0)
+        for part, rows in panel_parts().items():
+            together = beside_itself(part, self._cluster, times[rows].sum(axis=0).tolist())
+            trace = simulated(together.jobs, together.devices)
+            job = replace(together.jobs.jobs[0], arrival=0.0)
+            for device in waited:
+                by_itself = simulated(Workload([job]), [device]).makespan
+                waited[device] += together.spans(trace, device).sum() - by_itself
+        longer = [
+            (statistic(np.array(beside[device]).sum(axis=1)) - totals[device] - more)
+            / totals[device]
+            for device, more in waited.items()
+        ]
         return max(0.0, float(np.mean(longer))) / (len(totals) - 1)
 
     def _fastest(self, totals: Sequence[float]) -> list[int]:

@@ -26,7 +26,7 @@ from experiments.cache_now import CacheRuns, caches_json, caches_of
 from experiments.compact_traces import read_traces, write_traces
 from experiments.contestants import Contestant, Group
 from experiments.handing_over import handover_seconds
-from experiments.machine_speed import PanelRuns
+from experiments.panel import PanelRuns
 from experiments.pricing import load_profiles
 from experiments.provenance import code_digest
 from experiments.runner_overhead import OverheadProbe
@@ -89,8 +89,8 @@ class Block:
         dispatch_s: of each case by key, the runner's overhead per operator, seconds.
         traces: of each case by key, of each run.
         alone: float64[rounds, operators, devices] seconds, all operators of a job on that device.
-        panel: :meth:`experiments.machine_speed.PanelRuns.seconds` among the rounds.
-        gaps: of the same runs, :meth:`experiments.machine_speed.PanelRuns.gap_seconds`.
+        panel: :meth:`experiments.panel.PanelRuns.seconds` among the rounds.
+        gaps: of the same runs, :meth:`experiments.panel.PanelRuns.gap_seconds`.
         caches: what caches kept of weights meanwhile, by memory space.
         busy: cores that other processes kept busy before; NaN where the system does not say.
         wall_s: seconds that it took.

@@ -20,7 +20,7 @@ from simulator.cluster import Cluster
 from simulator.faults import Fault, Faults
 
 if TYPE_CHECKING:
-    from experiments.machine_speed import PanelRuns
+    from experiments.panel import PanelRuns
 
 Block = tuple[tuple[float, float], ...]
 """Of one run of the panel: seconds, and how many times as long as on average operators took in them."""

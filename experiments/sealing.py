@@ -22,8 +22,9 @@ from experiments.both_worlds import INTERVAL, Prediction
 from experiments.command import Invocation
 from experiments.contestants import Group, Plan
 from experiments.handing_over import handover_seconds
-from experiments.machine_speed import MachineSpeed, PanelRuns, PanelTimes, profiles_of
+from experiments.machine_speed import MachineSpeed, PanelTimes, profiles_of
 from experiments.measured_runs import profile_statistic, runner_overheads
+from experiments.panel import PanelRuns
 from experiments.pricing import load_profiles, profile_digests
 from experiments.provenance import code_digest, digest, revision, versions
 from experiments.results import read_document

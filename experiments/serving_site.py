@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments import catalog
-from experiments.machine_speed import MachineSpeed, PanelRuns, PanelTimes
+from experiments.machine_speed import MachineSpeed, PanelTimes
+from experiments.panel import PanelRuns
 from experiments.phases import Phases
 from experiments.resting import wake_seconds
 from experiments.serving_prediction import Conditions, ServingPrediction

@@ -98,7 +98,7 @@ def measured_here(name: str, batch: int) -> dict[str, Any]:
     from calibration.workers import workers_for
     from cost_models.profile import Profile
     from experiments.cache_now import caches_json
-    from experiments.machine_speed import PanelRuns
+    from experiments.panel import PanelRuns
     from scenarios.model_config import load_model
 
     environment.steady_allocator()

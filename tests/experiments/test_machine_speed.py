@@ -12,17 +12,22 @@ from cost_models.roofline import Roofline
 from experiments.both_worlds import with_overhead
 from experiments.configs import CostModelConfig
 from experiments.machine_speed import (
-    LEAST_RUNS,
-    PANEL,
-    SHARE,
     SORTS,
     MachineSpeed,
-    PanelRuns,
     PanelTimes,
     check_speed,
     sorts_of,
 )
 from experiments.measured_runs import Block
+from experiments.panel import (
+    LEAST_RUNS,
+    PANEL,
+    SHARE,
+    SMALL,
+    PanelRuns,
+    panel_parts,
+    run_seconds,
+)
 from experiments.resting import REST_S, WAKE_AFTER, wake_seconds, with_waking
 from experiments.validation_cases import _machine, _of_visits
 from scenarios.model_config import graph_of
@@ -101,6 +106,42 @@ def of_roofline(slowness):
     return {sort: by for sort, by in slowness.items() if sort != "arithmetic"}
 
 
+def test_parts_are_the_panel():
+    """Each operator in one part, with the tensors that it has in the panel, in the panel's order."""
+    graph = graph_of(PANEL)
+    named = [tensor.name for tensor in graph.tensors]
+    assert [part.name for part in panel_parts()] == [*SMALL, "large"]
+    assert sorted(np.concatenate([*panel_parts().values()])) == list(range(len(graph)))
+    for part, rows in panel_parts().items():
+        assert (np.diff(rows) > 0).all()
+        for position, row in enumerate(rows):
+            assert part.operators[position] is graph.operators[row]
+            for mine, its in ((part.reads, graph.reads), (part.writes, graph.writes)):
+                names = [part.tensors[t].name for t in mine[position]]
+                assert names == [named[t] for t in its[row]]
+    outputs = [p.tensors[t].name for p in panel_parts() for t in p.outputs]
+    assert sorted(outputs) == sorted(named[t] for t in graph.outputs)
+
+
+def test_a_part_that_counts_ran_just_before_on_the_same_device(monkeypatch):
+    monkeypatch.setattr("experiments.panel.UNCOUNTED", 1)
+    machine = SimulatedMachine(SLOW)
+    runs = []
+    machine.run, plain = (lambda jobs, *rest: runs.append(jobs) or plain(jobs, *rest)), machine.run
+    panel = panel_on(machine, 1)
+    alone, beside = runs[:-3], runs[-3:]
+    each = [part for part in panel.parts for _ in range(4)]
+    assert [jobs.jobs[0].graph for jobs in alone] == each
+    for part, jobs in zip(panel.parts, beside, strict=True):
+        assert {job.graph for job in jobs} == {part}
+        # the second device is 1.1 to 1.8 times as slow as the profile, and as fast by it
+        assert len(jobs) >= 3
+    said = np.ones((len(graph_of(PANEL)), 2))
+    said[:, 1] = 3.0
+    # twice each alone, then once on the slow one while the fast one executes it twice
+    assert run_seconds(said, cluster()) == 2 * 4 * len(said) + 3 * len(said)
+
+
 def test_each_sorts_slowness_is_found():
     found = speed_of(panel_on(SimulatedMachine(SLOW, overhead=2e-5)), overhead=2e-5)
     for device, known in zip(found.slowness, SLOW, strict=True):
@@ -112,8 +153,10 @@ def test_launches_that_do_not_cool_are_found_so():
     """The gaps of all runs are the runner's overhead, whatever ran before."""
     panel = panel_on(SimulatedMachine(SLOW, overhead=2e-5))
     gaps = panel.gap_seconds()
-    assert gaps.shape == (2, 3, len(panel.graph))
-    assert gaps[:, :, 1:] == pytest.approx(2e-5)
+    assert gaps.shape == (2, 3, len(graph_of(PANEL)))
+    for rows in panel_parts().values():
+        assert (gaps[:, :, rows[0]] == 0.0).all()
+        assert gaps[:, :, rows[1:]] == pytest.approx(2e-5)
     times = PanelTimes(panel.machine.cluster, PROFILES, MODEL)
     found = times.speed(panel.alone, panel.beside, mean, 2e-5, gaps=gaps)
     assert [curve.factors for curve in found.cooling] == [pytest.approx((1.0,) * 10)] * 2
@@ -130,9 +173,12 @@ def test_what_cold_code_costs_is_found():
         assert device == pytest.approx(of_roofline(known))
     assert MachineSpeed.from_json(json.loads(json.dumps(found.to_json()))) == found
     # Not told apart it is in the factors of all alike, and the panel takes as long.
-    alike, graph, devices = found.without_cold(), graph_of(PANEL), list(PROFILES.values())
-    said = np.stack([profile.price(graph.operators).seconds for profile in devices], axis=1)
-    totals = [(said * speed.factors(graph, devices, said)).sum(axis=0) for speed in (found, alike)]
+    alike, devices = found.without_cold(), list(PROFILES.values())
+    totals = np.zeros((2, 2))
+    for part in panel_parts():
+        said = np.stack([profile.price(part.operators).seconds for profile in devices], axis=1)
+        for total, speed in zip(totals, (found, alike), strict=True):
+            total += (said * speed.factors(part, devices, said)).sum(axis=0)
     assert totals[0] == pytest.approx(totals[1])
     assert alike.slowness[0]["light"] > 1.1 * found.slowness[0]["light"]
     assert alike.cold == ()
@@ -235,8 +281,8 @@ def test_devices_that_share_no_memory_do_not_slow_each_other():
 
 
 def test_the_panel_takes_a_share_of_the_time(monkeypatch):
-    monkeypatch.setattr("experiments.machine_speed.LEAST_RUNS", LEAST_RUNS)
-    monkeypatch.setattr("experiments.machine_speed.SHARE", SHARE)
+    monkeypatch.setattr("experiments.panel.LEAST_RUNS", LEAST_RUNS)
+    monkeypatch.setattr("experiments.panel.SHARE", SHARE)
     panel = PanelRuns(SimulatedMachine(SLOW))
     for _ in range(LEAST_RUNS):
         assert panel.is_due(0.0)
@@ -327,7 +373,8 @@ def test_the_panel_has_operators_of_every_sort():
 
 def test_what_the_panel_pools_is_as_it_is_where_profiles_are_measured():
     panel = PanelRuns(SimulatedMachine(SLOW))
-    inputs = panel._inputs[panel.graph]
+    inputs = {name: t for given in panel.inputs.values() for name, t in given.items()}
+    assert len(inputs) == 7
     zeros = {name: float((tensor == 0).float().mean()) for name, tensor in inputs.items()}
     pooled = {name for name, tensor in inputs.items() if tensor.shape[1] == 64}
     assert len(pooled) == 2
@@ -346,7 +393,7 @@ def test_runs_in_an_array_are_the_complete_ones():
     panel = panel_on(SimulatedMachine(SLOW))
     panel.alone[0].append(panel.alone[0][0])  # interrupted after the first device
     seconds = panel.seconds()
-    assert seconds.shape == (2, 2, 3, len(panel.graph))
+    assert seconds.shape == (2, 2, 3, len(graph_of(PANEL)))
     assert (seconds[0, 1] == panel.alone[1]).all()
     assert (seconds[1, 0] == panel.beside[0]).all()
 

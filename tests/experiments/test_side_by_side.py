@@ -34,7 +34,7 @@ def executed(graph, here, together, factors):
 
 def test_different_devices_begin_together_and_execute_it_once():
     graph, here = chain(), cluster("fast", "slow")
-    together = SideBySide.of(graph, here, 8.0)
+    together = SideBySide.of(graph, here, [8.0, 24.0])
     assert together.begins == (0.0, 0.0)
     assert together.devices == (0, 1)
     assert together.length([8.0, 24.0]) == 24.0
@@ -48,7 +48,7 @@ def test_different_devices_begin_together_and_execute_it_once():
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_equal_devices_begin_apart_and_each_operator_counts_while_all_are_busy(count):
     graph, here = chain(), cluster(*["fast"] * count, "slow")
-    together = SideBySide.of(graph, here, 8.0)
+    together = SideBySide.of(graph, here, [8.0] * count + [24.0])
     assert together.begins[:-1] == tuple(8.0 * i / count for i in range(count))
     assert together.length([8.0] * count + [24.0]) == max(24.0, 16.0 + 8.0 * (count - 1) / count)
     trace = executed(graph, here, together, (*[1.0] * count, 3.0))
@@ -62,3 +62,28 @@ def test_equal_devices_begin_apart_and_each_operator_counts_while_all_are_busy(c
         assert together.spans(trace, device) == pytest.approx(SECONDS)
     first = table["start"][rows[count - 1]]
     assert first - together.begins[count - 1] == pytest.approx([0.0, 3.0, 4.0, 6.0])
+
+
+@pytest.mark.parametrize(("slower", "executions"), [(3.0, 1), (1.5, 2), (1.05, 2), (1.0, 2)])
+def test_what_counts_is_behind_other_executions_while_slower_devices_are_busy(slower, executions):
+    graph, here = chain(), cluster("fast", "slow")
+    together = SideBySide.of(graph, here, [8.0, 8.0 * slower], before=1)
+    assert together.devices == (0, 0, *[1] * executions)
+    trace = executed(graph, here, together, (1.0, slower))
+    rows, table = together.rows(trace), trace.executions
+    assert set(table["job"][rows[0]]) == {1}
+    assert table["start"][rows[0]].min() == 8.0
+    assert table["finish"][table["device"] == 1].max() >= table["finish"][rows[0]].max()
+
+
+def test_of_equal_devices_too():
+    graph, here = chain(), cluster("fast", "fast")
+    together = SideBySide.of(graph, here, [8.0, 8.5], before=1)
+    assert together.devices == (0, 0, 0, 1, 1, 1)
+    trace = executed(graph, here, together, (1.0, 1.0))
+    rows, table = together.rows(trace), trace.executions
+    for device, other in ((0, 1), (1, 0)):
+        assert table["start"][rows[device]].min() >= 8.0 + together.begins[device]
+        assert (
+            table["finish"][rows[device]].max() <= table["finish"][table["device"] == other].max()
+        )
