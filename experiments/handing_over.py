@@ -63,7 +63,7 @@ def handover_seconds(machine: Machine, model: ProbedModel, runs: int = RUNS) -> 
     Returns:
         0 where none is seen to wait; None where there is one device, or the first two are not both CPUs.
     """
-    from calibration.dispatch import OneByOne
+    from calibration.one_by_one import OneByOne
 
     if [spec.device for spec in machine.specs[:2]] != ["cpu", "cpu"]:
         return None

@@ -364,7 +364,7 @@ class PanelTimes:
         """What the fastest devices' kernels take longer while all others run, by their number; what they
         wait for the interpreter is left to the simulation.
         """
-        from calibration.dispatch import OneByOne
+        from calibration.one_by_one import OneByOne
 
         times = np.stack([np.apply_along_axis(statistic, 0, np.array(r)) for r in alone], axis=1)
         totals = [statistic(np.array(runs).sum(axis=1)) for runs in alone]

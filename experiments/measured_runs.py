@@ -306,7 +306,6 @@ def measure_block(
     Raises:
         HetsimError: something cannot be run at all.
     """
-    from calibration.dispatch import DispatchProbe
     from calibration.environment import described
     from calibration.runner import Machine
     from calibration.workers import workers_for
@@ -330,8 +329,7 @@ def measure_block(
     rounds: list[list[Trace]] = []
     first = began
     with Machine(world.cluster, workers) as machine:
-        dispatch = DispatchProbe(machine)
-        probe = OverheadProbe(machine, dispatch)
+        probe = OverheadProbe(machine)
         machine_document["handover_s"] = handover_seconds(machine, probe.model)
         overheads = runner_overheads(probe, contestants)
         plain = machine_document["overhead_s"] = probe.seconds(lambda: create("single_device"))

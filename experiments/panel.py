@@ -213,7 +213,7 @@ class PanelRuns:
 
     def _executed(self, jobs: Workload, devices: Sequence[int]) -> Trace:
         """Executions of a part, each on its device."""
-        from calibration.dispatch import OneByOne
+        from calibration.one_by_one import OneByOne
 
         trace = self.machine.run(jobs, self._costs, OneByOne(devices), self.inputs).trace
         self._spent += trace.makespan

@@ -89,7 +89,7 @@ class ProbedModel:
         self, device: int, arrivals: Sequence[float], joined: bool = False
     ) -> ExecutionTimes:
         """The same on one device."""
-        from calibration.dispatch import OneByOne
+        from calibration.one_by_one import OneByOne
 
         return self.run(arrivals, OneByOne([device] * len(arrivals)), joined)
 

@@ -1,8 +1,8 @@
-"""What the runner itself needs for an operator under a scheduler: completion, decision, hand-over and call.
+"""What the runner itself needs for an operator under a scheduler: completion, decision and hand-over.
 
 Measured as the gaps between the kernels of a model (:mod:`experiments.probed_model`), alone and as many times at once as
-a case has jobs, and what calling them in the runner adds to the kernels themselves
-(:meth:`calibration.dispatch.DispatchProbe.calling_seconds`). A chain of equal kernels says other things: of short ones
+a case has jobs. What calling a kernel in the runner adds to it is part of the kernel, there as in the panel that says
+how long kernels take (:mod:`experiments.panel`). A chain of equal kernels says other things: of short ones
 half as much, since they leave the interpreter's code in the core's caches and one operator at a time is ready; of
 long ones, which push everything out, up to twice as much.
 
@@ -22,7 +22,6 @@ from simulator.graph import DataflowGraph
 from simulator.trace import Trace
 
 if TYPE_CHECKING:
-    from calibration.dispatch import DispatchProbe
     from calibration.runner import Machine
     from simulator.scheduler import Scheduler
 
@@ -37,15 +36,13 @@ class OverheadProbe:
 
     Args:
         machine: any; the model is loaded on it.
-        dispatch: of the same machine.
 
     Attributes:
         model: that it executes.
     """
 
-    def __init__(self, machine: Machine, dispatch: DispatchProbe) -> None:
+    def __init__(self, machine: Machine) -> None:
         self.model = ProbedModel(machine)
-        self._dispatch = dispatch
         # Schedulers are to choose between these devices as they would: they believe in what was measured on each.
         alone = [
             [self.model.one_by_one(device, [0.0]).seconds[0] for _ in range(RUNS)]
@@ -56,8 +53,7 @@ class OverheadProbe:
     def seconds(
         self, make_scheduler: Callable[[], Scheduler], jobs: int = 1, runs: int = RUNS
     ) -> float:
-        """Seconds between an operator's end and the next one's start on the same worker, and what the runner's
-        call adds to an operator.
+        """Seconds between an operator's end and the next one's start on the same worker.
 
         Args:
             make_scheduler: gives a fresh scheduler for each run.
@@ -68,7 +64,7 @@ class OverheadProbe:
         for _ in range(runs + 1):
             trace = self.model.trace([0.0] * jobs, make_scheduler(), beliefs=self._beliefs)
             means.append(np.mean(gaps(trace, self.model.graph)))
-        return max(0.0, float(np.quantile(means[1:], QUANTILE))) + self._dispatch.calling_seconds()
+        return max(0.0, float(np.quantile(means[1:], QUANTILE)))
 
 
 def gaps(trace: Trace, graph: DataflowGraph) -> np.ndarray:

@@ -177,7 +177,6 @@ def _of_machine(
     """
     if settings.dispatch_s is not None:
         return {one.key: settings.dispatch_s for one in group.contestants}, None, None
-    from calibration.dispatch import DispatchProbe
     from calibration.runner import Machine
     from calibration.workers import workers_for
 
@@ -193,8 +192,7 @@ def _of_machine(
     statistic = profile_statistic(group)
     speed = None
     with Machine(world.cluster, workers) as machine:
-        dispatch = DispatchProbe(machine)
-        probe = OverheadProbe(machine, dispatch)
+        probe = OverheadProbe(machine)
         handover = handover_seconds(machine, probe.model)
         overheads = runner_overheads(probe, group.contestants)
         if settings.speed == "now":

@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-from calibration.dispatch import DispatchProbe
 from calibration.runner import Machine
 from calibration.workers import WorkerSpec
 from experiments.runner_overhead import OverheadProbe, gaps
@@ -36,7 +35,7 @@ def test_overhead_contains_decisions_that_take_longer_with_more_jobs():
         "two", [MemorySpace("ram")], [Device("a", "ram"), Device("b", "ram")], host="ram"
     )
     with Machine(cluster, {"a": WorkerSpec(), "b": WorkerSpec()}) as machine:
-        probe = OverheadProbe(machine, DispatchProbe(machine, operators=8))
+        probe = OverheadProbe(machine)
         usual = probe.seconds(Fcfs, runs=2)
         one, two = (probe.seconds(SlowByJobs, jobs=jobs, runs=1) for jobs in (1, 2))
     assert 1e-6 < usual < 1e-3

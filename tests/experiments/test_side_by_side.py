@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibration.dispatch import OneByOne
+from calibration.one_by_one import OneByOne
 from experiments.side_by_side import SideBySide
 from simulator.cluster import Cluster, Device, MemorySpace
 from simulator.costs import CostTable
