@@ -330,9 +330,11 @@ def measure_block(
     first = began
     with Machine(world.cluster, workers) as machine:
         probe = OverheadProbe(machine)
-        machine_document["handover_s"] = handover_seconds(machine, probe.model)
-        overheads = runner_overheads(probe, contestants)
-        plain = machine_document["overhead_s"] = probe.seconds(lambda: create("single_device"))
+        handover = machine_document["handover_s"] = handover_seconds(machine, probe.model)
+        overheads = runner_overheads(probe, contestants, handover)
+        plain = machine_document["overhead_s"] = probe.seconds(
+            lambda: create("single_device"), handover=handover
+        )
         hardware = Hardware(machine, world, scenario, limit, config_dirs)
         panel = PanelRuns(machine)
         alone = [_alone(name) for name in devices]
@@ -408,13 +410,17 @@ def measure_block(
     return block, stopped
 
 
-def runner_overheads(probe: OverheadProbe, contestants: Sequence[Contestant]) -> dict[str, float]:
-    """The runner's overhead per operator under each contestant's scheduler, by its key, seconds."""
+def runner_overheads(
+    probe: OverheadProbe, contestants: Sequence[Contestant], handover: float | None
+) -> dict[str, float]:
+    """The runner's overhead per operator under each contestant's scheduler, by its key, seconds; ``handover`` of the
+    interpreter.
+    """
     found: dict[tuple[str, int], float] = {}
     for one in contestants:
         setting = one.label, one.jobs
         if setting not in found:
-            found[setting] = probe.seconds(one.make, jobs=one.jobs)
+            found[setting] = probe.seconds(one.make, one.jobs, handover=handover)
     return {one.key: found[one.label, one.jobs] for one in contestants}
 
 

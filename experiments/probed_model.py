@@ -34,12 +34,17 @@ class ProbedModel:
     Args:
         machine: it is loaded on it.
         joined: whether it is executed as one segment, too.
+
+    Attributes:
+        cluster: the machine's.
+        graph: the model's.
     """
 
     def __init__(self, machine: Machine, joined: bool = False) -> None:
         from calibration.sequential import named_inputs, weights_of
 
         self._machine = machine
+        self.cluster = machine.cluster
         self.graph = graph_of(PROBED)
         module, given = load_model(PROBED)
         weights = weights_of(module, self.graph)
@@ -65,12 +70,16 @@ class ProbedModel:
             beliefs: float64[operators, devices] seconds that it believes in; one and the same for all unless given.
         """
         graph = self._segment.graph if joined else self.graph
-        here = self._machine.cluster
         if beliefs is None:
-            beliefs = np.full((len(graph), len(here.devices)), 1e-3)
+            beliefs = np.full((len(graph), len(self.cluster.devices)), 1e-3)
         costs = CostTable.of(graph, beliefs)
-        jobs = [Job(graph, at, origin=here.host, destination=here.host) for at in arrivals]
-        return self._machine.run(Workload(jobs), costs, scheduler, {graph: self._inputs}).trace
+        jobs = self.workload(arrivals, joined)
+        return self._machine.run(jobs, costs, scheduler, {graph: self._inputs}).trace
+
+    def workload(self, arrivals: Sequence[float], joined: bool = False) -> Workload:
+        """Executions that arrive at these seconds."""
+        graph, host = self._segment.graph if joined else self.graph, self.cluster.host
+        return Workload([Job(graph, at, origin=host, destination=host) for at in arrivals])
 
     def run(
         self, arrivals: Sequence[float], scheduler: Scheduler, joined: bool = False

@@ -194,9 +194,9 @@ def _of_machine(
     with Machine(world.cluster, workers) as machine:
         probe = OverheadProbe(machine)
         handover = handover_seconds(machine, probe.model)
-        overheads = runner_overheads(probe, group.contestants)
+        overheads = runner_overheads(probe, group.contestants, handover)
         if settings.speed == "now":
-            plain = probe.seconds(lambda: create("single_device"))
+            plain = probe.seconds(lambda: create("single_device"), handover=handover)
             panel = PanelRuns(machine)
             for number in range(PANEL_RUNS + 1):
                 panel.run()

@@ -1,6 +1,7 @@
 """The runner's overhead contains what a scheduler needs to decide."""
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,8 +11,11 @@ pytest.importorskip("torch")
 
 from calibration.runner import Machine
 from calibration.workers import WorkerSpec
+from experiments.both_worlds import with_overhead
 from experiments.runner_overhead import OverheadProbe, gaps
 from simulator.cluster import Cluster, Device, MemorySpace
+from simulator.costs import CostTable
+from simulator.engine import simulate
 from simulator.graph import from_edges
 from simulator.schedulers.fcfs import Fcfs
 
@@ -73,3 +77,48 @@ def test_of_several_predecessors_the_last_says_whether_it_waited():
             "finish": np.array([1.0, end, 3.0]),
         }
         assert gaps(SimpleNamespace(executions=rows), graph).tolist() == expected
+
+
+class SimulatedMachine:
+    """Runs in which each operator takes 10 us on the first device and 30 on the second, behind a launch of 20."""
+
+    overhead, handover = 20e-6, 35e-6
+
+    def __init__(self):
+        self.cluster = Cluster(
+            "two",
+            [MemorySpace("ram", corun_slowdown=0.5)],
+            [Device("a", "ram"), Device("b", "ram", launches=3)],
+            host="ram",
+        )
+
+    def load(self, graph, weights):
+        pass
+
+    def run(self, jobs, costs, scheduler, inputs):
+        (graph,) = jobs.graphs
+        kernels = np.tile([10e-6, 30e-6], (len(graph), 1))
+        quiet = replace(
+            self.cluster,
+            spaces=[MemorySpace("ram")],
+            devices=[Device("a", "ram"), Device("b", "ram")],
+        )
+        believed = with_overhead(quiet, self.overhead, self.handover, cooling=(None, None))
+        actual = CostTable.of(graph, kernels)
+        trace = simulate(jobs, believed, costs, scheduler, actual=actual)
+        rows = trace.executions
+        # A measured execution is its kernel alone: what comes before that is a gap.
+        rows["start"][:] = rows["finish"] - kernels[rows["operator"], rows["device"]]
+        return SimpleNamespace(trace=trace)
+
+
+def test_overhead_has_no_waiting_for_the_interpreter_in_it():
+    machine = SimulatedMachine()
+    probe = OverheadProbe(machine)
+
+    def seconds(jobs, **given):
+        return probe.seconds(Fcfs, jobs, runs=1, **given)
+
+    assert seconds(1, handover=machine.handover) == pytest.approx(machine.overhead, rel=0.05)
+    assert seconds(4, handover=machine.handover) == pytest.approx(machine.overhead, rel=0.05)
+    assert seconds(4) > 1.5 * machine.overhead
