@@ -101,7 +101,6 @@ def rough_figures():
 def short_panel():
     """How fast this machine is decides no test, so the panel of operators runs once, or a few times."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("experiments.panel.UNCOUNTED", 0)
         patch.setattr("experiments.panel.LEAST_RUNS", 1)
         patch.setattr("experiments.panel.SHARE", 0.0)
         patch.setattr("experiments.sealing.PANEL_RUNS", 2)
