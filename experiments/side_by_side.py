@@ -54,17 +54,15 @@ class SideBySide:
         """
         profiles = [device.profile for device in cluster.devices]
         equals = [profiles.count(profile) for profile in profiles]
-        first = [
-            profiles.index(profile) for profile in profiles
-        ]  # equal devices' times may differ by chance
-        times = [lengths[device] for device in first]
+        # Equal devices' times may differ by chance.
+        times = [lengths[profiles.index(profile)] for profile in profiles]
         begins = tuple(
             times[device] * profiles[:device].count(profile) / equals[device]
             for device, profile in enumerate(profiles)
         )
         counts = [
-            math.ceil((before + 1) * min(times) / times[device] - ROUNDING) + (equals[device] > 1)
-            for device in range(len(profiles))
+            max(1, math.ceil((before + 1) * min(times) / own - ROUNDING)) + (equal > 1)
+            for own, equal in zip(times, equals, strict=True)
         ]
         order = sorted(range(len(profiles)), key=lambda device: begins[device])
         devices = tuple(device for device in order for _ in range(counts[device]))
