@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.end_to_end [--again] [model ...]
 
-For each model (at batch 1 and 4): what the profile's cost models say once every operator of that
+For each model (at batch 1 and 4): what the cost models of this processor's profile say once every operator of that
 architecture is taken out of the training data, summed over the graph, what the cache keeps of weights that are read
 again taken off as the simulator takes it, with the 90% interval of the profile's residuals; and the module itself,
 run by PyTorch on one pinned core in fresh processes, the same statistic (the profile's) on both sides. Each process
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from simulator.graph import DataflowGraph
     from simulator.reuse_curve import ReuseCurve
 
-PROFILE = "amd-epyc-25-17-1core"
 MODELS = (
     "resnet18", "resnet50", "mobilenet_v2", "googlenet", "inception_v3", "densenet121",
     "squeezenet1_1", "alexnet", "vgg16", "vit_b_16", "bert_base", "gpt2", "t5_small",
@@ -43,6 +42,18 @@ COST_MODELS = ("boosted", "mlp", "polynomial", "ensemble", "roofline")
 PROCESSES, SECONDS, PANEL_RUNS = 4, 1.5, 3
 DRAWS = 1000
 MEASURED = Path("outputs/benchmarks/end_to_end.json")
+
+
+def profile_here() -> str:
+    """The shipped profile of a core of this machine's processor, or of the first one where there is none."""
+    from calibration.environment import device_name
+    from cost_models.profile_files import available
+
+    own = device_name("cpu")
+    return own if own in available() else "amd-epyc-25-17-1core"
+
+
+PROFILE = profile_here()
 
 
 class Predicted(NamedTuple):
@@ -283,7 +294,7 @@ def main(arguments: Sequence[str]) -> int:
     else:
         found = measure_all(names, core)
     took = summarised(found, quantile)
-    print(f"predicted / measured - 1; interval: {COST_MODELS[0]}, 90%; core {core}")
+    print(f"{PROFILE}: predicted / measured - 1; interval: {COST_MODELS[0]}, 90%; core {core}")
     heads = ["model", "batch", "measured ms", "now", *COST_MODELS, "interval ms", "extrapolated"]
     print(f"| {' | '.join(heads)} |")
     print(f"|{'---|' * len(heads)}")
