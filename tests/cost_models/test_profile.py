@@ -325,10 +325,11 @@ MEASURED = ("amd-epyc-25-17-1core", "amd-epyc-25-17-1core-3x")
 BUSY = ("amd-epyc-25-1-1core", "amd-epyc-25-1-1core-3x")
 XEON = ("intel-xeon-6-167-1core", "intel-xeon-6-167-1core-3x")
 """Both measured beside neighbours: they repeat worse, and are fitted no better than that."""
-CORES = (*MEASURED, *BUSY, *XEON)
-REPEATS = dict(zip(CORES, (0.015, 0.015, 0.08, 0.105, 0.08, 0.07), strict=True))
-MINUTES = dict(zip(CORES, (28, 20, 37, 27, 26, 17), strict=True))
-PROTOCOLS = dict(zip(CORES, (4, 4, 2, 2, 4, 4), strict=True))
+ROME = ("amd-epyc-23-49-1core", "amd-epyc-23-49-1core-3x")
+CORES = (*MEASURED, *BUSY, *XEON, *ROME)
+REPEATS = dict(zip(CORES, (0.015, 0.015, 0.08, 0.105, 0.08, 0.07, 0.025, 0.04), strict=True))
+MINUTES = dict(zip(CORES, (28, 20, 37, 27, 26, 17, 26, 17), strict=True))
+PROTOCOLS = dict(zip(CORES, (4, 4, 2, 2, 4, 4, 4, 4), strict=True))
 
 
 def test_every_shipped_profile_has_a_known_label():
@@ -379,7 +380,7 @@ UNEQUAL = pytest.mark.xfail(
 
 
 @pytest.mark.parametrize(
-    "cores", [MEASURED, *(pytest.param(cores, marks=UNEQUAL) for cores in (BUSY, XEON))]
+    "cores", [MEASURED, ROME, *(pytest.param(cores, marks=UNEQUAL) for cores in (BUSY, XEON))]
 )
 def test_slow_device_takes_up_to_three_times_as_long(cores):
     tables = []
