@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +15,7 @@ from rich.table import Table
 from experiments import atomic
 from experiments.machine_speed import SORTS, MachineSpeed
 from experiments.provenance import revision, versions
+from experiments.serving_figures import Figures, settled
 from experiments.serving_validation import (
     FIGURES,
     INTERVAL,
@@ -29,10 +30,9 @@ from experiments.serving_validation import (
 )
 from simulator.units import format_seconds
 
-if TYPE_CHECKING:
-    from experiments.serving_figures import Figures
-
 FORMAT = "hetsim.serving_validation/3"
+DOUBTFUL = 1.1
+"""Times that a measured and a simulated capacity may differ without a word: twice what they did where nothing else ran."""
 HEADINGS = ("load", "scheduler", "", *FIGURES.values(), "batch")
 
 
@@ -119,6 +119,23 @@ def foundations(figures: Figures) -> list[str]:
     ]
 
 
+def doubts(figures: Figures) -> list[str]:
+    """Why the loads may not be what they are called, in sentences."""
+    found = []
+    if not settled(figures.capacities_per_s):
+        each = ", ".join(f"{rate:.4g}" for rate in figures.capacities_per_s)
+        found.append(
+            f"the capacity did not settle: {each}/s one after the other, of which the median is taken"
+        )
+    share = figures.capacity_per_s / figures.simulated_capacity_per_s
+    if not 1.0 / DOUBTFUL <= share <= DOUBTFUL:
+        found.append(
+            f"a load of 1 is {share:.2f} of the simulated capacity: either the simulation is wrong, or something "
+            "else ran while the capacity was measured; again=true measures it again"
+        )
+    return found
+
+
 def _sharing(figures: Figures) -> list[str]:
     found = []
     corun = (figures.speed or {}).get("corun")
@@ -161,7 +178,7 @@ def markdown(
         *(f"- {line}" for line in (*answers(runs), *foundations(figures))),
         f"- times of the simulation: {profiles or 'unknown'}; load average of the machine before: "
         f"{figures.load_average:.2f}",
-        *(f"- {text}" for text in differences),
+        *(f"- {text}" for text in (*differences, *doubts(figures))),
         "- every answer equals the module's own on the request's input (torch.testing.assert_close)",
         "",
         "![Delays and throughput against the load](fig_serving.png)",
@@ -242,6 +259,8 @@ def print_report(
         "(torch.testing.assert_close)",
         style="dim",
     )
+    for text in doubts(figures):
+        console.print(f"[yellow]{text}[/yellow]")
     if figures.load_average > 0.5:
         console.print(
             f"[yellow]the load average of this machine was {figures.load_average:.1f}: repeat this when "
