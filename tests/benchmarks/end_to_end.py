@@ -7,9 +7,10 @@ architecture is taken out of the training data, summed over the graph, what the 
 again taken off as the simulator takes it, with the 90% interval of the profile's residuals; and the module itself,
 run by PyTorch on one pinned core in fresh processes, the same statistic (the profile's) on both sides. Each process
 also executes the panel of operators before and after: what each sort of them takes longer than the profile says,
-the model's are predicted to take longer (``now``: all of them together). ``--again`` takes the times that were
-measured last. Prints a row a model and batch, then mean and worst errors of each cost model, with that correction,
-without it, and with cold code not told apart in it, and the share of intervals that hold the measured time.
+the model's are predicted to take longer (``now``: all of them together). A command that was interrupted goes on where
+it stopped; ``--again`` takes the times that were measured last. Prints a row a model and batch, then mean and worst
+errors of each cost model, with that correction, without it, and with cold code not told apart in it, and the share of
+intervals that hold the measured time.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from experiments.atomic import write_json
 
 if TYPE_CHECKING:
     from experiments.machine_speed import MachineSpeed
@@ -227,19 +230,30 @@ def predicted(name: str, speeds: Mapping[int, MachineSpeed]) -> dict[int, dict[s
     return found
 
 
+def kept() -> list[dict[str, Any]]:
+    """What processes of the last command measured with this profile, interrupted or not."""
+    try:
+        document = json.loads(MEASURED.read_text())
+    except FileNotFoundError:
+        return []
+    return document["processes"] if document["profile"] == PROFILE else []
+
+
 def measure_all(names: Sequence[str], core: int) -> list[dict[str, Any]]:
     """What every process measured; all of them before anything is fitted, which keeps a machine busy.
 
-    It is kept, for predictions of other profiles (``--again``).
+    A command that was interrupted is gone on with; one that ended is begun anew.
     """
-    found: list[dict[str, Any]] = []
     # Round by round: a host that is slow for a while is slow for all.
     cases = [(name, batch) for _ in range(PROCESSES) for name in names for batch in BATCHES]
-    for done, (name, batch) in enumerate(cases):
-        print(f"process {done + 1} of {len(cases)}: {name} x{batch}", file=sys.stderr)
+    found = kept()
+    done = [(entry["model"], entry["batch"]) for entry in found]
+    if done == cases or done != cases[: len(done)]:
+        found = []
+    for number, (name, batch) in enumerate(cases[len(found) :], len(found) + 1):
+        print(f"process {number} of {len(cases)}: {name} x{batch}", file=sys.stderr, flush=True)
         found.append({"model": name, "batch": batch, **measured(name, batch, core)})
-    MEASURED.parent.mkdir(parents=True, exist_ok=True)
-    MEASURED.write_text(json.dumps(found))
+        write_json(MEASURED, {"profile": PROFILE, "processes": found})
     return found
 
 
@@ -289,8 +303,11 @@ def main(arguments: Sequence[str]) -> int:
     names = [name for name in arguments if name != "--again"] or list(MODELS)
     refuse_unknown(names)
     if "--again" in arguments:
-        found = [e for e in json.loads(MEASURED.read_text()) if e["model"] in names]
-        names = list(dict.fromkeys(e["model"] for e in found))
+        found = [entry for entry in kept() if entry["model"] in names]
+        there = {(entry["model"], entry["batch"]) for entry in found}
+        names = [name for name in names if all((name, batch) in there for batch in BATCHES)]
+        if not names:
+            raise SystemExit(f"Nothing was measured with {PROFILE} yet: leave --again out")
     else:
         found = measure_all(names, core)
     took = summarised(found, quantile)

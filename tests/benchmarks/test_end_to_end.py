@@ -9,6 +9,7 @@ from scenarios.model_config import graph_of
 from simulator.costs import GraphCosts
 from simulator.graph import DataflowGraph, Operator, Tensor
 from simulator.reuse_curve import ReuseCurve
+from tests.benchmarks import end_to_end
 from tests.benchmarks.end_to_end import PROFILE, left_by_the_cache, refuse_unknown, summarised
 
 pytest.importorskip("torch")
@@ -55,3 +56,42 @@ def test_a_model_that_is_not_shipped_is_named_before_anything_is_measured():
     refuse_unknown(["resnet18"])
     with pytest.raises(SystemExit, match=r"^No model 'resnet19'\. Nearest: resnet18"):
         refuse_unknown(["resnet18", "resnet19"])
+
+
+def test_a_command_that_was_interrupted_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(end_to_end, "MEASURED", tmp_path / "measured.json")
+    monkeypatch.setattr(end_to_end, "PROCESSES", 2)
+    ran: list[tuple[str, int]] = []
+
+    def measured(name, batch, core):
+        if len(ran) == 3:
+            raise KeyboardInterrupt
+        ran.append((name, batch))
+        return {"calls": [float(len(ran))]}
+
+    monkeypatch.setattr(end_to_end, "measured", measured)
+    with pytest.raises(KeyboardInterrupt):
+        end_to_end.measure_all(["a"], 0)
+    assert ran == [("a", 1), ("a", 4), ("a", 1)]
+    ran.pop()  # lets one more run
+    found = end_to_end.measure_all(["a"], 0)
+    assert [(entry["model"], entry["batch"]) for entry in found] == [("a", 1), ("a", 4)] * 2
+    assert [entry["calls"] for entry in found] == [[1.0], [2.0], [3.0], [3.0]]
+    # One that ended is begun anew, and so is one of other models or of another profile.
+    for change in ({}, {"PROFILE": "another"}):
+        for name, value in change.items():
+            monkeypatch.setattr(end_to_end, name, value)
+        ran.clear()
+        with pytest.raises(KeyboardInterrupt):
+            end_to_end.measure_all(["a"], 0)
+        assert ran == [("a", 1), ("a", 4), ("a", 1)]
+    ran.clear()
+    with pytest.raises(KeyboardInterrupt):
+        end_to_end.measure_all(["b"], 0)
+    assert ran == [("b", 1), ("b", 4), ("b", 1)]
+
+
+def test_there_is_nothing_to_predict_again_where_nothing_was_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(end_to_end, "MEASURED", tmp_path / "measured.json")
+    with pytest.raises(SystemExit, match=r"Nothing was measured with .* leave --again out"):
+        end_to_end.main(["--again"])
