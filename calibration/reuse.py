@@ -48,6 +48,8 @@ USES = 8
 """One after the other, of operators that come back."""
 TOLD_APART = 2
 """Uses in a row of which each has a share of its own; later ones have one."""
+NEARLY_ALL_BACK = 0.1
+"""Of the saving; where less is missing, noise is as large as what later uses add, and these leave what the last one did."""
 STATISTIC = 0.25
 """Quantile over the calls. A tenth percentile would be of those whose weights happened to survive."""
 GRAIN = 64 << 10
@@ -213,7 +215,7 @@ def taken(uses: np.ndarray) -> list[float]:
     for share in found[:TOLD_APART]:
         shares.append(round(float(np.clip((share - 1.0 + missing) / missing, 0.01, 1.0)), 2))
         missing *= 1.0 - shares[-1]
-        if not missing:
+        if missing < NEARLY_ALL_BACK:
             return shares
     later = np.arange(1, 101) / 100
     rest = found[TOLD_APART:]

@@ -46,7 +46,7 @@ def back(*left, uses=8, kept=1.0, gone=3.0):
 
 
 @pytest.mark.parametrize(
-    "left", [(0.05,), (0.3,), (0.77,), (0.07, 0.75, 0.83), (0.3, 0.3, 0.1), (0.5, 0.1, 0.9)]
+    "left", [(0.05,), (0.3,), (0.6,), (0.07, 0.75, 0.83), (0.3, 0.3, 0.1), (0.5, 0.1, 0.9)]
 )
 def test_how_fast_weights_come_back_is_found(left):
     """Of five rounds the two slowest do not count."""
@@ -56,6 +56,14 @@ def test_how_fast_weights_come_back_is_found(left):
     assert found["taken"] == pytest.approx(each, abs=0.011)
     assert found["uses"] == pytest.approx(back(*left), rel=1e-3)
     assert reuse.taken(np.array(back(*left)) * 7) == pytest.approx(each, abs=0.011)
+
+
+def test_where_nearly_all_is_back_noise_says_nothing_of_later_uses():
+    """A third share of .02 would keep away for ever what is missing then."""
+    uses = np.array(back(0.7, 0.9, 0.02))
+    assert reuse.taken(uses) == pytest.approx([0.7, 0.9], abs=0.011)
+    assert reuse.taken(np.array(back(0.95))) == pytest.approx([0.95], abs=0.011)
+    assert len(reuse.taken(np.array(back(0.7, 0.5, 0.02)))) == 3
 
 
 def test_weights_that_are_back_at_once_or_were_not_looked_at_are_all_taken():
