@@ -137,7 +137,7 @@ def measure(
         settings: repeats, budget and so on.
         measured: what is there; grows.
         config_dirs: the user's configs.
-        step: told the model, the rounds done and the rounds to do, if that is known.
+        step: told what is being done, how much of it is done, and how much there is of it, if that is known.
 
     Returns:
         What stopped it early.
@@ -166,7 +166,7 @@ def measure(
             _check_machine(group, measured)
             budget_s = None
             if settings.budget_s is not None:
-                weights = weights or [_predicted_s(each, config_dirs) for each in plan.groups]
+                weights = weights or _weights(plan.groups, config_dirs, step)
                 left = settings.budget_s - spent - (time.monotonic() - began)
                 if left <= 0 and visit:
                     return None
@@ -181,7 +181,7 @@ def measure(
                 settings.cores,
                 settings.limit,
                 config_dirs,
-                lambda done, total, group=group: step(group.model, done, total),  # type: ignore[misc]
+                lambda done, total, group=group: step(f"running {group.model}", done, total),  # type: ignore[misc]
             )
             if block is not None:
                 measured.add(group, block)
@@ -189,6 +189,20 @@ def measure(
             if stopped is not None:
                 return stopped
     return None
+
+
+def _weights(
+    groups: Sequence[Group],
+    config_dirs: Sequence[Path],
+    step: Callable[[str, int, int | None], None],
+) -> list[float]:
+    """What a round of each group takes; models are traced on the way, which takes minutes the first time."""
+    found = []
+    for number, group in enumerate(groups):
+        step("planning", number, len(groups))
+        found.append(_predicted_s(group, config_dirs))
+    step("planning", len(groups), len(groups))
+    return found
 
 
 def _share(weights: Sequence[float], position: int, visits_left: int) -> float:
@@ -243,14 +257,14 @@ def _say_what_is_there(plan: Plan, measured: MeasuredRuns, console: Console) -> 
 
 @contextlib.contextmanager
 def _progress(console: Console) -> Iterator[Callable[[str, int, int | None], None]]:
-    """A bar for each model."""
+    """A bar for planning and one for each model."""
     # A thread that draws would disturb the workers.
     with progress_bar(console, auto_refresh=False) as progress:
         bars: dict[str, TaskID] = {}
 
-        def step(model: str, done: int, total: int | None) -> None:
-            if model not in bars:
-                bars[model] = progress.add_task(f"running {model}", total=total)
-            progress.update(bars[model], completed=done, total=total, refresh=True)
+        def step(what: str, done: int, total: int | None) -> None:
+            if what not in bars:
+                bars[what] = progress.add_task(what, total=total)
+            progress.update(bars[what], completed=done, total=total, refresh=True)
 
         yield step

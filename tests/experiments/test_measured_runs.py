@@ -118,7 +118,11 @@ def test_a_budget_is_spread_over_visits_of_all_models(home, monkeypatch):
     settings, _ = read_settings(["budget=200s", "visits=3", "warmup=3"])
     measured = MeasuredRuns(home)
     nothing = lambda *_: None  # noqa: E731
-    assert validation_run.measure(plan, settings, measured, (home / "conf",), nothing) is None
+    said = []
+    step = lambda *what: said.append(what)  # noqa: E731
+    assert validation_run.measure(plan, settings, measured, (home / "conf",), step) is None
+    # Tracing a preset's models takes minutes before anything runs.
+    assert said == [("planning", done, 2) for done in range(3)]
     assert [name for name, *_ in told] == ["tiny, batch 4", "tiny, batch 64"] * 3
     assert now[0] == pytest.approx(200.0)
     assert sum(seconds for _, _, seconds, _ in told) == pytest.approx(200.0 - 6 * PREPARING_S)
