@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 PASSED = 2
 """Times that another worker takes the interpreter for which one waits and is being woken. Saved runs on two processors
-are predicted about as well with 1, 2, 4 or any number (docs/validation.md); with any number a worker could wait for
-ever, which CPython does not let happen."""
+are predicted about as well with 1, 2, 4 or any number (docs/validation/findings.md); with any number a worker could
+wait for ever, which CPython does not let happen."""
 INTERVAL = 0.9
 """Share of cases that the predicted intervals are to cover."""
 

@@ -8,7 +8,7 @@ for between two workers that execute a model each (:mod:`experiments.probed_mode
 What two chains of short kernels take longer beside each other than alone says something else. On an Intel Xeon whose
 two processors may be one core's, so that all that both do takes longer, such chains would need 70 us for a hand-over,
 where kernels ended 40 us behind beginnings, and simulated with the 70 four jobs under on-line schedulers were 4% too
-long (docs/validation.md).
+long (docs/validation/findings.md).
 """
 
 from __future__ import annotations
