@@ -1,6 +1,6 @@
 """Serial end-to-end time of whole models on this CPU: predicted without the model, and measured.
 
-    python -m tests.benchmarks.end_to_end [--again] [model ...]
+    python -m tests.benchmarks.end_to_end [--again] [cost=boosted,...] [model ...]
 
 For each model (at batch 1 and 4): what the cost models of this processor's profile say once every operator of that
 architecture is taken out of the training data, summed over the graph, what the cache keeps of weights that are read
@@ -8,9 +8,9 @@ again taken off as the simulator takes it, with the 90% interval of the profile'
 run by PyTorch on one pinned core in fresh processes, the same statistic (the profile's) on both sides. Each process
 also executes the panel of operators before and after: what each sort of them takes longer than the profile says,
 the model's are predicted to take longer (``now``: all of them together). A command that was interrupted goes on where
-it stopped; ``--again`` takes the times that were measured last. Prints a row a model and batch, then mean and worst
-errors of each cost model, with that correction, without it, and with cold code not told apart in it, and the share of
-intervals that hold the measured time.
+it stopped; ``--again`` takes the times that were measured last; ``cost=`` fits these cost models alone (networks
+take most of the time). Prints a row a model and batch, then mean and worst errors of each cost model, with that
+correction, without it, and with cold code not told apart in it, and the share of intervals that hold the measured time.
 """
 
 from __future__ import annotations
@@ -177,7 +177,9 @@ def left_by_the_cache(
     return np.array(executions[-1])
 
 
-def predicted(name: str, speeds: Mapping[int, MachineSpeed]) -> dict[int, dict[str, Predicted]]:
+def predicted(
+    name: str, speeds: Mapping[int, MachineSpeed], cost_models: Sequence[str]
+) -> dict[int, dict[str, Predicted]]:
     """By batch and cost model, without the model."""
     from cost_models.pricing import price_graphs
     from cost_models.profile import Profile, row_keys
@@ -187,14 +189,14 @@ def predicted(name: str, speeds: Mapping[int, MachineSpeed]) -> dict[int, dict[s
     profile = Profile.load(PROFILE)
     graphs = {batch: graph_of(model_config(name), batch) for batch in BATCHES}
     kinds = {o.kind for graph in graphs.values() for o in graph.operators}
-    unseen = profile.without(name, models=COST_MODELS, only=kinds, seed=0)
+    unseen = profile.without(name, models=cost_models, only=kinds, seed=0)
     found: dict[int, dict[str, Predicted]] = {}
     for batch, graph in graphs.items():
         keys = row_keys(graph.operators)
         order = {key: i for i, key in enumerate(dict.fromkeys(keys))}
         identity = np.array([order[key] for key in keys])
         labels = [operator.kind for operator in graph.operators]
-        for model in COST_MODELS:
+        for model in cost_models:
             priced = price_graphs(
                 [graph], [unseen.name], {unseen.name: unseen}, model=model, cached=True
             )[graph]
@@ -300,7 +302,14 @@ def main(arguments: Sequence[str]) -> int:
     (core,) = cores_for(1)
     profile = Profile.load(PROFILE)
     quantile = STATISTICS[profile.statistic or "minimum"]
-    names = [name for name in arguments if name != "--again"] or list(MODELS)
+    asked = [
+        word.removeprefix("cost=").split(",") for word in arguments if word.startswith("cost=")
+    ]
+    cost_models = asked[-1] if asked else list(COST_MODELS)
+    if wrong := [model for model in cost_models if model not in COST_MODELS]:
+        raise SystemExit(f"No cost model '{wrong[0]}' here; there are {', '.join(COST_MODELS)}")
+    options = ("--again", "cost=")
+    names = [word for word in arguments if not word.startswith(options)] or list(MODELS)
     refuse_unknown(names)
     if "--again" in arguments:
         found = [entry for entry in kept() if entry["model"] in names]
@@ -311,16 +320,16 @@ def main(arguments: Sequence[str]) -> int:
     else:
         found = measure_all(names, core)
     took = summarised(found, quantile)
-    print(f"{PROFILE}: predicted / measured - 1; interval: {COST_MODELS[0]}, 90%; core {core}")
-    heads = ["model", "batch", "measured ms", "now", *COST_MODELS, "interval ms", "extrapolated"]
+    print(f"{PROFILE}: predicted / measured - 1; interval: {cost_models[0]}, 90%; core {core}")
+    heads = ["model", "batch", "measured ms", "now", *cost_models, "interval ms", "extrapolated"]
     print(f"| {' | '.join(heads)} |")
     print(f"|{'---|' * len(heads)}")
-    errors: dict[str, list[float]] = {model: [] for model in COST_MODELS}
-    uncorrected: dict[str, list[float]] = {model: [] for model in COST_MODELS}
-    alike: dict[str, list[float]] = {model: [] for model in COST_MODELS}
-    inside: dict[str, list[bool]] = {model: [] for model in COST_MODELS}
+    errors: dict[str, list[float]] = {model: [] for model in cost_models}
+    uncorrected: dict[str, list[float]] = {model: [] for model in cost_models}
+    alike: dict[str, list[float]] = {model: [] for model in cost_models}
+    inside: dict[str, list[bool]] = {model: [] for model in cost_models}
     for name in names:
-        by_batch = predicted(name, {batch: took[name, batch][1] for batch in BATCHES})
+        by_batch = predicted(name, {batch: took[name, batch][1] for batch in BATCHES}, cost_models)
         for batch, by_model in by_batch.items():
             seconds, _ = took[name, batch]
             cells = []
@@ -331,13 +340,13 @@ def main(arguments: Sequence[str]) -> int:
                 if not np.isnan(one.low):
                     inside[model].append(one.low <= seconds <= one.high)
                 cells.append(f"{one.total / seconds - 1:+.1%}")
-            one = by_model[COST_MODELS[0]]
+            one = by_model[cost_models[0]]
             print(
                 f"| {name} | {batch} | {seconds * 1e3:.2f} | {one.total / one.plain:.3f} | "
                 f"{' | '.join(cells)} | {one.low * 1e3:.2f}-{one.high * 1e3:.2f} | {one.outside:.0%} |",
                 flush=True,
             )
-    for model in COST_MODELS:
+    for model in cost_models:
         off = np.abs(errors[model])
         held = f"holds {np.mean(inside[model]):.0%} of {len(off)}" if inside[model] else "unknown"
         print(

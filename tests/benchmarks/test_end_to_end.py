@@ -95,3 +95,11 @@ def test_there_is_nothing_to_predict_again_where_nothing_was_measured(tmp_path, 
     monkeypatch.setattr(end_to_end, "MEASURED", tmp_path / "measured.json")
     with pytest.raises(SystemExit, match=r"Nothing was measured with .* leave --again out"):
         end_to_end.main(["--again"])
+
+
+def test_a_cost_model_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(end_to_end, "MEASURED", tmp_path / "measured.json")
+    with pytest.raises(SystemExit, match="No cost model 'trees' here; there are boosted, mlp"):
+        end_to_end.main(["cost=boosted,trees", "resnet18"])
+    with pytest.raises(SystemExit, match="Nothing was measured"):
+        end_to_end.main(["--again", "cost=boosted", "resnet18"])
