@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from experiments.atomic import write_json
+from experiments.results import read_document
+from simulator.errors import InvalidInput
 
 if TYPE_CHECKING:
     from experiments.machine_speed import MachineSpeed
@@ -232,13 +234,20 @@ def predicted(
     return found
 
 
-def kept() -> list[dict[str, Any]]:
-    """What processes of the last command measured with this profile, interrupted or not."""
-    try:
-        document = json.loads(MEASURED.read_text())
-    except FileNotFoundError:
+def measured_before() -> list[dict[str, Any]]:
+    """What processes of the last command measured with this profile, interrupted or not.
+
+    Raises:
+        SystemExit: the file of them is damaged.
+    """
+    if not MEASURED.is_file():
         return []
-    return document["processes"] if document["profile"] == PROFILE else []
+    try:
+        document = read_document(MEASURED)
+    except InvalidInput as error:
+        raise SystemExit(f"{error}; delete it, and the models are measured anew") from None
+    processes: list[dict[str, Any]] = document["processes"]
+    return processes if document["profile"] == PROFILE else []
 
 
 def measure_all(names: Sequence[str], core: int) -> list[dict[str, Any]]:
@@ -248,7 +257,7 @@ def measure_all(names: Sequence[str], core: int) -> list[dict[str, Any]]:
     """
     # Round by round: a host that is slow for a while is slow for all.
     cases = [(name, batch) for _ in range(PROCESSES) for name in names for batch in BATCHES]
-    found = kept()
+    found = measured_before()
     done = [(entry["model"], entry["batch"]) for entry in found]
     if done == cases or done != cases[: len(done)]:
         found = []
@@ -312,7 +321,7 @@ def main(arguments: Sequence[str]) -> int:
     names = [word for word in arguments if not word.startswith(options)] or list(MODELS)
     refuse_unknown(names)
     if "--again" in arguments:
-        found = [entry for entry in kept() if entry["model"] in names]
+        found = [entry for entry in measured_before() if entry["model"] in names]
         there = {(entry["model"], entry["batch"]) for entry in found}
         names = [name for name in names if all((name, batch) in there for batch in BATCHES)]
         if not names:

@@ -97,6 +97,17 @@ def test_there_is_nothing_to_predict_again_where_nothing_was_measured(tmp_path, 
         end_to_end.main(["--again"])
 
 
+def test_a_damaged_file_is_named_and_kept(tmp_path, monkeypatch):
+    path = tmp_path / "measured.json"
+    monkeypatch.setattr(end_to_end, "MEASURED", path)
+    for text, why in (('{"profile": ', "is damaged: "), ("[]", "it holds no object")):
+        path.write_text(text)
+        for words in (["--again"], ["resnet18"]):
+            with pytest.raises(SystemExit, match=rf"measured\.json .*{why}.*; delete it"):
+                end_to_end.main(words)
+        assert path.read_text() == text
+
+
 def test_a_cost_model_that_is_not_there_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(end_to_end, "MEASURED", tmp_path / "measured.json")
     with pytest.raises(SystemExit, match="No cost model 'trees' here; there are boosted, mlp"):
