@@ -138,28 +138,33 @@ class Prediction:
             return actual.scaled(self.slowness)
         return SlowedNoise(actual, dict.fromkeys(self.world.costs, self.slowness))
 
-    def interval(self, contestant: Contestant, overhead: float) -> tuple[float, float]:
-        """The interval of the measured makespan from draws of the predictor's errors; NaN without draws.
+    def draws(self, contestant: Contestant, overhead: float) -> np.ndarray:
+        """float64[draws] makespans under draws of the predictor's errors, those of one setting paired.
 
-        Each is a makespan as it might be measured, on a machine as slow as it might have been found to be.
+        Each is a makespan as it might be measured, on a machine as slow as it might have been found to be, which is
+        the same for all contestants.
         """
         seed = contestant.scenario.seed.noise
         earlier: Scheduler | None = None
-        draws = []
+        draws: list[float] = []
         for number, actual in enumerate(self.world.draws(contestant.scenario)):
             trace, scheduler = self._run(
                 contestant, overhead, actual, seed + number + 1, earlier, number + 1
             )
             earlier = earlier or scheduler
             draws.append(trace.makespan)
-        if not draws:
-            return float("nan"), float("nan")
         rng = np.random.default_rng([seed, len(draws)])
-        found = np.array(draws) * np.exp(
+        return np.array(draws) * np.exp(
             np.sqrt(2.0) * self.noise * rng.standard_normal(len(draws))
         )
-        low, high = np.quantile(found, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2]).tolist()
-        return low, high
+
+
+def interval_of(draws: np.ndarray) -> tuple[float, float]:
+    """The interval of the measured makespan from :meth:`Prediction.draws`; NaN without any."""
+    if not len(draws):
+        return float("nan"), float("nan")
+    low, high = np.quantile(draws, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2]).tolist()
+    return low, high
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ import numpy as np
 from rich.console import Console
 
 from experiments import atomic
-from experiments.both_worlds import Prediction, with_overhead
+from experiments.both_worlds import Prediction, interval_of, with_overhead
 from experiments.contestants import Contestant
 from experiments.pricing import profile_digests
 from experiments.saved_validation import load_validation, present_contestant
-from experiments.validation import Case, ModelValidation, Validation, against_itself, pairs
+from experiments.validated_pairs import pairs
+from experiments.validation import Case, ModelValidation, Validation, against_itself
 from experiments.validation_figures import figures, summary
 from experiments.validation_text import verdict_table
 from experiments.world import prepare
@@ -162,9 +163,10 @@ def _present(
             model.cooling,
         )
         simulated = prediction.run(contestant, case.dispatch_s)
-        low, high = case.low_s, case.high_s
+        low, high, draws_s = case.low_s, case.high_s, case.draws_s
         if not _close(simulated.makespan, case.simulated_s):
-            low, high = prediction.interval(contestant, case.dispatch_s)
+            draws_s = prediction.draws(contestant, case.dispatch_s)
+            low, high = interval_of(draws_s)
     except HetsimError as error:
         return None, str(error)
     return (
@@ -175,6 +177,7 @@ def _present(
             low_s=low,
             high_s=high,
             unseen_s=float("nan"),
+            draws_s=draws_s,
         ),
         "",
     )

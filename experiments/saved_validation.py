@@ -9,6 +9,8 @@
     an operator on a device a row: seconds as predicted and as measured alone;
 ``repeats.parquet``
     a measured run a row: its makespan;
+``draws.parquet``
+    a draw of a case a row: its makespan; not in folders of releases that did not keep them;
 ``traces.parquet``, ``runs.parquet``
     of every case the simulated run and the measured one (:mod:`experiments.compact_traces`).
 """
@@ -48,6 +50,7 @@ from simulator.reuse_curve import ReuseCurve, shares_taken
 from simulator.trace import Trace
 
 FORMAT = "hetsim.validation/2"
+DRAWS = "draws.parquet"
 
 
 def save_validation(
@@ -62,12 +65,13 @@ def save_validation(
         figures: of its report, as :mod:`experiments.validation_report` has them.
     """
     models = validation.models
-    traces, repeats = {}, []
+    traces, repeats, draws = {}, [], []
     for model in models:
         for one, case in zip(model.contestants, model.cases, strict=True):
             traces[f"{one.key} simulated"] = case.simulated
             traces[f"{one.key} measured"] = case.measured
             repeats += [(one.key, makespan) for makespan in case.repeats_s.tolist()]
+            draws += [(one.key, makespan) for makespan in case.draws_s.tolist()]
     graphs = [
         {"model": model.key, "graph": json.dumps(model.graph.to_json(), sort_keys=True)}
         for model in models
@@ -104,6 +108,10 @@ def save_validation(
     )
     _write(folder / "times.parquet", columns, times)
     _write(folder / "repeats.parquet", ("case", "makespan_s"), repeats)
+    if draws:
+        _write(folder / DRAWS, ("case", "makespan_s"), draws)
+    else:
+        (folder / DRAWS).unlink(missing_ok=True)
     write_traces(folder, traces)
     atomic.write_json(folder / "validation.json", _document(validation, command, figures))
 
@@ -206,7 +214,7 @@ class _Files:
 
     Attributes:
         graphs, times: by the model's key.
-        repeats: measured makespans by the case's key.
+        repeats, draws: measured and drawn makespans by the case's key.
         traces: by the case's key and the world.
     """
 
@@ -214,6 +222,7 @@ class _Files:
     graphs: Mapping[str, DataflowGraph]
     times: Mapping[str, Sequence[Mapping[str, Any]]]
     repeats: Mapping[str, Sequence[float]]
+    draws: Mapping[str, Sequence[float]]
     traces: Mapping[str, Trace]
 
     @classmethod
@@ -225,9 +234,8 @@ class _Files:
         times: dict[str, list[Mapping[str, Any]]] = {}
         for row in _read(folder / "times.parquet"):
             times.setdefault(row["model"], []).append(row)
-        repeats: dict[str, list[float]] = {}
-        for row in _read(folder / "repeats.parquet"):
-            repeats.setdefault(row["case"], []).append(row["makespan_s"])
+        repeats = _makespans(folder / "repeats.parquet")
+        draws = _makespans(folder / DRAWS) if (folder / DRAWS).exists() else {}
         graphs = {entry["key"]: _graph(entry, texts, folder) for entry in models}
         traces = read_traces(
             folder,
@@ -238,7 +246,14 @@ class _Files:
                 for world in ("simulated", "measured")
             },
         )
-        return cls(folder, graphs, times, repeats, traces)
+        return cls(folder, graphs, times, repeats, draws, traces)
+
+
+def _makespans(path: Path) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for row in _read(path):
+        found.setdefault(row["case"], []).append(row["makespan_s"])
+    return found
 
 
 def _graph(
@@ -317,6 +332,7 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                 ),
                 row["jobs"],
                 row["dispatch_s"],
+                np.array(files.draws.get(row["key"], ()), dtype=np.float64),
             )
         )
     return ModelValidation(

@@ -22,7 +22,8 @@ from experiments.pricing import profile_digests
 from experiments.provenance import revision, versions
 from experiments.saved_validation import scenario_of
 from experiments.sealing import RUN_SETTINGS, changes_since, check_paths, read_sealed
-from experiments.validation import Case, Validation, pairs, regret
+from experiments.validated_pairs import pairs, regret
+from experiments.validation import Case, Validation
 from experiments.validation_run import validate_plan
 from experiments.validation_settings import ValidateSettings
 from experiments.validation_text import differences, verdict_table
@@ -103,6 +104,7 @@ def _scored(sealed: dict[str, Any], measured: Case) -> Case:
         low_s=float("nan") if sealed["low_s"] is None else sealed["low_s"],
         high_s=float("nan") if sealed["high_s"] is None else sealed["high_s"],
         dispatch_s=sealed["dispatch_s"],
+        draws_s=np.zeros(0),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from experiments import atomic
-from experiments.both_worlds import INTERVAL, Prediction
+from experiments.both_worlds import INTERVAL, Prediction, interval_of
 from experiments.command import Invocation
 from experiments.contestants import Group, Plan
 from experiments.handing_over import handover_seconds
@@ -62,7 +62,7 @@ def seal(plan: Plan, settings: ValidateSettings, invocation: Invocation, console
         for contestant in group.contestants:
             overhead = overheads[contestant.key]
             simulated = prediction.run(contestant, overhead)
-            low, high = prediction.interval(contestant, overhead)
+            low, high = interval_of(prediction.draws(contestant, overhead))
             cases.append(
                 {
                     "model": group.model,

@@ -1,16 +1,16 @@
-"""Simulated against measured runs: errors, where they come from, and whether the winner is named.
+"""Simulated against measured runs: cases, and how far predictions are off.
 
 Everything here is arithmetic on traces; :mod:`experiments.validate` makes them.
 
 The statistic is the same on both sides: what the profile's operator times are (usually the 10th percentile
 over rounds) is what is taken of the measured makespans and operator times over the repeats.
 
-Where an error comes from: :mod:`experiments.waterfall`.
+Where an error comes from: :mod:`experiments.waterfall`. Whether the winner is named:
+:mod:`experiments.validated_pairs`.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from experiments.contestants import Contestant
 
 STATISTICS: Mapping[str, float] = {"minimum": 0.0, "p10": 0.1, "median": 0.5}
-SEPARATE = 1.05
-"""Ratio of measured makespans from which a pair of schedulers counts as different."""
 
 
 def statistic_of(values: np.ndarray, statistic: str) -> np.ndarray:
@@ -74,6 +72,8 @@ class Case:
         steps: signed seconds of each of :data:`experiments.waterfall.STEPS`; they sum to
             ``measured_s - simulated_s``.
         dispatch_s: the runner's overhead per operator in the simulation, seconds.
+        draws_s: float64[draws] makespans under draws of the predictor's errors, those of one setting paired;
+            empty where they were not kept.
     """
 
     model: str
@@ -89,6 +89,7 @@ class Case:
     steps: Mapping[str, float]
     jobs: int = 1
     dispatch_s: float = 0.0
+    draws_s: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @property
     def setting(self) -> str:
@@ -99,6 +100,11 @@ class Case:
     def error(self) -> float:
         """Simulated over measured makespan, minus one."""
         return self.simulated_s / self.measured_s - 1.0
+
+    @property
+    def expected_s(self) -> float:
+        """The geometric mean of the draws, seconds; NaN without draws."""
+        return float(np.exp(np.log(self.draws_s).mean())) if len(self.draws_s) else float("nan")
 
     @property
     def unseen_error(self) -> float:
@@ -296,76 +302,6 @@ def kind_errors(
     return found
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two schedulers on one setting (:attr:`Case.setting`): ratios of makespans, ``second`` over ``first``."""
-
-    model: str
-    first: str
-    second: str
-    simulated: float
-    measured: float
-
-    @property
-    def separate(self) -> bool:
-        """Whether the measured makespans differ by more than 5%."""
-        return max(self.measured, 1 / self.measured) > SEPARATE
-
-    @property
-    def told_apart(self) -> bool:
-        """Whether the simulated makespans differ by more than 5%."""
-        return max(self.simulated, 1 / self.simulated) > SEPARATE
-
-    @property
-    def agrees(self) -> bool:
-        """Whether simulation names the same winner."""
-        return (self.simulated > 1) == (self.measured > 1)
-
-
-def pairs(cases: Sequence[Case]) -> list[Pair]:
-    """All pairs of schedulers of each setting."""
-    found = []
-    for setting in dict.fromkeys(case.setting for case in cases):
-        group = [case for case in cases if case.setting == setting]
-        for a, b in itertools.combinations(group, 2):
-            found.append(
-                Pair(
-                    setting,
-                    a.scheduler,
-                    b.scheduler,
-                    b.simulated_s / a.simulated_s,
-                    b.measured_s / a.measured_s,
-                )
-            )
-    return found
-
-
-def kendall_tau(pairs: Sequence[Pair]) -> float:
-    """Kendall's tau-a over pairs: agreeing minus disagreeing, over all; NaN without pairs.
-
-    A pair that simulation sees as equal neither agrees nor disagrees.
-    """
-    if not pairs:
-        return float("nan")
-    score = sum(
-        float(np.sign(np.log(pair.simulated)) * np.sign(np.log(pair.measured))) for pair in pairs
-    )
-    return score / len(pairs)
-
-
-def regret(cases: Sequence[Case]) -> dict[str, float]:
-    """For each setting the measured makespan of the scheduler that simulation would choose, over the
-    best measured one, minus one.
-    """
-    found = {}
-    for setting in dict.fromkeys(case.setting for case in cases):
-        group = [case for case in cases if case.setting == setting]
-        chosen = min(group, key=lambda case: case.simulated_s)
-        best = min(case.measured_s for case in group)
-        found[setting] = chosen.measured_s / best - 1.0
-    return found
-
-
 def halves(case: Case, statistic: str) -> tuple[float, float]:
     """The statistic over even and over odd repeats, seconds; NaN for a half without any."""
     even, odd = (
@@ -392,6 +328,13 @@ def against_itself(validation: Validation) -> list[Case]:
             even, odd = halves(case, model.statistic)
             nothing = float("nan")
             found.append(
-                replace(case, simulated_s=even, measured_s=odd, low_s=nothing, high_s=nothing)
+                replace(
+                    case,
+                    simulated_s=even,
+                    measured_s=odd,
+                    low_s=nothing,
+                    high_s=nothing,
+                    draws_s=np.zeros(0),
+                )
             )
     return found if all(np.isfinite(case.measured_s) for case in found) else []

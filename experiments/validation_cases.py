@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments import atomic
-from experiments.both_worlds import INTERVAL, Prediction, unseen_costs
+from experiments.both_worlds import Prediction, interval_of, unseen_costs
 from experiments.cache_now import all_runs, curves_json
 from experiments.contestants import Contestant, Group
 from experiments.machine_speed import MachineSpeed, PanelTimes, profiles_of
@@ -35,12 +35,12 @@ from simulator.costs import CostTable
 from simulator.errors import InvalidInput
 
 
-class Intervals:
-    """Predicted intervals of a model by what decides them, kept in a file: drawing them takes longest."""
+class Draws:
+    """Draws of a model's makespans by what decides them, kept in a file: drawing takes longest."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._known: dict[str, list[float | None]] = {}
+        self._known: dict[str, list[float]] = {}
         if path is not None and path.is_file():
             try:
                 content = json.loads(path.read_text())
@@ -50,8 +50,8 @@ class Intervals:
 
     def get(
         self, prediction: Prediction, contestant: Contestant, overhead: float
-    ) -> tuple[float, float]:
-        """The interval of a contestant, drawn unless it is known."""
+    ) -> np.ndarray:
+        """float64[draws] of a contestant, drawn unless they are known."""
         simulation = contestant.scenario.simulation
         key = digest(
             [
@@ -64,23 +64,20 @@ class Intervals:
                 curves_json(prediction.reuse),
                 [curve and curve.to_json() for curve in prediction.cooling],
                 simulation.draws,
-                INTERVAL,
                 code_digest(),
             ]
         )
         if key not in self._known:
-            low, high = prediction.interval(contestant, overhead)
-            self._known[key] = [low, high]
+            self._known[key] = prediction.draws(contestant, overhead).tolist()
             if self._path is not None:
                 atomic.write_json(self._path, self._known)
-        low, high = (float("nan") if value is None else value for value in self._known[key])
-        return low, high
+        return np.array(self._known[key])
 
 
 def model_validation(
     group: Group,
     measured: MeasuredRuns,
-    intervals: Intervals,
+    draws: Draws,
     held_out: bool,
     at_speed: bool,
     config_dirs: Sequence[Path],
@@ -90,7 +87,7 @@ def model_validation(
     Args:
         group: of contestants.
         measured: the runs.
-        intervals: of its contestants, as far as they are known.
+        draws: of its contestants, as far as they are known.
         held_out: whether to predict from profiles that never saw the model as well.
         at_speed: whether to predict for a machine as slow as the panel of operators was on it among
             the runs; else for one as fast as when the profiles were measured.
@@ -138,7 +135,7 @@ def model_validation(
                 mine,
                 world,
                 prediction,
-                intervals,
+                draws,
                 unseen,
                 alone,
                 statistic,
@@ -216,7 +213,7 @@ def _case(
     blocks: Sequence[Block],
     world: World,
     prediction: Prediction,
-    intervals: Intervals,
+    draws: Draws,
     unseen: CostTable | None,
     alone: np.ndarray,
     statistic: str,
@@ -230,7 +227,7 @@ def _case(
     measured = nearest([trace for block in blocks for trace in block.traces[key]], measured_s)
     overhead = _of_visits([block.dispatch_s[key] for block in blocks], repeats, statistic)
     simulated = prediction.run(contestant, overhead)
-    low, high = intervals.get(prediction, contestant, overhead)
+    draws_s = draws.get(prediction, contestant, overhead)
     steps = error_steps(
         world.workload(contestant.scenario),
         prediction.cluster(overhead),
@@ -248,8 +245,7 @@ def _case(
         simulated,
         measured,
         simulated.makespan,
-        low,
-        high,
+        *interval_of(draws_s),
         # The same scheduler with the same beliefs; only what happens is predicted anew.
         float("nan") if unseen is None else prediction.run(contestant, overhead, unseen).makespan,
         repeats_s,
@@ -257,4 +253,5 @@ def _case(
         steps,
         contestant.jobs,
         overhead,
+        draws_s,
     )

@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.validated_pairs import (
+    Pair,
+    by_draws,
+    kendall_tau,
+    pairs,
+    regret,
+    reliability,
+)
 from experiments.validation import (
     Case,
     KindError,
     ModelValidation,
     Validation,
     against_itself,
-    kendall_tau,
     kind_errors,
-    pairs,
-    regret,
     repeatability,
 )
 from experiments.verdict import verdict
@@ -40,6 +45,7 @@ def figures(validation: Validation) -> dict[str, Any]:
             }
             for line in verdict(validation.cases, against_itself(validation))
         ],
+        "reliability": [vars(group) for group in reliability(pairs(validation.cases))],
         "cases": case_frame(validation).to_dict(orient="records"),
         "kinds": kind_frame(validation.models).to_dict(orient="records"),
     }
@@ -98,6 +104,19 @@ def summary(validation: Validation) -> dict[str, Any]:
         "kendall_tau": kendall_tau(found),
         "mean_regret": float(np.mean(losses)),
         "worst_regret": float(np.max(losses)),
+        **_by_draws(cases, separate),
+    }
+
+
+def _by_draws(cases: Sequence[Case], separate: Sequence[Pair]) -> dict[str, Any]:
+    """Winners and regret by the means of the draws; nothing where draws were not kept of all cases."""
+    if not all(len(case.draws_s) for case in cases):
+        return {}
+    losses = list(regret(cases, by_draws).values())
+    return {
+        "separate_pairs_in_the_same_order_by_draws": sum(pair.draws_agree for pair in separate),
+        "mean_regret_by_draws": float(np.mean(losses)),
+        "worst_regret_by_draws": float(np.max(losses)),
     }
 
 

@@ -14,7 +14,8 @@ from experiments.plots.gantt import draw_stacked
 from experiments.plots.validation import draw_cases, draw_pairs
 from experiments.plots.waterfall import draw_waterfall
 from experiments.saved_validation import save_validation
-from experiments.validation import Case, Validation, pairs
+from experiments.validated_pairs import pairs
+from experiments.validation import Case, Validation
 from experiments.validation_figures import (
     case_frame,
     figures,

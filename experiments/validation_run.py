@@ -21,7 +21,7 @@ from experiments.pricing import load_profiles
 from experiments.progress import progress_bar
 from experiments.provenance import code_digest
 from experiments.validation import ModelValidation, Validation
-from experiments.validation_cases import Intervals, model_validation
+from experiments.validation_cases import Draws, model_validation
 from experiments.validation_settings import ValidateSettings
 from experiments.world import prepare
 from simulator.errors import HetsimError, InvalidInput
@@ -83,7 +83,7 @@ def _predict(task: _Task) -> ModelValidation | None:
     return model_validation(
         task.group,
         MeasuredRuns(task.folder),
-        Intervals(task.folder / "intervals" / f"{task.group.key}.json"),
+        Draws(task.folder / "draws" / f"{task.group.key}.json"),
         task.held_out,
         task.at_speed,
         task.config_dirs,

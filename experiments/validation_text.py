@@ -12,8 +12,8 @@ from rich.table import Table
 
 from experiments.both_worlds import INTERVAL
 from experiments.machine_speed import SORTS, MachineSpeed
+from experiments.validated_pairs import SEPARATE, Reliability, pairs, reliability
 from experiments.validation import (
-    SEPARATE,
     Case,
     ModelValidation,
     Validation,
@@ -26,6 +26,8 @@ from experiments.waterfall import STEPS, mean_steps
 
 QUIET = 0.1
 """Busy cores up to which a machine counts as quiet."""
+SURE = 0.9
+"""P(win) from which the answer says how often it came true."""
 MOST_LINES = 60
 """Cases up to which each is printed; of more, a line for each model and number of jobs."""
 _HEADINGS = ("decis.", "oper.", "co-run", "transf.", "disp.", "rep.")
@@ -91,6 +93,20 @@ def answers(validation: Validation) -> list[str]:
         lines.append(
             f"of {figures['pairs_told_apart']} pairs that simulation tells apart by more than "
             f"{SEPARATE - 1:.0%}, {figures['pairs_told_apart_in_the_same_order']} came out in that order"
+        )
+    if "mean_regret_by_draws" in figures:
+        lines.append(
+            "asked for the mean of its draws instead of its one run, simulation names "
+            f"{figures['separate_pairs_in_the_same_order_by_draws']} of the {figures['separate_pairs']}; "
+            f"choosing by it costs {figures['mean_regret_by_draws']:.1%}, at worst "
+            f"{figures['worst_regret_by_draws']:.1%}"
+        )
+    if sure := [one for one in reliability(pairs(validation.cases)) if one.low >= SURE]:
+        lines.append(
+            f"of {sum(one.pairs for one in sure)} pairs for which P(win) is .9 or more, "
+            f"{sum(one.right for one in sure)} came out so; of the {sum(one.separate for one in sure)} "
+            f"among them that differ by more than {SEPARATE - 1:.0%}, "
+            f"{sum(one.separate_right for one in sure)}"
         )
     if figures["intervals"]:
         lines.append(
@@ -291,9 +307,37 @@ def markdown(validation: Validation, command: str, drawn: Sequence[Case]) -> str
                 *_step_cells(case),
             ]
             lines.append(f"| {' | '.join(cells)} |")
+    lines += _reliability_lines(reliability(pairs(cases)))
     lines += _operator_lines(validation)
     lines += _runner_lines(validation)
     return "\n".join(lines)
+
+
+def _reliability_lines(groups: Sequence[Reliability]) -> list[str]:
+    if not groups:
+        return []
+    lines = [
+        "",
+        "## P(win), and how often it came true",
+        "",
+        "Pairs of schedulers by the share of paired draws in which the favoured one is shorter, and in how "
+        "many of them it was on hardware.",
+        "",
+        f"| P(win) | pairs | stated, mean | came true | of those that differ by more than {SEPARATE - 1:.0%} |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for one in groups:
+        said = "1: every draw" if one.low == one.high else f"{one.low:g} to {one.high:g}"
+        apart = (
+            f"{one.separate_right} of {one.separate} ({one.separate_right / one.separate:.1%})"
+            if one.separate
+            else ""
+        )
+        lines.append(
+            f"| {said} | {one.pairs} | {one.stated:.1%} | {one.right} ({one.right / one.pairs:.1%}) | "
+            f"{apart} |"
+        )
+    return lines
 
 
 def _operator_lines(validation: Validation) -> list[str]:

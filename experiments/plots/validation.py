@@ -18,7 +18,8 @@ from experiments.plots.style import (
     scheduler_styles,
 )
 from experiments.plots.waterfall import STEP_COLOURS
-from experiments.validation import Case, Pair
+from experiments.validated_pairs import Pair
+from experiments.validation import Case
 from experiments.waterfall import STEPS
 
 MOST_MARKS = 200

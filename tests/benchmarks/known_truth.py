@@ -23,7 +23,8 @@ DRAWS = 60
 def main(arguments: Sequence[str]) -> int:
     """Print the line."""
     from experiments.saved_validation import load_validation
-    from experiments.validation import pairs, regret, statistic_of
+    from experiments.validated_pairs import pairs, regret
+    from experiments.validation import statistic_of
 
     folder = Path(arguments[0] if arguments else "docs/validation")
     validation, _ = load_validation(folder)

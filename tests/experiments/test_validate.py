@@ -69,7 +69,7 @@ def test_models_predicted_in_processes_come_out_the_same(home, capsys, monkeypat
     assert command(home, *words) == 0
     for path in [*newest(home).glob("*.*")]:
         path.rename(path.with_name(f"{path.name}.before"))
-    drawn = [*(newest(home) / "intervals").iterdir()]
+    drawn = [*(newest(home) / "draws").iterdir()]
     assert len(drawn) == 2
     for path in drawn:
         path.unlink()

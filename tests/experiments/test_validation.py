@@ -5,19 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from experiments.both_worlds import Prediction
+from experiments.both_worlds import Prediction, interval_of
 from experiments.contestants import plan_grid
 from experiments.validation import (
     Case,
     ModelValidation,
-    Pair,
     Validation,
     durations,
-    kendall_tau,
     kind_errors,
     nearest,
-    pairs,
-    regret,
     repeatability,
     statistic_of,
 )
@@ -68,48 +64,6 @@ def case(model, scheduler, simulated, measured, jobs=1):
     return Case(
         model, scheduler, trace, trace, simulated, nan, nan, nan, repeats, measured, {}, jobs
     )
-
-
-def test_pairs_rank_and_regret():
-    cases = [
-        case("m", "a", 1.0, 1.0),
-        case("m", "b", 0.9, 1.03),  # simulation prefers b, wrongly but by less than 5%
-        case("m", "c", 2.0, 3.0),
-        case("n", "a", 5.0, 4.0),
-        case("n", "b", 4.0, 8.0),  # the wrong winner
-    ]
-    found = pairs(cases)
-    assert [(p.model, p.first, p.second) for p in found] == [
-        ("m", "a", "b"),
-        ("m", "a", "c"),
-        ("m", "b", "c"),
-        ("n", "a", "b"),
-    ]
-    assert [p.separate for p in found] == [False, True, True, True]
-    assert [p.agrees for p in found] == [False, True, True, False]
-    assert all(p.told_apart for p in found)
-    assert not Pair("m", "a", "b", 1.04, 1.3).told_apart
-    assert Pair("m", "a", "b", 0.94, 1.3).told_apart
-    assert kendall_tau(found) == 0.0
-    assert regret(cases) == {"m": pytest.approx(0.03), "n": pytest.approx(1.0)}
-    assert cases[2].error == pytest.approx(-1 / 3)
-    assert not cases[0].covered
-
-
-def test_jobs_at_once_are_a_setting_of_their_own():
-    cases = [
-        case("m", "a", 1.0, 1.0),
-        case("m", "b", 2.0, 2.0),
-        case("m", "a", 4.0, 5.0, jobs=4),
-        case("m", "b", 3.0, 4.0, jobs=4),
-    ]
-    assert [(p.model, p.simulated) for p in pairs(cases)] == [("m", 2.0), ("m x4", 0.75)]
-    assert regret(cases) == {"m": 0.0, "m x4": 0.0}
-
-
-def test_a_simulated_tie_neither_agrees_nor_disagrees():
-    assert kendall_tau([Pair("m", "a", "b", 1.0, 1.3), Pair("m", "a", "c", 1.2, 1.3)]) == 0.5
-    assert np.isnan(kendall_tau([]))
 
 
 def test_statistics():
@@ -200,7 +154,7 @@ def test_intervals_hold_what_measuring_again_would_differ_by(monkeypatch):
     world, one = prepare(group.scenario, ()), group.contestants[0]
     monkeypatch.setattr(world, "draws", lambda scenario: [None] * scenario.simulation.draws)
     certain = Prediction(world).run(one, 0.0).makespan
-    assert Prediction(world).interval(one, 0.0) == (certain, certain)
-    low, high = Prediction(world, noise=0.1).interval(one, 0.0)
+    assert interval_of(Prediction(world).draws(one, 0.0)) == (certain, certain)
+    low, high = interval_of(Prediction(world, noise=0.1).draws(one, 0.0))
     assert np.log(high / low) == pytest.approx(2 * 1.645 * np.sqrt(2) * 0.1, rel=0.2)
     assert np.sqrt(low * high) == pytest.approx(certain, rel=0.05)

@@ -104,3 +104,17 @@ def test_one_run_says_nothing_of_itself():
     assert {line.itself for line in verdict([repeated("a", 1.0)], itself(repeated("a", 1.0)))} == {
         ""
     }
+
+
+def test_winners_by_the_draws_where_all_cases_have_some():
+    """The one run says a, the draws say b, as it was; the machine itself has no draws."""
+    drawn = [
+        replace(case("m", "a", 1.0, 2.0), draws_s=np.array([1.0, 4.0])),
+        replace(case("m", "b", 1.5, 1.5), draws_s=np.array([1.5, 1.5])),
+    ]
+    found = lines(drawn)
+    assert found["right winner among them"] == ("0 of 1, 0.0%", False)
+    assert found["right winner by the draws' mean"] == ("1 of 1, 100.0%", True)
+    assert found["mean regret by the draws' mean"] == ("0.0%", True)
+    assert [line.itself for line in verdict(drawn, itself(*drawn))][-3:] == ["", "", ""]
+    assert "right winner by the draws' mean" not in lines([drawn[0], case("m", "b", 1.5, 1.5)])
