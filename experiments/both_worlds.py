@@ -13,6 +13,7 @@ from experiments import catalog
 from experiments.cache_now import Reuse
 from experiments.configs import Scenario
 from experiments.contestants import Contestant
+from experiments.discrepancy import discrepancies
 from experiments.pricing import Pricer, load_profiles
 from experiments.world import World
 from simulator.cluster import Cluster
@@ -138,11 +139,16 @@ class Prediction:
             return actual.scaled(self.slowness)
         return SlowedNoise(actual, dict.fromkeys(self.world.costs, self.slowness))
 
-    def draws(self, contestant: Contestant, overhead: float) -> np.ndarray:
+    def draws(self, contestant: Contestant, overhead: float, simulated: Trace) -> np.ndarray:
         """float64[draws] makespans under draws of the predictor's errors, those of one setting paired.
 
         Each is a makespan as it might be measured, on a machine as slow as it might have been found to be, which is
-        the same for all contestants.
+        the same for all contestants, times what a schedule is off by (:mod:`experiments.discrepancy`).
+
+        Args:
+            contestant: whose.
+            overhead: of the runner, seconds.
+            simulated: its one run.
         """
         seed = contestant.scenario.seed.noise
         earlier: Scheduler | None = None
@@ -154,9 +160,9 @@ class Prediction:
             earlier = earlier or scheduler
             draws.append(trace.makespan)
         rng = np.random.default_rng([seed, len(draws)])
-        return np.array(draws) * np.exp(
-            np.sqrt(2.0) * self.noise * rng.standard_normal(len(draws))
-        )
+        found_slow = np.exp(np.sqrt(2.0) * self.noise * rng.standard_normal(len(draws)))
+        own = discrepancies(contestant.scenario.simulation.discrepancy, simulated, len(draws), seed)
+        return np.array(draws) * found_slow * own
 
 
 def interval_of(draws: np.ndarray) -> tuple[float, float]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from experiments import catalog
 from experiments.configs import Scenario, SchedulerConfig, scheduler_label
+from experiments.discrepancy import discrepancies
 from experiments.provenance import config_digest, revision, versions
 from experiments.structure import width
 from experiments.world import World, prepare
@@ -137,23 +138,48 @@ class Runs:
             )
         self._decision_cost = simulation.decision_cost.build()
         self._first: Scheduler | None = None
+        self._nominal: Trace | StreamedFigures | None = None
 
     def nominal(self, explain: Callable[[str], None] | None = None) -> Trace:
         """The run itself."""
-        actual = self.world.actual(self.scenario.simulation)
-        return self.run(actual, self.scenario.seed.noise, explain)
+        trace = self._nominal = self.run(*self._itself, explain)
+        return trace
+
+    def nominal_figures(self, explain: Callable[[str], None] | None = None) -> StreamedFigures:
+        """The figures of the run itself."""
+        figures = self._nominal = self.stream(*self._itself, explain)
+        return figures
+
+    @property
+    def _itself(self) -> tuple[NoiseModel | None, int]:
+        """What happens in the run itself, and its seed."""
+        return self.world.actual(self.scenario.simulation), self.scenario.seed.noise
 
     def draws(self) -> Iterator[float]:
         """Makespans in seconds of the draws, each with a seed apart from that of the run itself."""
         run = self.run if self.scenario.keep is None else self.stream
+        factors = self._discrepancies()
         for number, actual in enumerate(self.world.draws(self.scenario)):
-            yield run(actual, self.seed_of_draw(number)).makespan
+            yield run(actual, self.seed_of_draw(number)).makespan * factors[number]
+
+    def _discrepancies(self) -> np.ndarray:
+        """float64[draws]: what the schedule is off by in each draw; 1 where nobody predicted anything."""
+        simulation = self.scenario.simulation
+        if self.world.pricer is None or simulation.replaces_predictor_error:
+            return np.ones(simulation.draws)
+        run = self._nominal
+        if run is None:
+            run = self.nominal() if self.scenario.keep is None else self.nominal_figures()
+        return discrepancies(
+            simulation.discrepancy, run, simulation.draws, self.scenario.seed.noise
+        )
 
     def drawn(self) -> Iterator[tuple[float, Mapping[str, Any]]]:
         """Of the same draws the makespan and the figures of requests; none where jobs are no requests."""
         accuracies = self.scenario.workload.accuracies
         run = self.run if self.scenario.keep is None else self.stream
         unloaded = None if self.world.requests is None else self.unloaded()
+        factors = self._discrepancies()
         for number, actual in enumerate(self.world.draws(self.scenario)):
             found = run(actual, self.seed_of_draw(number))
             served: Mapping[str, Any] = {}
@@ -162,7 +188,7 @@ class Runs:
             elif unloaded is not None:
                 warm_up = self.scenario.workload.warm_up_s
                 served = serving_metrics(found, warm_up, accuracies, unloaded)
-            yield found.makespan, served
+            yield found.makespan * factors[number], served
 
     def seed_of_draw(self, number: int) -> int:
         """What a draw's noise is drawn with."""
@@ -272,7 +298,7 @@ def run_scenario(
     if scenario.keep is None:
         run = trace = runs.nominal(explain)
     else:
-        run = runs.stream(world.actual(scenario.simulation), scenario.seed.noise, explain)
+        run = runs.nominal_figures(explain)
     simulated = time.perf_counter()
     drawn = list(runs.drawn())
     draws = tuple(makespan for makespan, _ in drawn)

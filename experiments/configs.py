@@ -151,6 +151,8 @@ class SimulationConfig:
         memory: ``limited`` keeps every memory space within its capacity, ``unlimited`` ignores it.
         weights: ``resident`` where they are read, or loaded ``on_demand`` from the host memory.
         draws: how often a run is repeated with drawn times for its interval; 0 for none.
+        discrepancy: standard deviation of the log of what a schedule's makespan is off by beyond its operators'
+            times, in draws of predictors' errors (:mod:`experiments.discrepancy`); 0 for none.
         horizon: the run ends then, like ``60s``; what is not done stays in the system. None: it ends
             when all jobs are done.
         faults: what breaks, see :mod:`scenarios.fault_config`; random ones are drawn by ``seed.noise``.
@@ -169,6 +171,7 @@ class SimulationConfig:
     memory: str = "unlimited"
     weights: str = "resident"
     draws: int = 200
+    discrepancy: float = 0.015
     horizon: str | None = None
     faults: list[FaultConfig] = field(default_factory=list)
     max_attempts: int | None = 4
@@ -215,6 +218,11 @@ class SimulationConfig:
         if self.draws < 0 or self.draws == 1:
             raise InvalidInput(
                 f"simulation.draws={self.draws}: an interval needs at least 2 draws; 0 for none"
+            )
+        if not 0 <= self.discrepancy < 1:
+            raise InvalidInput(
+                f"simulation.discrepancy={self.discrepancy} is a standard deviation of log makespans, e.g. "
+                "0.015; 0 for none"
             )
 
     def _check_noise(self) -> None:

@@ -175,8 +175,10 @@ def contestant(scenario: Scenario, config_dirs: Sequence[Path]) -> Contestant:
     make = partial(make_scheduler, scenario.scheduler, scenario.seed.search, tuple(config_dirs))
     make()  # a misspelt option should not have to wait for a model
     document = scenario.document()
-    # How often the prediction is drawn does not change what is run.
-    document["simulation"] = {k: v for k, v in document["simulation"].items() if k != "draws"}
+    # How the prediction is drawn does not change what is run.
+    document["simulation"] = {
+        k: v for k, v in document["simulation"].items() if k not in ("draws", "discrepancy")
+    }
     sources = source_digests(scenario, config_dirs)
     key = digest([config_digest(document), sources])[:16]
     return Contestant(label_of(scenario.scheduler, config_dirs), scenario, make, key)

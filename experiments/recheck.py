@@ -165,7 +165,7 @@ def _present(
         simulated = prediction.run(contestant, case.dispatch_s)
         low, high, draws_s = case.low_s, case.high_s, case.draws_s
         if not _close(simulated.makespan, case.simulated_s):
-            draws_s = prediction.draws(contestant, case.dispatch_s)
+            draws_s = prediction.draws(contestant, case.dispatch_s, simulated)
             low, high = interval_of(draws_s)
     except HetsimError as error:
         return None, str(error)

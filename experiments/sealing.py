@@ -62,7 +62,7 @@ def seal(plan: Plan, settings: ValidateSettings, invocation: Invocation, console
         for contestant in group.contestants:
             overhead = overheads[contestant.key]
             simulated = prediction.run(contestant, overhead)
-            low, high = interval_of(prediction.draws(contestant, overhead))
+            low, high = interval_of(prediction.draws(contestant, overhead, simulated))
             cases.append(
                 {
                     "model": group.model,

@@ -119,8 +119,8 @@ class Settlement:
         normal: the same if the difference were normal, of the mean and the variance below.
         known, operators: distinct (operator, profile) pairs whose time is measured, and all of them.
         variance: of the difference over the draws in seconds squared, times looked up.
-        from_noise: the share of it that comes from noise between runs alone. The rest comes from
-            operator times.
+        from_noise: the share of it that comes from noise between runs and from what simulation is off by beyond
+            operator times. The rest comes from operator times.
         linear: the standard deviation that sensitivities give those operator times, over the one that
             is seen. They say how the rest is shared out, not how much it is.
         after: the variance that is left once ``choices`` are measured.
@@ -324,10 +324,12 @@ class Pair:
         return found[0], found[1]
 
     def noise_variance(self) -> float:
-        """Of the difference between the two with believed times and noise alone, seconds squared."""
+        """Of the difference between the two with believed times, and noise and discrepancy alone, seconds squared."""
+        own = self.scenario.simulation.discrepancy
+        discrepancy = sum((own * runs.nominal().makespan) ** 2 for runs in self.runs)
         noise = self.world.noise_of_draws(self.scenario.simulation)
         if noise is None:
-            return 0.0
+            return discrepancy
         makespans = np.array(
             [
                 [
@@ -337,7 +339,7 @@ class Pair:
                 for runs in self.runs
             ]
         )
-        return float(np.var(makespans[1] - makespans[0], ddof=1))
+        return discrepancy + float(np.var(makespans[1] - makespans[0], ddof=1))
 
     def sensitivity(self) -> np.ndarray:
         """float64[operators, devices]: seconds that the second's makespan gains on the first's for each

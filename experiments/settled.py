@@ -428,8 +428,8 @@ def print_settlement(found: Settlement, profiles: Mapping[str, Profile], out: Co
             f"(cost_model.lookup=true) P(win) {probability(found.looked_up)}"
         )
     out.print(
-        f"of the difference's variance {found.from_noise:.0%} is noise between runs, which no measuring "
-        f"narrows, and {1 - found.from_noise:.0%} is from operator times; as a normal distribution "
+        f"of the difference's variance {found.from_noise:.0%} is noise between runs and what "
+        f"simulation is off by, which no measuring narrows, and {1 - found.from_noise:.0%} is from operator times; as a normal distribution "
         f"P(win) {probability(found.normal)}; critical paths explain {found.linear:.2f} of its width",
         style="dim",
     )

@@ -120,9 +120,7 @@ def by_draws(case: Case) -> float:
     return case.expected_s
 
 
-def regret(
-    cases: Sequence[Case], said: Callable[[Case], float] = by_one_run
-) -> dict[str, float]:
+def regret(cases: Sequence[Case], said: Callable[[Case], float] = by_one_run) -> dict[str, float]:
     """For each setting the measured makespan of the scheduler that simulation would choose, over the
     best measured one, minus one.
 
@@ -170,8 +168,7 @@ def reliability(pairs: Sequence[Pair]) -> list[Reliability]:
         mine = [
             pair
             for pair in pairs
-            if pair.stated > STATED[0]
-            and (low <= pair.stated < high or low == high == pair.stated)
+            if pair.stated > STATED[0] and (low <= pair.stated < high or low == high == pair.stated)
         ]
         if not mine:
             continue

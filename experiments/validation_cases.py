@@ -33,6 +33,7 @@ from experiments.waterfall import error_steps
 from experiments.world import World, prepare
 from simulator.costs import CostTable
 from simulator.errors import InvalidInput
+from simulator.trace import Trace
 
 
 class Draws:
@@ -49,9 +50,9 @@ class Draws:
             self._known = content if isinstance(content, dict) else {}
 
     def get(
-        self, prediction: Prediction, contestant: Contestant, overhead: float
+        self, prediction: Prediction, contestant: Contestant, overhead: float, simulated: Trace
     ) -> np.ndarray:
-        """float64[draws] of a contestant, drawn unless they are known."""
+        """:meth:`Prediction.draws`, drawn unless they are known."""
         simulation = contestant.scenario.simulation
         key = digest(
             [
@@ -64,11 +65,12 @@ class Draws:
                 curves_json(prediction.reuse),
                 [curve and curve.to_json() for curve in prediction.cooling],
                 simulation.draws,
+                simulation.discrepancy,
                 code_digest(),
             ]
         )
         if key not in self._known:
-            self._known[key] = prediction.draws(contestant, overhead).tolist()
+            self._known[key] = prediction.draws(contestant, overhead, simulated).tolist()
             if self._path is not None:
                 atomic.write_json(self._path, self._known)
         return np.array(self._known[key])
@@ -227,7 +229,7 @@ def _case(
     measured = nearest([trace for block in blocks for trace in block.traces[key]], measured_s)
     overhead = _of_visits([block.dispatch_s[key] for block in blocks], repeats, statistic)
     simulated = prediction.run(contestant, overhead)
-    draws_s = draws.get(prediction, contestant, overhead)
+    draws_s = draws.get(prediction, contestant, overhead, simulated)
     steps = error_steps(
         world.workload(contestant.scenario),
         prediction.cluster(overhead),

@@ -156,7 +156,7 @@ def test_predictions_take_what_is_kept_now():
 
 def test_intervals_hold_what_might_have_been_kept(monkeypatch):
     """Draws that are all alike, of a cache that was found to keep all and in half of the samples nothing."""
-    one = group("simulation.draws=40")
+    one = group("simulation.draws=40", "simulation.discrepancy=0")
     world, contestant = prepare(one.scenario, ()), one.contestants[0]
     monkeypatch.setattr(world, "draws", lambda scenario: [None] * scenario.simulation.draws)
     kept, gone = ReuseCurve((1e12,), (1.0,)), ReuseCurve((1.0,), (1.0,))
@@ -165,5 +165,6 @@ def test_intervals_hold_what_might_have_been_kept(monkeypatch):
         for curve in (kept, gone)
     )
     unsure = Prediction(world, reuse={"ram": (kept, *[kept, gone] * 10)})
-    assert unsure.run(contestant, 0.0).makespan == fast
-    assert interval_of(unsure.draws(contestant, 0.0)) == pytest.approx((fast, slow))
+    run = unsure.run(contestant, 0.0)
+    assert run.makespan == fast
+    assert interval_of(unsure.draws(contestant, 0.0, run)) == pytest.approx((fast, slow))

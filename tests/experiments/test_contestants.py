@@ -61,5 +61,6 @@ def test_keys_know_the_profile_and_not_the_number_of_draws(home):
         return group.contestants[0].key
 
     assert key("simulation.draws=5") == key("simulation.draws=0")
+    assert key("simulation.discrepancy=0.03") == key()
     assert key() != key("scheduler.options.insertion=false")
     assert key() != key("simulation.movement=pull")

@@ -12,6 +12,7 @@ from rich.console import Console
 
 torch = pytest.importorskip("torch")
 
+from experiments.both_worlds import interval_of  # noqa: E402
 from experiments.contestants import plan_grid  # noqa: E402
 from experiments.recheck import (  # noqa: E402
     Resimulated,
@@ -108,6 +109,10 @@ def test_something_is_committed():
 
 def test_nothing_changed(home, saved, capsys):
     capsys.readouterr()
+    validation, _ = load_validation(saved)
+    for case in validation.cases:
+        assert len(case.draws_s) == 5
+        assert interval_of(case.draws_s) == (case.low_s, case.high_s)
     assert command(home, f"recheck={saved}") == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "figures of the report follow from the saved traces" in printed
@@ -124,7 +129,7 @@ def test_it_needs_no_runs_and_no_measured_blocks(home, saved, monkeypatch):
 
     monkeypatch.setattr(Machine, "__init__", refuse)
     kept = {"validation.json", *(path.name for path in saved.glob("*.parquet"))}
-    assert len(kept) == 6
+    assert len(kept) == 7
     small = home / "small"
     small.mkdir()
     for name in kept:

@@ -150,11 +150,13 @@ def test_a_slow_machine_takes_longer_and_schedulers_do_not_know():
 def test_intervals_hold_what_measuring_again_would_differ_by(monkeypatch):
     """Draws that are all alike, of a makespan and a speed that are each found with 10% of noise."""
     words = ["model=squeezenet1_1", "scheduler=mct", "cluster=cpu_1x_3x", "simulation.draws=400"]
+    words.append("simulation.discrepancy=0")
     group = plan_grid(words, ()).groups[0]
     world, one = prepare(group.scenario, ()), group.contestants[0]
     monkeypatch.setattr(world, "draws", lambda scenario: [None] * scenario.simulation.draws)
-    certain = Prediction(world).run(one, 0.0).makespan
-    assert interval_of(Prediction(world).draws(one, 0.0)) == (certain, certain)
-    low, high = interval_of(Prediction(world, noise=0.1).draws(one, 0.0))
+    run = Prediction(world).run(one, 0.0)
+    certain = run.makespan
+    assert interval_of(Prediction(world).draws(one, 0.0, run)) == (certain, certain)
+    low, high = interval_of(Prediction(world, noise=0.1).draws(one, 0.0, run))
     assert np.log(high / low) == pytest.approx(2 * 1.645 * np.sqrt(2) * 0.1, rel=0.2)
     assert np.sqrt(low * high) == pytest.approx(certain, rel=0.05)
