@@ -1,0 +1,127 @@
+"""How often P(win) comes true on hardware, by how much schedules are taken to be off beyond their operators' times.
+
+    python -m tests.benchmarks.reliability [FOLDER ...]
+
+For each saved validation (``docs/validation``, or those named): draws of every case anew, by the present profiles and
+code (ten minutes a folder on two cores; kept in ``outputs/benchmarks/reliability``, so that the same command goes on), then
+P(win) of all pairs of schedulers for several ``simulation.discrepancy``, as their normal distribution gives it. Prints the log score (smaller is
+better; .693 says nothing) and how many pairs that are called separable came out so. With several folders also what the
+discrepancy with the best log score on the others reaches on each.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+SIGMAS = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06)
+KEPT = Path("outputs") / "benchmarks" / "reliability"
+LEAST = 0.005
+"""No P(win) counts as nearer to 0 or 1 than half of what 100 draws can tell."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A model of a folder, for whichever process takes it."""
+
+    folder: Path
+    number: int
+
+
+def _lead(task: _Task) -> list[tuple[np.ndarray, float]]:
+    """Of each pair of schedulers float64[draws] log ratios of drawn makespans, and of the measured ones."""
+    from experiments.both_worlds import Prediction
+    from experiments.provenance import digest
+    from experiments.saved_validation import load_validation, present_contestant
+    from experiments.validation_cases import Draws
+    from experiments.world import prepare
+
+    validation, _ = load_validation(task.folder)
+    model = validation.models[task.number]
+    kept = Draws(KEPT / f"{digest([str(task.folder), model.key])[:16]}.json")
+    by_setting: dict[str, list[tuple[np.ndarray, float]]] = {}
+    for saved, case in zip(model.contestants, model.cases, strict=True):
+        simulation = replace(saved.scenario.simulation, discrepancy=0.0)
+        one = present_contestant(
+            replace(saved, scenario=replace(saved.scenario, simulation=simulation)), ()
+        )
+        if isinstance(one, str):
+            raise SystemExit(one)
+        prediction = Prediction(
+            prepare(one.scenario, ()),
+            *(model.slowed, model.handover, model.corun, model.noise, model.reuse, model.cooling),
+        )
+        run = prediction.run(one, case.dispatch_s)
+        drawn = kept.get(prediction, one, case.dispatch_s, run)
+        by_setting.setdefault(case.setting, []).append((np.log(drawn), np.log(case.measured_s)))
+    return [
+        (b - a, float(y - x))
+        for group in by_setting.values()
+        for (a, x), (b, y) in itertools.combinations(group, 2)
+    ]
+
+
+def scored(leads: Sequence[tuple[np.ndarray, float]], sigma: float) -> tuple[float, int, int]:
+    """Log score, pairs that are called separable, and how many of these came out so."""
+    from scipy.special import ndtr
+
+    from experiments.statistics import SEPARABLE, TIE
+
+    drawn = np.array([lead for lead, _ in leads])
+    won = np.array([measured > 0 for _, measured in leads])
+    if sigma:
+        shares = ndtr(drawn / (np.sqrt(2) * sigma))
+    else:
+        shares = np.where(np.abs(drawn) <= TIE, 0.5, drawn > 0)
+    said = shares.mean(axis=1)
+    bounded = np.clip(said, LEAST, 1 - LEAST)
+    sure = np.maximum(said, 1 - said) >= SEPARABLE
+    right = (said > 0.5) == won
+    score = -np.log(np.where(won, bounded, 1 - bounded)).mean()
+    return float(score), int(sure.sum()), int((sure & right).sum())
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the tables."""
+    from experiments.pool import WorkerDiedError, available_cores, work_through
+    from experiments.results import read_document
+
+    folders = [Path(text) for text in arguments or ["docs/validation"]]
+    tasks = [
+        _Task(folder, number)
+        for folder in folders
+        for number in range(len(read_document(folder / "validation.json")["models"]))
+    ]
+    found: dict[Path, list[tuple[np.ndarray, float]]] = {folder: [] for folder in folders}
+    work = work_through([(str(task), task) for task in tasks], _lead, available_cores())
+    for number, (task, answer) in enumerate(work, 1):
+        if isinstance(answer, WorkerDiedError):
+            raise SystemExit(f"A process died over {task}; the same command goes on")
+        found[task.folder] += answer
+        print(f"{number} of {len(tasks)} models drawn", file=sys.stderr)
+    scores = {folder: [scored(leads, s) for s in SIGMAS] for folder, leads in found.items()}
+    for folder, leads in found.items():
+        print(f"{folder}: {len(leads)} pairs")
+        print("discrepancy  log score  separable  came out so")
+        for sigma, (score, sure, right) in zip(SIGMAS, scores[folder], strict=True):
+            print(f"{sigma:11.3f}  {score:9.3f}  {sure:9d}  {right / max(sure, 1):11.1%}")
+    for folder in folders if len(folders) > 1 else ():
+        others = [scores[other] for other in folders if other != folder]
+        best = int(
+            np.argmin([np.mean([rows[i][0] for rows in others]) for i in range(len(SIGMAS))])
+        )
+        score, sure, right = scores[folder][best]
+        print(
+            f"{folder} with {SIGMAS[best]}, the best of the others: log score {score:.3f} (without "
+            f"{scores[folder][0][0]:.3f}), {right} of {sure} separable pairs came out so"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
