@@ -53,7 +53,7 @@ def work(name: str, device: str = "cpu") -> Callable[[], Any]:
 
     on_cpu = device == "cpu"
     if name == "compute":
-        side = 192 if on_cpu else 4096
+        side = 192 if on_cpu else 2048
         x = TensorSpec((side, side))
         operators = [make_operator("aten.mm.default", x, x)]
     elif name == "memory":

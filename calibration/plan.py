@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from calibration.timing import CACHE_STATES, PROTOCOL
+from calibration.timing import AWAITED, CACHE_STATES, PROTOCOL
 from simulator.errors import InvalidInput
 
 
@@ -37,6 +37,10 @@ class MeasurePlan:
             if state not in CACHE_STATES:
                 known = ", ".join(CACHE_STATES)
                 raise InvalidInput(f"No cache state '{state}'; known: {known}")
+        if self.device == "cpu" and AWAITED in self.states:
+            raise InvalidInput(
+                f"State '{AWAITED}' is of CUDA devices: on a CPU an operator has ended when its call returns"
+            )
         if self.repeat_kernel < 1 or self.threads < 1:
             raise InvalidInput("threads and repeat_kernel are at least 1")
 

@@ -25,8 +25,8 @@ from calibration.samples import DTYPES, OperatorSample, read_samples
 from calibration.timing import Call, Timer, timer
 from simulator.errors import ExecutionError, InvalidInput
 
-REFERENCE_SECONDS = 5.0
-"""Between two visits to the reference operator, and two readings of a GPU's clocks."""
+REFERENCE_SECONDS, CLOCKS_SECONDS = 5.0, 15.0
+"""Between two visits to the reference operator, and two readings of a GPU's clocks, which take up to a second."""
 _LOST = ("CUDA error", "cuda runtime error", "CUDA-capable device", "CUDA driver")
 """In messages of torch after which a GPU executes nothing more in this process."""
 
@@ -168,7 +168,7 @@ class Process:
         reference = reference_operator()
         count = visits(self.folder, len(self.operators))
         mine = visited(self.folder, len(self.operators))
-        round_, since_reference = 0, float("-inf")
+        round_, since_reference, since_clocks = 0, float("-inf"), time.monotonic()
         while rounds is None or round_ < rounds:
             seed = plan.seed * 1_000_003 + recorder.process * 1009 + round_
             for done, position in enumerate(order_of_visits(count[mine], seed)):
@@ -178,9 +178,10 @@ class Process:
                 if time.monotonic() - since_reference > REFERENCE_SECONDS:
                     for cache, seconds, host in visitor.visit(reference, 0):
                         recorder.add(REFERENCE, round_, cache, seconds, host)
-                    if round_ or done:
-                        self.read_clocks()
                     since_reference = time.monotonic()
+                    if since_reference - since_clocks > CLOCKS_SECONDS:
+                        self.read_clocks()
+                        since_clocks = time.monotonic()
                 count[index] += 1
                 timings = self._visited(visitor, index)
                 for cache, seconds, host in timings:

@@ -21,8 +21,10 @@ import gc
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
+import torch
+
 from calibration.copies import Copier
-from calibration.environment import steady_allocator
+from calibration.environment import check_device, matrix_precision, steady_allocator
 from calibration.hardware_run import Execution, HardwareRun
 from calibration.program import PlacedWeights, Program, Tensors
 from calibration.serving_run import Inputs
@@ -108,6 +110,10 @@ class Machine:
         return [place or "cpu" for place in places]
 
     def _start(self) -> None:
+        for place in {spec.device for spec in self.specs if spec.device != "cpu"}:
+            # Here and not on a worker's thread: threads that the driver starts are bound to what starts them.
+            check_device(place)
+            torch.zeros(1, device=place)
         for index, (device, spec) in enumerate(zip(self.cluster.devices, self.specs, strict=True)):
             for slot in range(device.slots):
                 name = device.name if device.slots == 1 else f"{device.name}/{slot}"
@@ -216,7 +222,8 @@ class Machine:
         run = HardwareRun(
             self, cluster, workload, costs, scheduler, inputs, movement, contention, patience
         )
-        with _steady_interpreter():
+        gpu = next((spec.device for spec in self.specs if spec.device != "cpu"), "cpu")
+        with _steady_interpreter(), matrix_precision(gpu, tf32=False):
             return run.execute(limit)
 
     def _believed(self, cluster: Cluster | None) -> Cluster:

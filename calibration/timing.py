@@ -18,10 +18,15 @@ States (column ``cache`` of the measurement table):
     :data:`SETTLED` times the last-level cache.
 ``cold``
     nothing was used recently, not even the code.
+``awaited`` (GPUs only)
+    as ``graph``, but by the host's clock, from an idle stream until the host knows that the operator has ended:
+    dispatch, kernels and the wait for them. So long takes an operator that is launched and awaited, as
+    :class:`calibration.runner.Machine` executes it; the other states hold its kernels alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +35,9 @@ from typing import Any, Protocol
 
 from calibration.environment import last_level_cache, private_cache
 
-CACHE_STATES = ("graph", "warm", "cold")
+AWAITED = "awaited"
+KERNEL_STATES = ("graph", "warm", "cold")
+CACHE_STATES = (*KERNEL_STATES, AWAITED)
 PROTOCOL = 4
 """Samples of different protocols are not comparable. 1: without the write of the activation that was made last.
 2, until 2026-11-23: reading several times the private cache in between whatever the operator's size, and keeping
@@ -88,11 +95,11 @@ class CpuTimer:
     """Times calls on the current core.
 
     Args:
-        states: which of :data:`CACHE_STATES`.
+        states: which of :data:`KERNEL_STATES`.
         repeats: warm calls in a visit; short calls get three times as many, long ones one.
     """
 
-    def __init__(self, states: Sequence[str] = CACHE_STATES, repeats: int = 2) -> None:
+    def __init__(self, states: Sequence[str] = KERNEL_STATES, repeats: int = 2) -> None:
         import torch
 
         self.states = tuple(states)
@@ -201,7 +208,8 @@ class CudaTimer:
 
     A kernel that is shorter than a launch is lost in the events' own resolution. It is captured
     :data:`CAPTURED` times in a CUDA graph and its time is the graph's, less that of a graph of all that
-    comes before it, over their number. What cannot be captured keeps the time by events.
+    comes before it, over their number. What cannot be captured keeps the time by events. In state ``awaited``
+    the host's clock is what counts, and nothing is captured.
     """
 
     def __init__(self, device: str, states: Sequence[str] = CACHE_STATES, repeats: int = 5) -> None:
@@ -216,6 +224,9 @@ class CudaTimer:
         self._buffer = torch.empty(2 * cache, dtype=torch.uint8, device=self.device)
         # About 300 us at 1.5 GHz: longer than enqueueing one operator takes.
         self._busy_cycles = 450_000
+        # Graphs of one pool use each other's memory once they are gone.
+        self._side = torch.cuda.Stream(self.device)
+        self._pool = torch.cuda.graph_pool_handle()
 
     def evict(self) -> None:
         """Write a buffer of twice the L2 cache."""
@@ -223,6 +234,8 @@ class CudaTimer:
 
     def once(self, call: Call, reads: Sequence[Any], cache: str) -> Timing:
         """See :class:`Timer`."""
+        if cache == AWAITED:
+            return self._awaited(call, reads)
         cuda = self._torch.cuda
         start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
         cuda._sleep(self._busy_cycles)
@@ -235,13 +248,44 @@ class CudaTimer:
         del result
         return Timing(cache, start.elapsed_time(end) * 1e-3, host)
 
+    def _awaited(self, call: Call, reads: Sequence[Any]) -> Timing:
+        """A call on an idle stream, until its end is known."""
+        stream = self._torch.cuda.current_stream(self.device)
+        stream.synchronize()
+        start = time.perf_counter_ns()
+        result = call(reads)
+        returned = time.perf_counter_ns()
+        stream.synchronize()
+        end = time.perf_counter_ns()
+        del result
+        return Timing(AWAITED, (end - start) * 1e-9, (returned - start) * 1e-9)
+
+    def _graph_of(self, body: Callable[[], Any]) -> Any:
+        """A CUDA graph of :data:`CAPTURED` times the body.
+
+        Not by ``torch.cuda.graph``, which gives all cached memory back to the driver first: thousands of graphs
+        would then allocate anew what the one before had.
+        """
+        cuda = self._torch.cuda
+        graph = cuda.CUDAGraph()
+        cuda.synchronize(self.device)
+        with cuda.stream(self._side):
+            graph.capture_begin(pool=self._pool)
+            try:
+                for _ in range(CAPTURED):
+                    body()
+            except BaseException:
+                self._pool = cuda.graph_pool_handle()  # who knows what the broken capture left
+                with contextlib.suppress(RuntimeError):
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        return graph
+
     def _replays(self, body: Callable[[], Any]) -> list[float]:
         """Seconds of each of ``repeats`` replays of a graph of :data:`CAPTURED` times the body."""
         cuda = self._torch.cuda
-        graph = cuda.CUDAGraph()
-        with cuda.graph(graph):
-            for _ in range(CAPTURED):
-                body()
+        graph = self._graph_of(body)
         graph.replay()  # the first one uploads it
         found = []
         for _ in range(self.repeats):
@@ -263,7 +307,7 @@ class CudaTimer:
 
         def before() -> None:
             self.evict()
-            if cache == "graph":
+            if cache in ("graph", AWAITED):
                 call(spare)
 
         return before
@@ -280,16 +324,18 @@ class CudaTimer:
             for _ in range(self.repeats):
                 before()
                 found.append(self.once(call, reads, cache))
-        if min(timing.seconds for timing in found) >= SHORT_KERNEL:
+        kernels = [timing for timing in found if timing.cache != AWAITED]
+        if not kernels or min(timing.seconds for timing in kernels) >= SHORT_KERNEL:
             return found
-        return self._captured(call, reads, spare, found)
+        awaited = [timing for timing in found if timing.cache == AWAITED]
+        return [*self._captured(call, reads, spare, kernels), *awaited]
 
     def _captured(
         self, call: Call, reads: Sequence[Any], spare: Sequence[Any], timed: list[Timing]
     ) -> list[Timing]:
         """The same timings, those of short kernels from graphs."""
         found = []
-        for cache in self.states:
+        for cache in dict.fromkeys(timing.cache for timing in timed):
             mine = [timing for timing in timed if timing.cache == cache]
             before = self._before(cache, call, reads, spare)
             try:
@@ -313,10 +359,10 @@ class CudaTimer:
 
 
 def default_states(device: str) -> tuple[str, ...]:
-    """The states measured unless others are asked for; emptying a CPU's caches takes long."""
-    return ("graph", "warm") if device == "cpu" else CACHE_STATES
+    """The states measured unless others are asked for."""
+    return ("graph", "warm") if device == "cpu" else ("graph", "warm", AWAITED)
 
 
-def timer(device: str, states: Sequence[str] = CACHE_STATES) -> Timer:
+def timer(device: str, states: Sequence[str] = KERNEL_STATES) -> Timer:
     """The timer of a device, ``cpu`` or ``cuda:<index>``."""
     return CpuTimer(states) if device == "cpu" else CudaTimer(device, states)

@@ -14,10 +14,11 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from calibration.environment import check_device, device_name, pin
+from calibration.timing import AWAITED
 from simulator.cluster import Cluster
 from simulator.errors import InvalidInput
 
@@ -29,7 +30,7 @@ class WorkerSpec:
     Attributes:
         device: ``cpu`` or ``cuda:<index>``.
         cores: for each slot in turn the cores that its threads are bound to, ``threads`` of them;
-            empty leaves the threads free.
+            empty leaves the threads free. A GPU's slots have a thread each, which launches.
         repeat_kernel: kernel executions for one operator; 3 makes an honest device of a third the
             speed. Measure its profile with the same number.
         threads: intra-op threads.
@@ -198,8 +199,9 @@ def workers_for(cluster: Cluster, cores: Sequence[int] | None = None) -> dict[st
     """What each device of a cluster is on this machine, from the profile that it names.
 
     ``amd-epyc-25-17-1core`` is a core of a machine whose CPU has that name, with one intra-op thread;
-    ``amd-epyc-25-17-1core-3x`` is one that runs every kernel three times; ``tesla-t4`` is a GPU so named.
-    GPUs are given out in order.
+    ``amd-epyc-25-17-1core-3x`` is one that runs every kernel three times; ``tesla-t4`` is a GPU so named, and
+    ``tesla-t4-awaited`` the same, priced with what its launches cost. GPUs are given out in order. A thread that
+    launches on one has a core of its own as long as there are cores for all of them.
 
     Args:
         cluster: its devices name profiles.
@@ -220,6 +222,7 @@ def workers_for(cluster: Cluster, cores: Sequence[int] | None = None) -> dict[st
         base, repeat = profile, 1
         if match := re.fullmatch(r"(.+)-(\d+)x", profile):
             base, repeat = match[1], int(match[2])
+        base = base.removesuffix(f"-{AWAITED}")
         threads = int(match[1]) if (match := re.search(r"-(\d+)core$", base)) else 1
         gpu = next((place for place, name in gpus.items() if name == base), None)
         if gpu is not None:
@@ -241,4 +244,10 @@ def workers_for(cluster: Cluster, cores: Sequence[int] | None = None) -> dict[st
                 f"({', '.join([device_name('cpu'), *gpus.values()])}); take a cluster of its devices, "
                 "or measure it: python -m experiments.calibrate device=cpu"
             )
+    slots = {device.name: device.slots for device in cluster.devices}
+    launching = [name for name, spec in specs.items() if spec.device != "cpu"]
+    if sum(slots[name] for name in launching) <= len(free):
+        for name in launching:
+            specs[name] = replace(specs[name], cores=tuple(free[: slots[name]]))
+            del free[: slots[name]]
     return specs

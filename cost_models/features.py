@@ -35,7 +35,7 @@ _INT64_INPUTS: Mapping[str, tuple[int, ...]] = {
 # Layouts have features of their own. What `ceil_mode` decides stands in the output's shape; as a feature
 # it only told one architecture's pools from all others, and cost 50% on them when that one was held out.
 _NO_NUMBERS = ("layouts", "strided", "order", "from", "ceil_mode")
-CACHE_CODES = {"warm": 0.0, "graph": 1.0, "cold": 2.0}
+CACHE_CODES = {"warm": 0.0, "graph": 1.0, "cold": 2.0, "awaited": 3.0}
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "work": ("flops", "bytes", "intensity", "compute_time", "memory_time", "balance"),
     "tiles and waves": ("tile_", "wave_"),

@@ -63,6 +63,7 @@ def measured_in(config: CalibrateConfig, folder: Path) -> Measured:
     """
     from calibration import summary
     from calibration.folder import plan_of
+    from calibration.timing import AWAITED
     from cost_models import table as tables
 
     raw = folder / "raw" if (folder / "raw").is_dir() else folder
@@ -71,7 +72,10 @@ def measured_in(config: CalibrateConfig, folder: Path) -> Measured:
     peaks = summary.peaks(raw)
     roofline = roofline_of(raw)
     cache = config.cache if config.cache in plan.states else plan.states[0]
+    # What is awaited has its launch in it.
     launches = [row["seconds"] for row in peaks["transfers"] if row["way"] == "launch"]
+    if cache == AWAITED:
+        launches = []
     described = {
         "name": config.name or plan.name,
         "roofline": roofline,

@@ -47,8 +47,9 @@ class CalibrateConfig:
         threads: intra-op threads.
         rounds: visits of each process to every operator, if the budget is not used up before; null
             fills the budget.
-        states: cache states, of ``graph,warm,cold``; null takes the device's usual ones.
-        cache: the state that the profile prices.
+        states: cache states, of ``graph,warm,cold`` and on GPUs ``awaited``; null takes the device's usual ones.
+        cache: the state that the profile prices; ``awaited`` makes one of operators that are launched and
+            awaited, as the hardware runner executes them.
         repeat_kernel: kernel runs in one call: 3 makes an honest device of a third the speed.
         statistic: ``minimum``, ``p10`` or ``median`` of an operator's samples.
         models: cost models to fit.

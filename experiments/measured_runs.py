@@ -324,6 +324,7 @@ def measure_block(
     machine_document: dict[str, Any] = {
         **described(workers[devices[0]].device),
         "workers": {name: asdict(spec) for name, spec in workers.items()},
+        "gpus": {s.device: described(s.device) for s in workers.values() if s.device != "cpu"},
     }
     stopped: BaseException | None = None
     rounds: list[list[Trace]] = []

@@ -3,7 +3,9 @@ import time
 import pytest
 
 from calibration import timing
+from calibration.plan import MeasurePlan
 from calibration.timing import CpuTimer, Timing, default_states
+from simulator.errors import InvalidInput
 
 torch = pytest.importorskip("torch")
 
@@ -202,7 +204,7 @@ def test_producing_leaves_a_tensor_as_it_is(tensor):
 
 def test_default_states():
     assert default_states("cpu") == ("graph", "warm")
-    assert default_states("cuda:0") == timing.CACHE_STATES
+    assert default_states("cuda:0") == ("graph", "warm", "awaited")
 
 
 class FalseCuda(timing.CudaTimer):
@@ -237,18 +239,52 @@ class FalseCuda(timing.CudaTimer):
 
 
 def test_short_kernels_are_timed_in_graphs_without_what_prepares_them():
-    timer = FalseCuda(timing.CACHE_STATES)
+    timer = FalseCuda(timing.KERNEL_STATES)
     found = timer.visit(timer.call, [])
-    assert [t.cache for t in found] == [state for state in timing.CACHE_STATES for _ in range(3)]
+    assert [t.cache for t in found] == [state for state in timing.KERNEL_STATES for _ in range(3)]
     assert [t.seconds for t in found] == pytest.approx([5e-6] * 9)
     assert {t.host_seconds for t in found} == {1e-5}
 
 
 @pytest.mark.parametrize("options", [{"captures": False}, {"kernel": 1e-4}])
 def test_what_cannot_be_captured_or_is_long_is_timed_by_events(options):
-    timer = FalseCuda(timing.CACHE_STATES, **options)
+    timer = FalseCuda(timing.KERNEL_STATES, **options)
     found = timer.visit(timer.call, [])
     assert [t.seconds for t in found] == pytest.approx([timer.kernel + 7e-6] * 9)
+
+
+def test_what_is_awaited_keeps_the_time_by_the_hosts_clock():
+    timer = FalseCuda(("graph", "awaited"))
+    found = timer.visit(timer.call, [])
+    seconds = {state: [t.seconds for t in found if t.cache == state] for state in timer.states}
+    assert seconds["graph"] == pytest.approx([5e-6] * 3)
+    assert seconds["awaited"] == pytest.approx([12e-6] * 3)
+
+
+def test_operators_of_a_cpu_are_not_awaited():
+    with pytest.raises(InvalidInput, match="'awaited' is of CUDA devices"):
+        MeasurePlan("cpu", "x", ("graph", "awaited"))
+    assert MeasurePlan("cuda:0", "x", ("graph", "awaited")).states == ("graph", "awaited")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_an_awaited_operator_takes_its_kernel_and_more():
+    timer = timing.timer("cuda:0", ("graph", "awaited"))
+    a = torch.randn(4096, 4096, device="cuda:0")
+    found = timer.visit(lambda reads: reads[0] @ reads[0], [a])
+    least = {s: min(t.seconds for t in found if t.cache == s) for s in timer.states}
+    assert least["graph"] < least["awaited"] < least["graph"] + 1e-3
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_an_operator_that_cannot_be_captured_leaves_the_gpu_usable():
+    timer = timing.timer("cuda:0", ("graph",))
+    a = torch.randn(64, device="cuda:0")
+    assert timer.visit(lambda reads: reads[0].nonzero(), [a])  # waits for the GPU
+    found = timer.visit(lambda reads: torch.relu(reads[0]), [a])
+    assert all(0 < t.seconds < 1e-5 for t in found)
 
 
 @pytest.mark.gpu
@@ -266,6 +302,6 @@ def test_cuda_timer_separates_host_and_device():
     timer = timing.timer("cuda:0")
     a = torch.randn(4096, 4096, device="cuda:0")
     found = timer.visit(lambda reads: reads[0] @ reads[0], [a])
-    assert {t.cache for t in found} == set(timing.CACHE_STATES)
+    assert {t.cache for t in found} == set(timing.KERNEL_STATES)
     # 137 GFLOP take a GPU longer than the host takes to enqueue them.
     assert all(0 < t.host_seconds < t.seconds < 1 for t in found)
