@@ -199,7 +199,7 @@ def throttling(folder: str | Path) -> pd.DataFrame:
         for reading, end in zip(readings, ends, strict=True):
             start = reading["timestamp"]
             inside = stamps[(stamps >= start) & (stamps < end)]
-            last = end if np.isfinite(end) else max(start, *inside[-1:])
+            last = end if np.isfinite(end) else max([start, *inside[-1:]])
             for reason in throttled_by(reading):
                 seconds, samples = held.get(reason, (0.0, 0))
                 held[reason] = seconds + last - start, samples + len(inside)

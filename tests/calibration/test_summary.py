@@ -185,6 +185,16 @@ def test_samples_under_throttling_are_counted(folder):
     assert (rows["process"] == 0).all()
 
 
+def test_a_last_reading_behind_all_samples_holds_none(folder):
+    stamps = read_raw(folder).to_pandas().query("process == 0")["timestamp"].to_numpy()
+    reading = {"timestamp": float(stamps.max()) + 1, "clocks_event_reasons.active": "0x4"}
+    path = folder / "process-0000.json"
+    record = json.loads(path.read_text()) | {"process": 0, "clocks": [reading]}
+    path.write_text(json.dumps(record))
+    (row,) = throttling(folder).to_dict("records")
+    assert (row["reason"], row["seconds"], row["samples"]) == ("power cap", 0.0, 0)
+
+
 def test_corun_is_read_where_it_is(folder):
     assert corun(folder) == {}
     (folder / "corun.json").write_text('{"fraction": 0.03}')

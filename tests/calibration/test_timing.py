@@ -274,7 +274,7 @@ def test_an_awaited_operator_takes_its_kernel_and_more():
     a = torch.randn(4096, 4096, device="cuda:0")
     found = timer.visit(lambda reads: reads[0] @ reads[0], [a])
     least = {s: min(t.seconds for t in found if t.cache == s) for s in timer.states}
-    assert least["graph"] < least["awaited"] < least["graph"] + 1e-3
+    assert least["graph"] < least["awaited"] < 3 * least["graph"]
 
 
 @pytest.mark.gpu
