@@ -292,7 +292,7 @@ def _view(step: Sequence[Any], device: torch.device) -> Callable[[Any], Any]:
         index = int(step[1])
         return lambda value: value[index]
     target, args, kwargs = step
-    operation = resolve(target)
+    operation = _reshaping if target == "aten.view.default" else resolve(target)
     if any(isinstance(node, dict) and "self" in node for node in kwargs.values()):
         raise InvalidInput(f"view {target} takes its tensor by name")
     places = [i for i, node in enumerate(args) if isinstance(node, dict) and "self" in node]
@@ -303,6 +303,18 @@ def _view(step: Sequence[Any], device: torch.device) -> Callable[[Any], Any]:
     after = [_node(node, device)(()) for node in args[place + 1 :]]
     named = {name: _node(node, device)(()) for name, node in kwargs.items()}
     return lambda value: operation(*before, value, *after, **named)
+
+
+def _reshaping(tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    """A view, or a copy of that shape where there is none.
+
+    Attention kernels of a CPU and of a GPU lay their results out differently, so a view that could be had where
+    the model was traced is refused elsewhere.
+    """
+    try:
+        return tensor.view(size)
+    except RuntimeError:
+        return tensor.reshape(size)
 
 
 def _tensors(result: Any) -> tuple[torch.Tensor, ...]:

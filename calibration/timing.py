@@ -269,18 +269,30 @@ class CudaTimer:
         cuda = self._torch.cuda
         graph = cuda.CUDAGraph()
         cuda.synchronize(self.device)
-        with cuda.stream(self._side):
-            graph.capture_begin(pool=self._pool)
-            try:
-                for _ in range(CAPTURED):
-                    body()
-            except BaseException:
-                self._pool = cuda.graph_pool_handle()  # who knows what the broken capture left
-                with contextlib.suppress(RuntimeError):
-                    graph.capture_end()
-                raise
-            graph.capture_end()
+        try:
+            with cuda.stream(self._side):
+                graph.capture_begin(pool=self._pool)
+                try:
+                    for _ in range(CAPTURED):
+                        body()
+                except BaseException:
+                    with contextlib.suppress(RuntimeError):
+                        graph.capture_end()
+                    raise
+                graph.capture_end()
+        except BaseException:
+            self._forget_capture()
+            raise
         return graph
+
+    def _forget_capture(self) -> None:
+        """A broken capture leaves memory of who knows what, and a generator that believes itself captured: torch
+        up to 2.11 refuses random numbers from then on.
+        """
+        cuda = self._torch.cuda
+        self._pool = cuda.graph_pool_handle()
+        generator = cuda.default_generators[self._torch.device(self.device).index or 0]
+        generator.graphsafe_set_state(generator.clone_state())  # the same seed and offset, not captured
 
     def _replays(self, body: Callable[[], Any]) -> list[float]:
         """Seconds of each of ``repeats`` replays of a graph of :data:`CAPTURED` times the body."""

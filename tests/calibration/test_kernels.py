@@ -47,6 +47,15 @@ def test_views_are_applied_left_to_right_and_bound_kernels_have_them_applied():
     assert torch.equal(call(), torch.zeros(4, 2))
 
 
+def test_a_view_of_another_layout_than_was_traced_is_copied():
+    flatten = ["aten.view.default", [{"self": True}, [2, 12]], {}]
+    kernel = build(operator("aten.relu.default", [leaf(0, flatten)], [T((2, 3, 4))]))
+    a = torch.randn(2, 4, 3).transpose(1, 2)  # as an attention kernel of another device may leave it
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        a.view(2, 12)
+    assert torch.equal(kernel(a)[0], torch.relu(a.reshape(2, 12)))
+
+
 def test_lists_constants_and_placeholders():
     x = torch.ones(2, 3)
     cat = build(operator("aten.cat.default", [[leaf(0), leaf(1), leaf(0)], 1], [T((2, 3))] * 2))

@@ -283,6 +283,7 @@ def test_an_operator_that_cannot_be_captured_leaves_the_gpu_usable():
     timer = timing.timer("cuda:0", ("graph",))
     a = torch.randn(64, device="cuda:0")
     assert timer.visit(lambda reads: reads[0].nonzero(), [a])  # waits for the GPU
+    a = torch.randn(64, device="cuda:0")  # its generator does not believe that it is captured
     found = timer.visit(lambda reads: torch.relu(reads[0]), [a])
     assert all(0 < t.seconds < 1e-5 for t in found)
 

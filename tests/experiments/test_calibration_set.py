@@ -36,6 +36,11 @@ def test_every_kind_is_measured(committed):
     assert set(KINDS) <= {sample.operator.kind for sample in committed}
 
 
+def test_batch_normalisations_are_the_ones_that_graphs_have(committed):
+    targets = {s.operator.target for s in committed if s.operator.kind == "batch_norm"}
+    assert targets == {"aten.batch_norm.default"}
+
+
 @pytest.mark.parametrize("name", ["squeezenet1_1", "two_tower"])
 def test_the_committed_file_holds_the_models_operators(name, committed):
     known = {sample.identity for sample in committed if name in sample.architectures}
