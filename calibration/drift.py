@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from cost_models.boosted import Boosted
-from cost_models.device_spec import SPECS
+from cost_models.device_spec import spec_of_measured
 from cost_models.roofline import Roofline
 
 DRIFTING: Mapping[str, tuple[str, ...]] = {"neusight": ("conv2d",)}
@@ -79,7 +79,7 @@ class Drift:
 
 
 def _trees(rows: pd.DataFrame, seed: int) -> Boosted:
-    spec = SPECS.get(str(rows["device"].iloc[0]))
+    spec = spec_of_measured(str(rows["device"].iloc[0]))
     fastest = float(rows["seconds"].min())
     roofline = Roofline.fitted(rows) if spec is None else Roofline.published(spec, fastest)
     return Boosted.fitted(rows, roofline=roofline, seed=seed, **TREES)

@@ -292,7 +292,9 @@ def _view(step: Sequence[Any], device: torch.device) -> Callable[[Any], Any]:
         index = int(step[1])
         return lambda value: value[index]
     target, args, kwargs = step
-    operation = _reshaping if target == "aten.view.default" else resolve(target)
+    operation: Callable[..., Any] = resolve(target)
+    if target == "aten.view.default":
+        operation = _reshaping
     if any(isinstance(node, dict) and "self" in node for node in kwargs.values()):
         raise InvalidInput(f"view {target} takes its tensor by name")
     places = [i for i, node in enumerate(args) if isinstance(node, dict) and "self" in node]

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cost_models.device_spec import SPECS, DeviceSpec
+from cost_models.device_spec import DeviceSpec, spec_of_measured
 from cost_models.features import GROUPS, Values, feature_rows, in_group, matrix
 from cost_models.kind_groups import OWN_MODEL, SHARED, groups_of, rows_by_group
 from cost_models.measured_range import MeasuredRange
@@ -119,8 +119,8 @@ class Boosted:
             only: fit no more than what pricing these kinds needs; None fits all.
             own_model: rows that a kind needs for a model of its own.
             members: boosters that are averaged.
-            device: its data sheet; by default that of the table's device, if
-                :data:`cost_models.device_spec.SPECS` has it.
+            device: its data sheet; by default that of the table's device, if it is known
+                (:mod:`cost_models.device_spec`).
             without: groups of features (:data:`cost_models.features.GROUPS`) to leave out.
             parameters: of XGBoost, and ``rounds``; defaults :data:`PARAMETERS`.
 
@@ -132,7 +132,7 @@ class Boosted:
         _check(parameters, members, without)
         roofline = roofline or Roofline.fitted(measurements)
         if device is None and "device" in measurements:
-            device = SPECS.get(str(measurements["device"].iloc[0]))
+            device = spec_of_measured(str(measurements["device"].iloc[0]))
         groups = fit_groups(
             measurements["kind"].to_numpy(),
             feature_rows(measurements, device),

@@ -164,6 +164,23 @@ SPECS: Mapping[str, DeviceSpec] = {
 """Common devices by profile name."""
 
 
+REPORTED: Mapping[str, str] = {
+    "nvidia-a100-sxm4-80gb": "nvidia-a100-sxm",
+    "nvidia-geforce-rtx-3090": "geforce-rtx-3090",
+    "nvidia-geforce-rtx-4090": "geforce-rtx-4090",
+    "nvidia-h100-80gb-hbm3": "nvidia-h100-sxm",
+    "nvidia-h200": "nvidia-h200-sxm",
+    "nvidia-rtx-a6000": "rtx-a6000",
+}
+"""What drivers call devices of :data:`SPECS` that have another name there."""
+
+
+def spec_of_measured(name: str) -> DeviceSpec | None:
+    """The published facts of a device that was measured, by its profile's name; None where nothing is known of it."""
+    base = name.removesuffix("-awaited")
+    return SPECS.get(REPORTED.get(base, base))
+
+
 def spec_of(name: str) -> DeviceSpec:
     """The published facts of a device.
 

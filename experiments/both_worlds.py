@@ -14,6 +14,7 @@ from experiments.cache_now import Reuse
 from experiments.configs import Scenario
 from experiments.contestants import Contestant
 from experiments.discrepancy import discrepancies
+from experiments.overhead import Overhead, with_overhead
 from experiments.pricing import Pricer, load_profiles
 from experiments.world import World
 from simulator.cluster import Cluster
@@ -22,7 +23,6 @@ from simulator.costs import CostTable, GraphCosts, NoiseModel
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
-from simulator.reuse_curve import ReuseCurve
 from simulator.scheduler import Scheduler
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
@@ -30,10 +30,6 @@ from simulator.workload import Job, Workload
 if TYPE_CHECKING:
     from calibration.runner import Execution, Machine
 
-PASSED = 2
-"""Times that another worker takes the interpreter for which one waits and is being woken. Saved runs on two processors
-are predicted about as well with 1, 2, 4 or any number (docs/validation/findings.md); with any number a worker could
-wait for ever, which CPython does not let happen."""
 INTERVAL = 0.9
 """Share of cases that the predicted intervals are to cover."""
 ON_GPUS = 1e-3
@@ -82,11 +78,11 @@ class Prediction:
         """What is predicted to happen."""
         return self.world.costs.scaled(self.slowness)
 
-    def cluster(self, overhead: float) -> Cluster:
-        """The cluster with what the runner needs for an operator added to every device."""
+    def cluster(self, overhead: Overhead) -> Cluster:
+        """The cluster with what the runner needs added to every device and link."""
         return self._cluster(overhead, 0)
 
-    def _cluster(self, overhead: float, draw: int) -> Cluster:
+    def _cluster(self, overhead: Overhead, draw: int) -> Cluster:
         """The same with caches as they were found (0), or as they might have been."""
         caches = {
             space: curves[draw and 1 + (draw - 1) % (len(curves) - 1)] if curves[1:] else curves[0]
@@ -99,7 +95,7 @@ class Prediction:
     def run(
         self,
         contestant: Contestant,
-        overhead: float,
+        overhead: Overhead,
         actual: CostTable | NoiseModel | None = None,
         seed: int = 0,
         earlier: Scheduler | None = None,
@@ -110,7 +106,7 @@ class Prediction:
     def _run(
         self,
         contestant: Contestant,
-        overhead: float,
+        overhead: Overhead,
         actual: CostTable | NoiseModel | None,
         seed: int,
         earlier: Scheduler | None,
@@ -141,7 +137,7 @@ class Prediction:
             return actual.scaled(self.slowness)
         return SlowedNoise(actual, dict.fromkeys(self.world.costs, self.slowness))
 
-    def draws(self, contestant: Contestant, overhead: float, simulated: Trace) -> np.ndarray:
+    def draws(self, contestant: Contestant, overhead: Overhead, simulated: Trace) -> np.ndarray:
         """float64[draws] makespans under draws of the predictor's errors, those of one setting paired.
 
         Each is a makespan as it might be measured, on a machine as slow as it might have been found to be, which is
@@ -149,7 +145,7 @@ class Prediction:
 
         Args:
             contestant: whose.
-            overhead: of the runner, seconds.
+            overhead: of the runner.
             simulated: its one run.
         """
         seed = contestant.scenario.seed.noise
@@ -196,52 +192,6 @@ class SlowedNoise:
     ) -> np.ndarray:
         """See :class:`simulator.noise.NoiseModel`."""
         return self.noise.realise(graph, costs, rng, arrival) * self.slowness[graph]
-
-
-def with_overhead(
-    cluster: Cluster,
-    overhead: float,
-    handover: float | None = None,
-    corun: float | None = None,
-    caches: Mapping[str, ReuseCurve] | None = None,
-    cooling: Sequence[CoolingCurve | None] = (),
-) -> Cluster:
-    """The cluster with seconds added to every device's launch overhead.
-
-    With ``handover`` one interpreter launches on all of them, see :mod:`simulator.launchers`. ``corun``
-    replaces the fraction by which busy devices slow each other, unless the cluster has them share a bandwidth;
-    ``caches`` what the cache of a memory space keeps of weights. ``cooling`` says of each device how many times the
-    overhead a launch takes behind an operator of so many seconds (:mod:`simulator.cooling`). Runs of releases that
-    did not measure it were predicted with an interpreter for which nobody is passed over, and stay so.
-    """
-    devices = [
-        replace(device, launch_overhead=device.launch_overhead + overhead)
-        for device in cluster.devices
-    ]
-    if handover is not None:
-        devices = [
-            replace(
-                device,
-                launcher="interpreter",
-                launch_handover=handover,
-                launch_passed=PASSED if cooling else 0,
-            )
-            for device in devices
-        ]
-    if cooling:
-        devices = [
-            replace(device, launch_cooling=curve)
-            for device, curve in zip(devices, cooling, strict=True)
-        ]
-    spaces = cluster.spaces
-    if corun is not None:
-        spaces = [
-            replace(space, corun_slowdown=corun) if space.bandwidth is None else space
-            for space in spaces
-        ]
-    if caches:
-        spaces = [replace(space, cache=caches.get(space.name, space.cache)) for space in spaces]
-    return replace(cluster, devices=devices, spaces=spaces)
 
 
 def unseen_costs(world: World, scenario: Scenario) -> CostTable:

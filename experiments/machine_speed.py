@@ -9,6 +9,9 @@ predicted to take longer. The preset has none of the models that parts of the pa
 Of a light operator and of one that moves activations part of the time is for code that has left the caches
 (:mod:`experiments.cold_calls`); the panel has such operators behind long ones and behind short ones.
 
+Operators of a GPU that are launched and awaited one by one are no slower on it for that: what the runner needs to
+launch one and to notice its end beyond what a measuring loop does is added to each, however long it is.
+
 The statistic is of sums: of the times of all operators of a sort in a run, as a makespan is a sum. The 10th
 percentile of a sum is larger than the sum of 10th percentiles, which is what a profile's times add up to.
 """
@@ -21,15 +24,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibration.timing import AWAITED
 from cost_models.cached_graphs import weight_shares
 from cost_models.features import known_work
 from cost_models.profile import Profile, RowKey, row_keys
 from cost_models.roofline import Roofline
-from experiments.both_worlds import with_overhead
 from experiments.cache_now import CacheRuns, Reuse, curves_json, curves_of
 from experiments.cold_calls import coldness, fitted
 from experiments.configs import CostModelConfig
 from experiments.cooling_launches import cooling_curve
+from experiments.overhead import Overhead, with_overhead
 from experiments.panel import PANEL, beside_itself, panel_parts, run_seconds
 from experiments.pricing import Pricer
 from experiments.probed_model import PROBED
@@ -155,6 +159,7 @@ class MachineSpeed:
             run as often again.
         cooling: of each device, how many times its overhead the runner needs behind an operator of so many
             seconds (:mod:`experiments.cooling_launches`); nothing where that was not measured.
+        added: for each device seconds that any operator takes longer; nothing where that was not looked at.
     """
 
     slowness: tuple[Mapping[str, float], ...]
@@ -165,6 +170,7 @@ class MachineSpeed:
     plain: tuple[Mapping[str, float], ...] = ()
     reuse: Reuse = field(default_factory=dict)
     cooling: tuple[CoolingCurve | None, ...] = ()
+    added: tuple[float, ...] = ()
 
     def without_cold(self) -> MachineSpeed:
         """What it would be taken for if cold code were not told apart."""
@@ -192,6 +198,8 @@ class MachineSpeed:
                 called = np.isin(sorts, _CALLED)
                 longer = coldness(graph, said)[called] @ np.array(self.cold[device])
                 factors[called] += longer / said[called]
+            if self.added:
+                factors = factors + self.added[device] / said
             columns.append(factors)
         return np.stack(columns, axis=1)
 
@@ -206,6 +214,7 @@ class MachineSpeed:
             "plain": [dict(device) for device in self.plain],
             "reuse": curves_json(self.reuse),
             "cooling": [None if curve is None else curve.to_json() for curve in self.cooling],
+            "added": list(self.added),
         }
 
     @classmethod
@@ -220,6 +229,7 @@ class MachineSpeed:
             tuple(document.get("plain", ())),
             curves_of(document.get("reuse", {})),  # nor this
             cooling_of(document),
+            tuple(document.get("added", ())),  # nor this
         )
 
 
@@ -284,11 +294,21 @@ class PanelTimes:
             caches: of the same as ``alone``.
             gaps: :meth:`PanelRuns.gap_seconds`.
         """
-        slowness, whole, cold, plain = [], [], [], []
+        slowness: list[Mapping[str, float]] = []
+        plain: list[Mapping[str, float]] = []
+        whole, cold, added = [], [], []
         for device, profile in enumerate(self._profiles):
             said = self._said[:, device]
             runs, sorts = np.array(alone[device]), sorts_of(self._graph, profile, said)
             total = statistic(runs.sum(axis=1))
+            longer = total - float(said.sum())
+            if profile.cache == AWAITED and longer >= 0:
+                slowness.append({})
+                plain.append({})
+                cold.append((0.0, 0.0))
+                whole.append(1.0)
+                added.append(longer / self.operators)
+                continue
             each = np.apply_along_axis(statistic, 0, runs)
             alike = _by_sort(runs, said, sorts, total, statistic)
             by_sort, costs = self._with_cold(each, said, sorts, alike)
@@ -296,7 +316,8 @@ class PanelTimes:
             slowness.append(by_sort)
             cold.append(costs)
             whole.append(float(total / said.sum()))
-        cooling = self._cooling(alone, gaps, whole)
+            added.append(0.0)
+        cooling = self._cooling(alone, gaps, whole, added)
         corun = None
         if len(slowness) > 1 and len({device.space for device in self._cluster.devices}) == 1:
             corun = self._corun(alone, beside, statistic, overhead, handover, cooling)
@@ -304,7 +325,15 @@ class PanelTimes:
         found = {space: runs.curves() for space, runs in (caches or {}).items()}
         reuse = {space: curves for space, curves in found.items() if curves}
         return MachineSpeed(
-            tuple(slowness), tuple(whole), corun, noise, tuple(cold), tuple(plain), reuse, cooling
+            tuple(slowness),
+            tuple(whole),
+            corun,
+            noise,
+            tuple(cold),
+            tuple(plain),
+            reuse,
+            cooling,
+            tuple(added),
         )
 
     def _cooling(
@@ -312,6 +341,7 @@ class PanelTimes:
         alone: Sequence[Sequence[np.ndarray]],
         gaps: np.ndarray | None,
         whole: Sequence[float],
+        added: Sequence[float],
     ) -> tuple[CoolingCurve | None, ...]:
         """Of each device. Factors are of the overhead that is measured on a part of the panel
         (:mod:`experiments.runner_overhead`), behind whose operators the mean is one.
@@ -322,7 +352,9 @@ class PanelTimes:
         after = np.concatenate([rows[1:] for rows in panel_parts().values()])
         return tuple(
             cooling_curve(
-                np.array(runs)[:, before], mine[:, after], self._probed[:, device] * whole[device]
+                np.array(runs)[:, before],
+                mine[:, after],
+                self._probed[:, device] * whole[device] + added[device],
             )
             for device, (runs, mine) in enumerate(zip(alone, gaps, strict=True))
         )
@@ -370,7 +402,7 @@ class PanelTimes:
         totals = [statistic(np.array(runs).sum(axis=1)) for runs in alone]
         spaces = [replace(s, corun_slowdown=0.0, cache=None) for s in self._cluster.spaces]
         unhindered = with_overhead(
-            replace(self._cluster, spaces=spaces), overhead, handover, cooling=cooling
+            replace(self._cluster, spaces=spaces), Overhead(overhead), handover, cooling=cooling
         )
 
         # Nobody chooses by what is believed.

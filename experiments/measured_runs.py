@@ -26,6 +26,7 @@ from experiments.cache_now import CacheRuns, caches_json, caches_of
 from experiments.compact_traces import read_traces, write_traces
 from experiments.contestants import Contestant, Group
 from experiments.handing_over import handover_seconds
+from experiments.overhead import Overhead
 from experiments.panel import PanelRuns
 from experiments.pricing import load_profiles
 from experiments.provenance import code_digest
@@ -86,7 +87,7 @@ class Block:
 
     Attributes:
         makespans_s: of each case by key, a run each.
-        dispatch_s: of each case by key, the runner's overhead per operator, seconds.
+        overheads: of the runner, of each case by key.
         traces: of each case by key, of each run.
         alone: float64[rounds, operators, devices] seconds, all operators of a job on that device.
         panel: :meth:`experiments.panel.PanelRuns.seconds` among the rounds.
@@ -101,7 +102,7 @@ class Block:
     """
 
     makespans_s: Mapping[str, Sequence[float]]
-    dispatch_s: Mapping[str, float]
+    overheads: Mapping[str, Overhead]
     traces: Mapping[str, Sequence[Trace]]
     alone: np.ndarray
     panel: np.ndarray
@@ -132,7 +133,8 @@ class Block:
         document = {
             "format": FORMAT,
             "makespans_s": {key: list(values) for key, values in self.makespans_s.items()},
-            "dispatch_s": dict(self.dispatch_s),
+            "dispatch_s": {key: one.operator for key, one in self.overheads.items()},
+            "copying_s": {key: one.copy for key, one in self.overheads.items()},
             "alone_shape": list(self.alone.shape),
             "panel_shape": list(self.panel.shape),
             "gaps_shape": list(self.gaps.shape),
@@ -192,7 +194,13 @@ class MeasuredRuns:
             found.append(
                 Block(
                     makespans,
-                    {key: document["dispatch_s"][key] for key in makespans},
+                    {
+                        key: Overhead(
+                            document["dispatch_s"][key],
+                            document.get("copying_s", {}).get(key, 0.0),  # was not looked at before
+                        )
+                        for key in makespans
+                    },
                     {key: [traces[name] for name in names[key]] for key in names},
                     _read_seconds(path / "alone.parquet", document["alone_shape"]),
                     _read_seconds(path / "panel.parquet", document["panel_shape"]),
@@ -333,9 +341,8 @@ def measure_block(
         probe = OverheadProbe(machine)
         handover = machine_document["handover_s"] = handover_seconds(machine, probe.model)
         overheads = runner_overheads(probe, contestants, handover)
-        plain = machine_document["overhead_s"] = probe.seconds(
-            lambda: create("single_device"), handover=handover
-        )
+        plain = probe.overhead(lambda: create("single_device"), handover=handover)
+        machine_document["overhead_s"] = plain.operator
         hardware = Hardware(machine, world, scenario, limit, config_dirs)
         panel = PanelRuns(machine)
         alone = [_alone(name) for name in devices]
@@ -413,15 +420,13 @@ def measure_block(
 
 def runner_overheads(
     probe: OverheadProbe, contestants: Sequence[Contestant], handover: float | None
-) -> dict[str, float]:
-    """The runner's overhead per operator under each contestant's scheduler, by its key, seconds; ``handover`` of the
-    interpreter.
-    """
-    found: dict[tuple[str, int], float] = {}
+) -> dict[str, Overhead]:
+    """The runner's overhead under each contestant's scheduler, by its key; ``handover`` of the interpreter."""
+    found: dict[tuple[str, int], Overhead] = {}
     for one in contestants:
         setting = one.label, one.jobs
         if setting not in found:
-            found[setting] = probe.seconds(one.make, one.jobs, handover=handover)
+            found[setting] = probe.overhead(one.make, one.jobs, handover=handover)
     return {one.key: found[one.label, one.jobs] for one in contestants}
 
 

@@ -17,8 +17,9 @@ import numpy as np
 from rich.console import Console
 
 from experiments import atomic
-from experiments.both_worlds import Prediction, interval_of, with_overhead
+from experiments.both_worlds import Prediction, interval_of
 from experiments.contestants import Contestant
+from experiments.overhead import with_overhead
 from experiments.pricing import profile_digests
 from experiments.saved_validation import load_validation, present_contestant
 from experiments.validated_pairs import pairs
@@ -129,7 +130,7 @@ def same_beliefs_s(
             ),
             with_overhead(
                 model.cluster,
-                case.dispatch_s,
+                case.overhead,
                 model.handover,
                 model.corun,
                 {} if profiled_caches else model.caches,
@@ -162,10 +163,10 @@ def _present(
             model.reuse,
             model.cooling,
         )
-        simulated = prediction.run(contestant, case.dispatch_s)
+        simulated = prediction.run(contestant, case.overhead)
         low, high, draws_s = case.low_s, case.high_s, case.draws_s
         if not _close(simulated.makespan, case.simulated_s):
-            draws_s = prediction.draws(contestant, case.dispatch_s, simulated)
+            draws_s = prediction.draws(contestant, case.overhead, simulated)
             low, high = interval_of(draws_s)
     except HetsimError as error:
         return None, str(error)

@@ -30,12 +30,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments import atomic
-from experiments.both_worlds import with_overhead
 from experiments.cache_now import curves_json, curves_of
 from experiments.compact_traces import TICK, read_traces, write_traces
 from experiments.configs import Scenario
 from experiments.contestants import Contestant, contestant
 from experiments.machine_speed import cooling_of
+from experiments.overhead import Overhead, with_overhead
 from experiments.provenance import code_digest, revision, versions
 from experiments.results import read_document
 from experiments.validation import Case, ModelValidation, Validation, statistic_of
@@ -158,6 +158,7 @@ def _document(validation: Validation, command: str, figures: Mapping[str, Any]) 
                         "high_s": case.high_s,
                         "unseen_s": case.unseen_s,
                         "dispatch_s": case.dispatch_s,
+                        "copying_s": case.copying_s,
                     }
                     for one, case in zip(model.contestants, model.cases, strict=True)
                 ],
@@ -300,6 +301,9 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                 f"does not end at {row['simulated_s']} s but at {simulated.makespan} s"
             )
         contestants.append(_saved_contestant(row["key"], scenario, config_dirs))
+        overhead = Overhead(
+            row["dispatch_s"], row.get("copying_s", 0.0)
+        )  # was not looked at before
         cases.append(
             Case(
                 entry["model"],
@@ -316,7 +320,7 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                     build_workload(scenario.workload, graph, cluster.host, scenario.seed.workload),
                     with_overhead(
                         cluster,
-                        row["dispatch_s"],
+                        overhead,
                         entry["machine"].get("handover_s"),
                         corun,
                         {space: curves[0] for space, curves in reuse.items()},
@@ -331,8 +335,9 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                     scenario.simulation.contention,
                 ),
                 row["jobs"],
-                row["dispatch_s"],
+                overhead.operator,
                 np.array(files.draws.get(row["key"], ()), dtype=np.float64),
+                overhead.copy,
             )
         )
     return ModelValidation(

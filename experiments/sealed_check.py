@@ -104,6 +104,7 @@ def _scored(sealed: dict[str, Any], measured: Case) -> Case:
         low_s=float("nan") if sealed["low_s"] is None else sealed["low_s"],
         high_s=float("nan") if sealed["high_s"] is None else sealed["high_s"],
         dispatch_s=sealed["dispatch_s"],
+        copying_s=sealed.get("copying_s", 0.0),
         draws_s=np.zeros(0),
     )
 

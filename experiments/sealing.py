@@ -24,6 +24,7 @@ from experiments.contestants import Group, Plan
 from experiments.handing_over import handover_seconds
 from experiments.machine_speed import MachineSpeed, PanelTimes, profiles_of
 from experiments.measured_runs import profile_statistic, runner_overheads
+from experiments.overhead import Overhead
 from experiments.panel import PanelRuns
 from experiments.pricing import load_profiles, profile_digests
 from experiments.provenance import code_digest, digest, revision, versions
@@ -72,7 +73,8 @@ def seal(plan: Plan, settings: ValidateSettings, invocation: Invocation, console
                     "graph": world.graph.digest,
                     "profiles": profile_digests(contestant.scenario.cluster),
                     "statistic": profile_statistic(group),
-                    "dispatch_s": overhead,
+                    "dispatch_s": overhead.operator,
+                    "copying_s": overhead.copy,
                     "speed": None if speed is None else speed.to_json(),
                     "handover_s": handover,
                     "simulated_s": simulated.makespan,
@@ -171,12 +173,13 @@ def _prediction(
 
 def _of_machine(
     group: Group, world: World, settings: ValidateSettings
-) -> tuple[Mapping[str, float], MachineSpeed | None, float | None]:
+) -> tuple[Mapping[str, Overhead], MachineSpeed | None, float | None]:
     """The runner's overhead by contestant, how slow the machine is (None for the profiles' speed), and
     what its interpreter's handing over takes.
     """
     if settings.dispatch_s is not None:
-        return {one.key: settings.dispatch_s for one in group.contestants}, None, None
+        stated = Overhead(settings.dispatch_s)
+        return {one.key: stated for one in group.contestants}, None, None
     from calibration.runner import Machine
     from calibration.workers import workers_for
 
@@ -196,7 +199,7 @@ def _of_machine(
         handover = handover_seconds(machine, probe.model)
         overheads = runner_overheads(probe, group.contestants, handover)
         if settings.speed == "now":
-            plain = probe.seconds(lambda: create("single_device"), handover=handover)
+            plain = probe.overhead(lambda: create("single_device"), handover=handover)
             panel = PanelRuns(machine)
             for number in range(PANEL_RUNS + 1):
                 panel.run()
@@ -206,7 +209,7 @@ def _of_machine(
                 panel.alone,
                 panel.beside,
                 lambda seconds: float(statistic_of(seconds, statistic)),
-                plain,
+                plain.operator,
                 handover,
                 panel.caches.runs(),
                 panel.gap_seconds(),

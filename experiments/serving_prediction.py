@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from experiments.both_worlds import SlowedNoise, with_overhead
+from experiments.both_worlds import SlowedNoise
 from experiments.configs import Scenario
 from experiments.machine_speed import MachineSpeed, profiles_of
+from experiments.overhead import Overhead, with_overhead
 from experiments.phases import Phases, SpeedPath, windowed
 from experiments.pricing import load_profiles
 from experiments.resting import with_waking
@@ -68,7 +69,7 @@ class ServingPrediction:
 
     def cluster(self, overhead: float) -> Cluster:
         """The cluster with an overhead for each task added to every device."""
-        return with_overhead(self.world.cluster, overhead)
+        return with_overhead(self.world.cluster, Overhead(overhead))
 
     def price(
         self,
@@ -218,7 +219,7 @@ class ServingPrediction:
         simulation, speed = self.scenario.simulation, conditions.speed
         caches = {space: curves[0] for space, curves in speed.reuse.items()} if speed else {}
         corun = speed.corun if speed else None
-        cluster = with_overhead(self.world.cluster, overhead, corun=corun, caches=caches)
+        cluster = with_overhead(self.world.cluster, Overhead(overhead), corun=corun, caches=caches)
         return simulate(
             workload,
             cluster if self._wake_s is None else with_waking(cluster, self._wake_s),

@@ -19,6 +19,7 @@ import numpy as np
 
 from experiments.cache_now import Reuse
 from experiments.machine_speed import cooling_of
+from experiments.overhead import Overhead
 from simulator.cluster import Cluster
 from simulator.cooling import CoolingCurve
 from simulator.costs import GraphCosts
@@ -72,6 +73,7 @@ class Case:
         steps: signed seconds of each of :data:`experiments.waterfall.STEPS`; they sum to
             ``measured_s - simulated_s``.
         dispatch_s: the runner's overhead per operator in the simulation, seconds.
+        copying_s: the same per transfer, beyond what the links' figures say.
         draws_s: float64[draws] makespans under draws of the predictor's errors, those of one setting paired;
             empty where they were not kept.
     """
@@ -90,6 +92,12 @@ class Case:
     jobs: int = 1
     dispatch_s: float = 0.0
     draws_s: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    copying_s: float = 0.0
+
+    @property
+    def overhead(self) -> Overhead:
+        """The runner's in the simulation."""
+        return Overhead(self.dispatch_s, self.copying_s)
 
     @property
     def setting(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from experiments.measured_runs import (
     MeasuredRuns,
     profile_statistic,
 )
+from experiments.overhead import Overhead
 from experiments.pricing import load_profiles, profile_digests
 from experiments.provenance import code_digest, digest
 from experiments.validation import (
@@ -50,14 +52,14 @@ class Draws:
             self._known = content if isinstance(content, dict) else {}
 
     def get(
-        self, prediction: Prediction, contestant: Contestant, overhead: float, simulated: Trace
+        self, prediction: Prediction, contestant: Contestant, overhead: Overhead, simulated: Trace
     ) -> np.ndarray:
         """:meth:`Prediction.draws`, drawn unless they are known."""
         simulation = contestant.scenario.simulation
         key = digest(
             [
                 contestant.key,
-                overhead,
+                asdict(overhead),
                 prediction.slowness.tolist(),
                 prediction.handover,
                 prediction.corun,
@@ -227,7 +229,11 @@ def _case(
     measured_s = float(statistic_of(repeats_s, statistic))
     # One run is taken apart for all.
     measured = nearest([trace for block in blocks for trace in block.traces[key]], measured_s)
-    overhead = _of_visits([block.dispatch_s[key] for block in blocks], repeats, statistic)
+    overheads = [block.overheads[key] for block in blocks]
+    overhead = Overhead(
+        _of_visits([one.operator for one in overheads], repeats, statistic),
+        _of_visits([one.copy for one in overheads], repeats, statistic),
+    )
     simulated = prediction.run(contestant, overhead)
     draws_s = draws.get(prediction, contestant, overhead, simulated)
     steps = error_steps(
@@ -254,6 +260,7 @@ def _case(
         measured_s,
         steps,
         contestant.jobs,
-        overhead,
+        overhead.operator,
         draws_s,
+        overhead.copy,
     )

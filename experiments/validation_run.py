@@ -16,6 +16,7 @@ from experiments.both_worlds import Prediction
 from experiments.contestants import Group, Plan
 from experiments.machine_speed import PanelTimes
 from experiments.measured_runs import MeasuredRuns, Quota, measure_block
+from experiments.overhead import Overhead
 from experiments.pool import WorkerDiedError, available_cores, work_through
 from experiments.pricing import load_profiles
 from experiments.progress import progress_bar
@@ -224,7 +225,7 @@ def _predicted_s(group: Group, config_dirs: Sequence[Path]) -> float:
     profiles = load_profiles(scenario.cluster, scenario.cost_model)
     panel = PanelTimes(world.cluster, profiles, scenario.cost_model)
     prediction = Prediction(world)
-    return panel.run_s + sum(prediction.run(one, 0.0).makespan for one in group.contestants)
+    return panel.run_s + sum(prediction.run(one, Overhead()).makespan for one in group.contestants)
 
 
 def _check_machine(group: Group, measured: MeasuredRuns) -> None:

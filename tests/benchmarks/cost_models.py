@@ -23,7 +23,7 @@ import pandas as pd
 from calibration.drift import DRIFTING, Drift, taken_off, without_drift
 from cost_models.across_devices import AcrossDevices
 from cost_models.boosted import Boosted, fit_groups
-from cost_models.device_spec import SPECS, spec_of
+from cost_models.device_spec import spec_of, spec_of_measured
 from cost_models.evaluation import Predicts, by_fold, relative_errors
 from cost_models.features import feature_rows, in_group, matrix
 from cost_models.folds import FOLDS, folds_of
@@ -144,7 +144,7 @@ def interpolated(**options: Any) -> Model:
 
 def log_time(rows: pd.DataFrame) -> Predicts:
     """Trees on log(time) itself, of the project's features, groups and parameters."""
-    device = SPECS.get(str(rows["device"].iloc[0]))
+    device = spec_of_measured(str(rows["device"].iloc[0]))
     groups = fit_groups(
         rows["kind"].to_numpy(),
         feature_rows(rows, device),
@@ -433,7 +433,7 @@ def _ablated(rated: Rated) -> dict[str, Model]:
 
 def _has_group(table: pd.DataFrame, group: str) -> bool:
     """Whether any row has a feature of a group."""
-    device = SPECS.get(str(table["device"].iloc[0]))
+    device = spec_of_measured(str(table["device"].iloc[0]))
     # One of each kind and number of inputs has all the names that its like have.
     alike = table.assign(number=table["inputs"].map(len)).drop_duplicates(["kind", "number"])
     names = {name for row in feature_rows(alike, device) for name in row}

@@ -259,7 +259,7 @@ def makespans(model: ModelValidation) -> list[tuple[float, np.ndarray]]:
         )
         times = [
             prediction.run(
-                contestant, case.dispatch_s, actual, scenario.seed.noise + number + 1
+                contestant, case.overhead, actual, scenario.seed.noise + number + 1
             ).makespan
             for number, actual in enumerate(prediction.world.draws(scenario))
         ]

@@ -56,8 +56,8 @@ def _lead(task: _Task) -> list[tuple[np.ndarray, float]]:
             prepare(one.scenario, ()),
             *(model.slowed, model.handover, model.corun, model.noise, model.reuse, model.cooling),
         )
-        run = prediction.run(one, case.dispatch_s)
-        drawn = kept.get(prediction, one, case.dispatch_s, run)
+        run = prediction.run(one, case.overhead)
+        drawn = kept.get(prediction, one, case.overhead, run)
         by_setting.setdefault(case.setting, []).append((np.log(drawn), np.log(case.measured_s)))
     return [
         (b - a, float(y - x))

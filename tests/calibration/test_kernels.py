@@ -50,7 +50,9 @@ def test_views_are_applied_left_to_right_and_bound_kernels_have_them_applied():
 def test_a_view_of_another_layout_than_was_traced_is_copied():
     flatten = ["aten.view.default", [{"self": True}, [2, 12]], {}]
     kernel = build(operator("aten.relu.default", [leaf(0, flatten)], [T((2, 3, 4))]))
-    a = torch.randn(2, 4, 3).transpose(1, 2)  # as an attention kernel of another device may leave it
+    a = torch.randn(2, 4, 3).transpose(
+        1, 2
+    )  # as an attention kernel of another device may leave it
     with pytest.raises(RuntimeError, match="view size is not compatible"):
         a.view(2, 12)
     assert torch.equal(kernel(a)[0], torch.relu(a.reshape(2, 12)))

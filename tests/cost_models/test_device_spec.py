@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from cost_models.device_spec import SPECS, DeviceSpec, spec_of
+from cost_models.device_spec import REPORTED, SPECS, DeviceSpec, spec_of, spec_of_measured
 from cost_models.roofline import Roofline
 from simulator.errors import InvalidInput
 
@@ -60,3 +60,12 @@ def test_its_roofline():
 def test_refusals(call, message):
     with pytest.raises(InvalidInput, match=message):
         call()
+
+
+def test_measured_devices_are_found_by_what_drivers_call_them():
+    assert set(REPORTED.values()) <= set(SPECS)
+    assert not set(REPORTED) & set(SPECS)
+    assert spec_of_measured("nvidia-h200") is SPECS["nvidia-h200-sxm"]
+    assert spec_of_measured("nvidia-h200-awaited") is SPECS["nvidia-h200-sxm"]
+    assert spec_of_measured("tesla-t4") is SPECS["tesla-t4"]
+    assert spec_of_measured("intel-xeon-6-207-1core") is None

@@ -19,6 +19,7 @@ from experiments.cache_now import (
     curves_of,
 )
 from experiments.contestants import plan_grid
+from experiments.overhead import Overhead
 from experiments.world import prepare
 from simulator.cluster import Cluster, Device, MemorySpace
 from simulator.reuse_curve import ReuseCurve
@@ -146,11 +147,12 @@ def test_predictions_take_what_is_kept_now():
     # The first cell of each of the four layers finds nothing.
     first = saved[cells][:4].sum()
     fast, slow = (
-        Prediction(world, reuse=reuse).run(contestant, 0.0).makespan for reuse in (all_kept, none)
+        Prediction(world, reuse=reuse).run(contestant, Overhead()).makespan
+        for reuse in (all_kept, none)
     )
     assert slow == pytest.approx(costs.seconds[:, 0].sum())
     assert slow - fast == pytest.approx(saved[cells].sum() - first, rel=1e-6)
-    said = Prediction(world).run(contestant, 0.0).makespan
+    said = Prediction(world).run(contestant, Overhead()).makespan
     assert fast < said < slow
 
 
@@ -161,10 +163,10 @@ def test_intervals_hold_what_might_have_been_kept(monkeypatch):
     monkeypatch.setattr(world, "draws", lambda scenario: [None] * scenario.simulation.draws)
     kept, gone = ReuseCurve((1e12,), (1.0,)), ReuseCurve((1.0,), (1.0,))
     fast, slow = (
-        Prediction(world, reuse={"ram": (curve,)}).run(contestant, 0.0).makespan
+        Prediction(world, reuse={"ram": (curve,)}).run(contestant, Overhead()).makespan
         for curve in (kept, gone)
     )
     unsure = Prediction(world, reuse={"ram": (kept, *[kept, gone] * 10)})
-    run = unsure.run(contestant, 0.0)
+    run = unsure.run(contestant, Overhead())
     assert run.makespan == fast
-    assert interval_of(unsure.draws(contestant, 0.0, run)) == pytest.approx((fast, slow))
+    assert interval_of(unsure.draws(contestant, Overhead(), run)) == pytest.approx((fast, slow))

@@ -14,9 +14,10 @@ torch = pytest.importorskip("torch")
 
 from calibration.runner import Machine  # noqa: E402
 from calibration.workers import WorkerSpec  # noqa: E402
-from experiments.both_worlds import Hardware, with_overhead  # noqa: E402
+from experiments.both_worlds import Hardware  # noqa: E402
 from experiments.contestants import plan_grid  # noqa: E402
 from experiments.measured_runs import busy_cores  # noqa: E402
+from experiments.overhead import Overhead, with_overhead  # noqa: E402
 from experiments.validation import durations  # noqa: E402
 from experiments.world import World  # noqa: E402
 from scenarios.model_config import graph_of  # noqa: E402
@@ -67,7 +68,7 @@ def test_what_is_simulated_is_what_happens(words, home):
             rows = runs[-1].executions
             gaps.append(np.median(rows["start"][1:] - rows["finish"][:-1]))
         costs = hardware.costs = CostTable.of(graph, alone)
-        believed = with_overhead(cluster, float(np.mean(gaps)))
+        believed = with_overhead(cluster, Overhead(float(np.mean(gaps))))
         print(f"\n{name}: {len(graph)} operators, {np.mean(gaps) * 1e6:.0f} us between two")
         for scheduler in SCHEDULERS:
             simulated = simulate(jobs, believed, costs, create(scheduler)).makespan

@@ -9,7 +9,6 @@ import pytest
 
 from cost_models.profile import Profile
 from cost_models.roofline import Roofline
-from experiments.both_worlds import with_overhead
 from experiments.configs import CostModelConfig
 from experiments.machine_speed import (
     SORTS,
@@ -19,6 +18,7 @@ from experiments.machine_speed import (
     sorts_of,
 )
 from experiments.measured_runs import Block
+from experiments.overhead import Overhead, with_overhead
 from experiments.panel import (
     LEAST_RUNS,
     PANEL,
@@ -63,10 +63,13 @@ def mean(seconds):
 class SimulatedMachine:
     """Runs as a machine that needs so many times the profiles' seconds for each sort of operators."""
 
-    def __init__(self, slowness, corun=0.0, overhead=0.0, handover=None, here=None, cold=()):
+    def __init__(
+        self, slowness, corun=0.0, overhead=0.0, handover=None, here=None, cold=(), added=()
+    ):
         self.cluster = here or cluster(corun)
-        self._believed = with_overhead(self.cluster, overhead, handover)
-        self._slowness, self._overhead, self._cold = slowness, overhead, cold
+        self._believed = with_overhead(self.cluster, Overhead(overhead), handover)
+        self._slowness, self._overhead = slowness, overhead
+        self._cold, self._added = cold, added
         self._profiles = [PROFILES[device.profile] for device in self.cluster.devices]
 
     def load(self, graph, weights):
@@ -74,7 +77,7 @@ class SimulatedMachine:
 
     def run(self, jobs, costs, scheduler, inputs):
         (graph,) = jobs.graphs
-        speed = MachineSpeed(tuple(self._slowness), cold=self._cold)
+        speed = MachineSpeed(tuple(self._slowness), cold=self._cold, added=self._added)
         said = [profile.price(graph.operators).seconds for profile in self._profiles]
         seconds = np.stack(said, axis=1)
         actual = CostTable.of(graph, seconds * speed.factors(graph, self._profiles, seconds))
@@ -104,6 +107,25 @@ SLOW = [
 def of_roofline(slowness):
     """Of the sorts that there are where everything takes as long as at peak rates."""
     return {sort: by for sort, by in slowness.items() if sort != "arithmetic"}
+
+
+def test_what_is_awaited_takes_so_many_microseconds_longer_however_long_it_is(monkeypatch):
+    awaited = replace(PROFILES["slow"], cache="awaited")
+    monkeypatch.setitem(PROFILES, "slow", awaited)
+    panel = panel_on(SimulatedMachine([SLOW[0], dict.fromkeys(SORTS, 1.0)], added=(0.0, 7e-6)))
+    speed = speed_of(panel)
+    assert speed.added == pytest.approx((0.0, 7e-6))
+    assert speed.slowness[0] == pytest.approx(of_roofline(SLOW[0]))
+    graph = graph_of(PANEL)
+    profiles = [PROFILES["fast"], awaited]
+    said = np.stack([profile.price(graph.operators).seconds for profile in profiles], axis=1)
+    read = MachineSpeed.from_json(speed.to_json())
+    seconds = said * read.factors(graph, profiles, said)
+    assert seconds[:, 1] == pytest.approx(said[:, 1] + 7e-6)
+    # On a machine that is faster than its profile nothing is added.
+    fast = speed_of(panel_on(SimulatedMachine([SLOW[0], dict.fromkeys(SORTS, 0.9)])))
+    assert fast.added == (0.0, 0.0)
+    assert list(fast.slowness[1].values()) == pytest.approx([0.9] * len(fast.slowness[1]))
 
 
 def test_parts_are_the_panel():
@@ -194,18 +216,18 @@ def test_what_devices_cost_each_other_is_found(handover):
 
 @pytest.mark.parametrize("stated", [0.0, 0.5])
 def test_what_is_found_is_simulated_whatever_the_cluster_states(stated):
-    shared = with_overhead(cluster(stated), 0.0, corun=0.08)
+    shared = with_overhead(cluster(stated), Overhead(), corun=0.08)
     assert shared.spaces[0].corun_slowdown == 0.08
-    assert with_overhead(cluster(stated), 0.0).spaces[0].corun_slowdown == stated
+    assert with_overhead(cluster(stated), Overhead()).spaces[0].corun_slowdown == stated
     by_bandwidth = replace(cluster(), spaces=[MemorySpace("ram", bandwidth=1e9)])
-    assert with_overhead(by_bandwidth, 0.0, corun=0.08).spaces == by_bandwidth.spaces
+    assert with_overhead(by_bandwidth, Overhead(), corun=0.08).spaces == by_bandwidth.spaces
 
 
 def test_of_equal_devices_not_the_one_that_seemed_faster():
     """Of two equal devices both count: one that by chance was 4% faster alone is not slowed more by the other."""
     equal = replace(cluster(), devices=[Device(name, "ram", "fast") for name in ("one", "two")])
     panel = panel_on(
-        SimulatedMachine([SLOW[0], SLOW[0]], here=with_overhead(equal, 0.0, corun=0.1))
+        SimulatedMachine([SLOW[0], SLOW[0]], here=with_overhead(equal, Overhead(), corun=0.1))
     )
     (run,) = {tuple(r) for r in panel.alone[0]}
     panel.alone[0] = [0.96 * np.array(run)] * 3

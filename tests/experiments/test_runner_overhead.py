@@ -11,13 +11,23 @@ pytest.importorskip("torch")
 
 from calibration.runner import Machine
 from calibration.workers import WorkerSpec
-from experiments.both_worlds import with_overhead
-from experiments.runner_overhead import OverheadProbe, gaps
-from simulator.cluster import Cluster, Device, MemorySpace
+from experiments.overhead import Overhead, with_overhead
+from experiments.runner_overhead import OverheadProbe, copies_beyond, gaps
+from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.graph import from_edges
 from simulator.schedulers.fcfs import Fcfs
+
+TWO = Cluster("two", [MemorySpace("ram")], [Device("a", "ram"), Device("b", "ram")], host="ram")
+APART = Cluster(
+    "apart",
+    [MemorySpace("one"), MemorySpace("other")],
+    [Device("a", "one"), Device("b", "other")],
+    [Link("between", ("one", "other"), 1e9, 10e-6)],
+    host="one",
+)
+NO_TRANSFERS = dict.fromkeys(("job", "tensor", "destination", "finish"), np.zeros(0))
 
 
 class SlowByJobs(Fcfs):
@@ -35,13 +45,12 @@ class SlowByJobs(Fcfs):
 
 def test_overhead_contains_decisions_that_take_longer_with_more_jobs():
     """Two jobs on two workers: each operator waits for two decisions of 4 ms, or for one."""
-    cluster = Cluster(
-        "two", [MemorySpace("ram")], [Device("a", "ram"), Device("b", "ram")], host="ram"
-    )
-    with Machine(cluster, {"a": WorkerSpec(), "b": WorkerSpec()}) as machine:
+    with Machine(TWO, {"a": WorkerSpec(), "b": WorkerSpec()}) as machine:
         probe = OverheadProbe(machine)
-        usual = probe.seconds(Fcfs, runs=2)
-        one, two = (probe.seconds(SlowByJobs, jobs=jobs, runs=1) for jobs in (1, 2))
+        found = probe.overhead(Fcfs, runs=2)
+        assert found.copy == 0.0
+        usual = found.operator
+        one, two = (probe.overhead(SlowByJobs, jobs=jobs, runs=1).operator for jobs in (1, 2))
     assert 1e-6 < usual < 1e-3
     assert 2e-3 < one < 8e-3
     assert 4e-3 < two < 0.05
@@ -61,7 +70,9 @@ def test_a_gap_is_between_operators_that_need_not_wait_for_another_worker():
         "finish": np.array([1.0, 2.0, 4.0, 5.0, 3.0, 6.0]),
     }
     # Job 0's last waited for the second worker; job 1's last was ready when that one was free.
-    assert gaps(SimpleNamespace(executions=rows), graph) == pytest.approx([0.1, 0.3, 0.4])
+    assert gaps(
+        SimpleNamespace(executions=rows, transfers=NO_TRANSFERS), graph, TWO
+    ) == pytest.approx([0.1, 0.3, 0.4])
 
 
 def test_of_several_predecessors_the_last_says_whether_it_waited():
@@ -76,7 +87,70 @@ def test_of_several_predecessors_the_last_says_whether_it_waited():
             "start": np.array([0.0, 0.0, 2.0]),
             "finish": np.array([1.0, end, 3.0]),
         }
-        assert gaps(SimpleNamespace(executions=rows), graph).tolist() == expected
+        assert (
+            gaps(SimpleNamespace(executions=rows, transfers=NO_TRANSFERS), graph, TWO).tolist()
+            == expected
+        )
+
+
+def test_who_waits_for_a_copy_needs_no_time_of_the_runners():
+    """A chain of three: on the first device, on the second behind an operator of another job, which ends before the copy
+    has come or after it, and there again.
+    """
+    graph = from_edges("chain", 3, [(i, i + 1, 8.0) for i in range(2)])
+    for arrival, expected in ((1.6, [0.2]), (1.2, [0.3, 0.2])):
+        rows = {
+            "job": np.array([0, 1, 0, 0]),
+            "operator": np.array([0, 0, 1, 2]),
+            "device": np.array([0, 1, 1, 1]),
+            "slot": np.zeros(4, dtype=int),
+            "start": np.array([0.0, 0.0, 1.7, 2.7]),
+            "finish": np.array([1.0, 1.4, 2.5, 3.0]),
+        }
+        (tensor,) = graph.writes[0]
+        moved = {
+            "job": np.array([0]),
+            "tensor": np.array([tensor]),
+            "destination": np.array([1]),
+            "finish": np.array([arrival]),
+        }
+        trace = SimpleNamespace(executions=rows, transfers=moved)
+        assert gaps(trace, graph, APART) == pytest.approx(expected)
+
+
+def test_a_copy_counts_from_when_its_channel_was_free():
+    """1000 bytes take 11 us by the link: one is there after 31, one that was asked for meanwhile after 22 more, one in
+    the other direction in time.
+    """
+    moved = {
+        "link": np.array([0, 0, 1]),
+        "source": np.array([0, 0, 1]),
+        "destination": np.array([1, 1, 0]),
+        "requested": np.array([1.0, 1.00001, 1.0]),
+        "start": np.array([1.00002, 1.00004, 1.0]),
+        "finish": np.array([1.000031, 1.000053, 1.000011]),
+        "bytes": np.array([1000.0, 1000.0, 1000.0]),
+    }
+    found = copies_beyond(SimpleNamespace(transfers=moved), APART)
+    assert sorted(found) == pytest.approx([0.0, 11e-6, 20e-6], abs=1e-9)
+
+
+def test_copies_between_memories_take_what_the_probe_says():
+    """Of links that are said to take no time the probe finds all that copies take."""
+    free = replace(APART, links=[Link("between", ("one", "other"), 1e15)])
+    with Machine(free, {"a": WorkerSpec(), "b": WorkerSpec()}) as machine:
+        found = OverheadProbe(machine).overhead(Alternating, runs=2)
+        slow = replace(free, links=[Link("between", ("one", "other"), 1e15, 1.0)])
+    assert 1e-6 < found.copy < 0.02
+    assert with_overhead(slow, found).links[0].latency == 1.0 + found.copy
+
+
+class Alternating(Fcfs):
+    """Each operator on the device on which the one before was not."""
+
+    def decide(self, context):
+        for task in list(context.ready):
+            context.place(task, task % 2)
 
 
 class SimulatedMachine:
@@ -103,7 +177,9 @@ class SimulatedMachine:
             spaces=[MemorySpace("ram")],
             devices=[Device("a", "ram"), Device("b", "ram")],
         )
-        believed = with_overhead(quiet, self.overhead, self.handover, cooling=(None, None))
+        believed = with_overhead(
+            quiet, Overhead(self.overhead), self.handover, cooling=(None, None)
+        )
         actual = CostTable.of(graph, kernels)
         trace = simulate(jobs, believed, costs, scheduler, actual=actual)
         rows = trace.executions
@@ -117,7 +193,7 @@ def test_overhead_has_no_waiting_for_the_interpreter_in_it():
     probe = OverheadProbe(machine)
 
     def seconds(jobs, **given):
-        return probe.seconds(Fcfs, jobs, runs=1, **given)
+        return probe.overhead(Fcfs, jobs, runs=1, **given).operator
 
     assert seconds(1, handover=machine.handover) == pytest.approx(machine.overhead, rel=0.05)
     assert seconds(4, handover=machine.handover) == pytest.approx(machine.overhead, rel=0.05)

@@ -7,6 +7,7 @@ import pytest
 
 from experiments.both_worlds import Prediction, interval_of
 from experiments.contestants import plan_grid
+from experiments.overhead import Overhead
 from experiments.validation import (
     Case,
     ModelValidation,
@@ -138,12 +139,12 @@ def test_a_slow_machine_takes_longer_and_schedulers_do_not_know():
     """Times grow by half; what is believed, so what is decided, stays."""
     group = plan_grid(["model=squeezenet1_1", "scheduler=mct", "cluster=cpu_1x_3x"], ()).groups[0]
     world, one = prepare(group.scenario, ()), group.contestants[0]
-    fast = Prediction(world).run(one, 0.0)
-    slow = Prediction(world, 1.5).run(one, 0.0)
+    fast = Prediction(world).run(one, Overhead())
+    slow = Prediction(world, 1.5).run(one, Overhead())
     assert slow.makespan == pytest.approx(1.5 * fast.makespan)
     assert (slow.tasks["device"] == fast.tasks["device"]).all()
     noisy = LogNormalNoise(0.1)
-    drawn = [Prediction(world, slowness).run(one, 0.0, noisy) for slowness in (1.0, 1.5)]
+    drawn = [Prediction(world, slowness).run(one, Overhead(), noisy) for slowness in (1.0, 1.5)]
     assert drawn[1].makespan == pytest.approx(1.5 * drawn[0].makespan)
 
 
@@ -154,9 +155,9 @@ def test_intervals_hold_what_measuring_again_would_differ_by(monkeypatch):
     group = plan_grid(words, ()).groups[0]
     world, one = prepare(group.scenario, ()), group.contestants[0]
     monkeypatch.setattr(world, "draws", lambda scenario: [None] * scenario.simulation.draws)
-    run = Prediction(world).run(one, 0.0)
+    run = Prediction(world).run(one, Overhead())
     certain = run.makespan
-    assert interval_of(Prediction(world).draws(one, 0.0, run)) == (certain, certain)
-    low, high = interval_of(Prediction(world, noise=0.1).draws(one, 0.0, run))
+    assert interval_of(Prediction(world).draws(one, Overhead(), run)) == (certain, certain)
+    low, high = interval_of(Prediction(world, noise=0.1).draws(one, Overhead(), run))
     assert np.log(high / low) == pytest.approx(2 * 1.645 * np.sqrt(2) * 0.1, rel=0.2)
     assert np.sqrt(low * high) == pytest.approx(certain, rel=0.05)
