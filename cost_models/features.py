@@ -136,6 +136,9 @@ def features_of(
         "intensity": log2(operations + 1) - log2(moved),
         "inputs": float(len(inputs)),
     }
+    if dtype != "float32":
+        # Sizes do not tell TF32 from float32, or float16 from bfloat16, whose kernels differ.
+        values[f"dtype={dtype}"] = 1.0
     if kind not in _NAMED_DIMENSIONS:
         values |= _dimensions(inputs, outputs)
     values |= _attribute_values(attributes)

@@ -222,6 +222,12 @@ class ModelValidation:
         most_first = sorted(self.cases, key=lambda case: -case.jobs)
         return {case.scheduler: case.dispatch_s for case in most_first}
 
+    @property
+    def copying_s(self) -> dict[str, float]:
+        """The same per transfer beyond the links' figures."""
+        most_first = sorted(self.cases, key=lambda case: -case.jobs)
+        return {case.scheduler: case.copying_s for case in most_first}
+
 
 @dataclass
 class Validation:

@@ -146,6 +146,7 @@ def case_frame(validation: Validation) -> pd.DataFrame:
                     for step in STEPS
                 },
                 "dispatch_s": case.dispatch_s,
+                "copying_s": case.copying_s,
             }
             for model in validation.models
             for case in model.cases

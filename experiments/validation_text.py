@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -137,12 +137,13 @@ def print_report(validation: Validation, folder: Path, console: Console) -> None
     console.print()
     if few:
         console.print(_kind_table(validation))
-    overheads = ", ".join(
-        f"{label} {np.mean(seconds) * 1e6:.0f}" for label, seconds in _overheads(validation).items()
-    )
+    overheads = _microseconds([model.dispatch_s for model in validation.models])
     console.print(
         f"the runner's overhead per operator, modelled as launch overhead, us: {overheads}"
     )
+    if any(case.copying_s for case in validation.cases):
+        copying = _microseconds([model.copying_s for model in validation.models])
+        console.print(f"per copy beyond what its link's figures say, as latency, us: {copying}")
     console.print("every run gave the module's own result (torch.testing.assert_close)")
     for text in differences(validation):
         console.print(f"[yellow]{text}: measure it again[/yellow]", soft_wrap=True)
@@ -167,12 +168,13 @@ def verdict_table(cases: Sequence[Case], itself: Sequence[Case] = ()) -> Table:
     return table
 
 
-def _overheads(validation: Validation) -> dict[str, list[float]]:
+def _microseconds(models: Sequence[Mapping[str, float]]) -> str:
+    """The mean of each scheduler over the models."""
     found: dict[str, list[float]] = {}
-    for model in validation.models:
-        for label, seconds in model.dispatch_s.items():
+    for of_model in models:
+        for label, seconds in of_model.items():
             found.setdefault(label, []).append(seconds)
-    return found
+    return ", ".join(f"{label} {np.mean(seconds) * 1e6:.0f}" for label, seconds in found.items())
 
 
 def _case_table(validation: Validation) -> Table:
@@ -367,7 +369,7 @@ def _operator_lines(validation: Validation) -> list[str]:
 
 
 def _runner_lines(validation: Validation) -> list[str]:
-    labels = list(_overheads(validation))
+    labels = list(dict.fromkeys(label for m in validation.models for label in m.dispatch_s))
     lines = [
         "",
         "## The runner",
@@ -398,6 +400,18 @@ def _runner_lines(validation: Validation) -> list[str]:
             f"| {model.model} | {model.repeats} | {model.busy:.2f} | "
             f"{_speed_cells(model)} | {' | '.join(values)} |"
         )
+    if any(case.copying_s for case in validation.cases):
+        lines += [
+            "",
+            "Microseconds per copy beyond what its link's figures say, found in the same runs and modelled as the "
+            "links' latency:",
+            "",
+            f"| model | {' | '.join(labels)} |",
+            "|---|" + "--:|" * len(labels),
+        ]
+        for model in validation.models:
+            values = [f"{model.copying_s.get(label, 0.0) * 1e6:.1f}" for label in labels]
+            lines.append(f"| {model.model} | {' | '.join(values)} |")
     lines += ["", *_machine_lines(validation.models)]
     if found := differences(validation):
         lines += ["", *(f"- {text}." for text in found)]

@@ -112,6 +112,16 @@ def test_cache_states_are_told_apart(measured_table):
     assert np.median(warm / graph) == pytest.approx(0.8, abs=0.03)
 
 
+def test_element_types_of_one_size_are_told_apart():
+    """TF32 at three times the rate of float32, which its tensors are."""
+    table = random_table(400)
+    fast = table.assign(dtype="tf32", seconds=table["seconds"] / 3)
+    model = Boosted.fitted(load(pd.concat([table, fast])), roofline=ROOFLINE)
+    rows = random_table(40, seed=5)
+    slow, three = (model.predict(rows.assign(dtype=dtype)) for dtype in ("float32", "tf32"))
+    assert np.median(slow / three) == pytest.approx(3.0, abs=0.1)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
