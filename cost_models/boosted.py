@@ -325,6 +325,9 @@ def _fit(
 
     names = sorted({name for row in values for name in row})
     names = [name for name in names if not any(in_group(name, group) for group in without)]
+    # An element type that all rows have tells nothing.
+    alike = {n for n in names if n.startswith("dtype=") and all(n in row for row in values)}
+    names = [name for name in names if name not in alike]
     data = matrix(values, names)
     group = _Group(names, MeasuredRange.of(kinds, data), [], None)
     options = {name: value for name, value in settings.items() if name != "rounds"}

@@ -1,0 +1,76 @@
+"""What measuring the runner's copies is worth: saved validations, predicted with it and without.
+
+``python -m tests.benchmarks.copying docs/validation/apart`` prints for each folder how far simulated makespans are off
+when devices and order of operators are as measured, and which part of that transfers are. Nothing is fitted: what a copy
+takes beyond its link's figures was measured on another model before the cases ran (:mod:`experiments.runner_overhead`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from experiments.configs import Scenario
+from experiments.overhead import with_overhead
+from experiments.saved_validation import load_validation
+from experiments.validation import Case, ModelValidation
+from experiments.waterfall import error_steps
+from scenarios.arrivals import build_workload
+from simulator.costs import CostTable
+
+
+def shares(
+    model: ModelValidation, case: Case, scenario: Scenario, copying: bool
+) -> tuple[float, float]:
+    """The error at the measured decisions, and the step ``transfers``, both over the measured makespan."""
+    overhead = case.overhead if copying else replace(case.overhead, copy=0.0)
+    cluster = with_overhead(
+        model.cluster, overhead, model.handover, model.corun, model.caches, model.cooling
+    )
+    steps = error_steps(
+        build_workload(scenario.workload, model.graph, cluster.host, scenario.seed.workload),
+        cluster,
+        CostTable({model.graph: model.costs}).scaled(model.slowed),
+        case.simulated_s,
+        case.measured,
+        case.measured_s,
+        {model.graph: model.alone},
+        scenario.simulation.movement,
+        scenario.simulation.contention,
+    )
+    replayed = case.simulated_s + steps["decisions"]
+    return replayed / case.measured_s - 1, steps["transfers"] / case.measured_s
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.copying")
+    parser.add_argument("folders", nargs="+", type=Path)
+    print(f"{'validation':28} {'copies':22} {'cases':>5} {'error':>7} {'bias':>7} {'transfers':>9}")
+    for folder in parser.parse_args(arguments).folders:
+        validation, _ = load_validation(folder)
+        for copying, label in ((False, "as the links say"), (True, "as found in the runner")):
+            found = np.array(
+                [
+                    shares(model, case, one.scenario, copying)
+                    for model in validation.models
+                    for one, case in zip(model.contestants, model.cases, strict=True)
+                    if len(case.measured.transfers["start"])
+                ]
+            )
+            if not len(found):
+                print(f"{folder!s:28} has no transfers")
+                break
+            error, transfers = found.T
+            print(
+                f"{folder!s:28} {label:22} {len(found):5} {np.abs(error).mean():7.1%} "
+                f"{error.mean():+7.1%} {transfers.mean():+9.1%}"
+            )
+
+
+if __name__ == "__main__":
+    main()
