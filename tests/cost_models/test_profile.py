@@ -210,9 +210,9 @@ def test_own_folder_is_searched_first(tmp_path, profile, monkeypatch):
 
 def test_unknown_name_gives_the_nearest_and_the_way_out():
     with pytest.raises(InvalidInput) as refused:
-        Profile.load("nvidia-gh200")
+        Profile.load("nvidia-l40x")
     text = str(refused.value)
-    assert "No profile 'nvidia-gh200'. Nearest:" in text
+    assert "No profile 'nvidia-l40x'. Nearest:" in text
     assert "(datasheet)" in text
     assert "python -m experiments.calibrate device=cuda:0" in text
 

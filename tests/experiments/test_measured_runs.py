@@ -13,6 +13,7 @@ from experiments import validation_run  # noqa: E402
 from experiments.both_worlds import Hardware  # noqa: E402
 from experiments.contestants import plan_grid  # noqa: E402
 from experiments.measured_runs import MOST_REPEATS, Block, MeasuredRuns, Quota  # noqa: E402
+from experiments.overhead import Overhead  # noqa: E402
 from experiments.validation_run import PREPARING_S, _share  # noqa: E402
 from experiments.validation_settings import read_settings  # noqa: E402
 from tests.experiments.own_machine import command  # noqa: E402
@@ -98,7 +99,7 @@ def test_a_budget_is_spread_over_visits_of_all_models(home, monkeypatch):
         now[0] += PREPARING_S + quota.budget_s
         block = Block(
             {one.key: [1.0, 1.0] for one in contestants},
-            dict.fromkeys((one.key for one in contestants), 0.0),
+            dict.fromkeys((one.key for one in contestants), Overhead()),
             {},
             np.zeros((2, 1, 1)),
             np.zeros((1, 1, 2, 1)),

@@ -107,6 +107,32 @@ def test_something_is_committed():
     assert COMMITTED
 
 
+def test_what_copies_take_is_measured_simulated_and_saved(home, no_figures, capsys):
+    """Between memories whose link is said to take no time."""
+    here = (home / "conf" / "cluster" / "here.yaml").read_text()
+    (home / "conf" / "cluster" / "apart.yaml").write_text(
+        here.replace(
+            "name: here\nhost: ram\nspaces: {ram: {}}",
+            "name: apart\nhost: ram\nspaces: {ram: {}, far: {}}",
+        ).replace("-3x, space: ram", "-3x, space: far")
+        + "links: {between: {ends: [ram, far], bandwidth: 1000 GB/s, latency: 0s}}\n"
+    )
+    words = ["model=tiny", "scheduler=olb", "cluster=apart", "simulation.draws=5"]
+    words += ["workload=concurrent", "repeats=3", "warmup=1", "seconds=0"]
+    assert command(home, *words) == 0
+    assert re.search(
+        r"per copy beyond .*, us: olb [1-9]", " ".join(capsys.readouterr().out.split())
+    )
+    validation, _ = load_validation(newest(home))
+    (case,) = validation.cases
+    assert case.copying_s > 0
+    moved = case.simulated.transfers
+    assert len(moved["start"])
+    assert (moved["finish"] - moved["start"] >= 0.999 * case.copying_s).all()
+    assert command(home, f"recheck={newest(home)}") == 0
+    assert "the present code simulates the saved times as then, 1 cases" in capsys.readouterr().out
+
+
 def test_nothing_changed(home, saved, capsys):
     capsys.readouterr()
     validation, _ = load_validation(saved)
