@@ -292,9 +292,8 @@ class CudaTimer:
         cuda = self._torch.cuda
         self._pool = cuda.graph_pool_handle()
         generator = cuda.default_generators[self._torch.device(self.device).index or 0]
-        generator.graphsafe_set_state(
-            generator.clone_state()
-        )  # the same seed and offset, not captured
+        # The same seed and offset, not captured.
+        generator.graphsafe_set_state(generator.clone_state())
 
     def _replays(self, body: Callable[[], Any]) -> list[float]:
         """Seconds of each of ``repeats`` replays of a graph of :data:`CAPTURED` times the body."""

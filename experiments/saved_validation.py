@@ -157,8 +157,8 @@ def _document(validation: Validation, command: str, figures: Mapping[str, Any]) 
                         "low_s": case.low_s,
                         "high_s": case.high_s,
                         "unseen_s": case.unseen_s,
-                        "dispatch_s": case.dispatch_s,
-                        "copying_s": case.copying_s,
+                        "dispatch_s": case.overhead.operator,
+                        "copying_s": case.overhead.copy,
                     }
                     for one, case in zip(model.contestants, model.cases, strict=True)
                 ],
@@ -301,9 +301,8 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                 f"does not end at {row['simulated_s']} s but at {simulated.makespan} s"
             )
         contestants.append(_saved_contestant(row["key"], scenario, config_dirs))
-        overhead = Overhead(
-            row["dispatch_s"], row.get("copying_s", 0.0)
-        )  # was not looked at before
+        copying_s = row.get("copying_s", 0.0)  # was not looked at before
+        overhead = Overhead(row["dispatch_s"], copying_s)
         cases.append(
             Case(
                 entry["model"],
@@ -335,9 +334,8 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                     scenario.simulation.contention,
                 ),
                 row["jobs"],
-                overhead.operator,
+                overhead,
                 np.array(files.draws.get(row["key"], ()), dtype=np.float64),
-                overhead.copy,
             )
         )
     return ModelValidation(

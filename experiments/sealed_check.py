@@ -18,6 +18,7 @@ from rich.console import Console
 from experiments import atomic
 from experiments.configs import Scenario
 from experiments.contestants import Contestant, Plan, contestant, grouped
+from experiments.overhead import Overhead
 from experiments.pricing import profile_digests
 from experiments.provenance import revision, versions
 from experiments.saved_validation import scenario_of
@@ -103,8 +104,7 @@ def _scored(sealed: dict[str, Any], measured: Case) -> Case:
         simulated_s=sealed["simulated_s"],
         low_s=float("nan") if sealed["low_s"] is None else sealed["low_s"],
         high_s=float("nan") if sealed["high_s"] is None else sealed["high_s"],
-        dispatch_s=sealed["dispatch_s"],
-        copying_s=sealed.get("copying_s", 0.0),
+        overhead=Overhead(sealed["dispatch_s"], sealed.get("copying_s", 0.0)),
         draws_s=np.zeros(0),
     )
 

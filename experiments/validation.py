@@ -72,8 +72,7 @@ class Case:
         measured_s: the statistic over the repeats.
         steps: signed seconds of each of :data:`experiments.waterfall.STEPS`; they sum to
             ``measured_s - simulated_s``.
-        dispatch_s: the runner's overhead per operator in the simulation, seconds.
-        copying_s: the same per transfer, beyond what the links' figures say.
+        overhead: the runner's in the simulation.
         draws_s: float64[draws] makespans under draws of the predictor's errors, those of one setting paired;
             empty where they were not kept.
     """
@@ -90,14 +89,8 @@ class Case:
     measured_s: float
     steps: Mapping[str, float]
     jobs: int = 1
-    dispatch_s: float = 0.0
+    overhead: Overhead = field(default_factory=Overhead)
     draws_s: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    copying_s: float = 0.0
-
-    @property
-    def overhead(self) -> Overhead:
-        """The runner's in the simulation."""
-        return Overhead(self.dispatch_s, self.copying_s)
 
     @property
     def setting(self) -> str:
@@ -217,16 +210,10 @@ class ModelValidation:
         return min(len(case.repeats_s) for case in self.cases)
 
     @property
-    def dispatch_s(self) -> dict[str, float]:
-        """The runner's overhead per operator under each scheduler, of its fewest jobs, seconds."""
+    def overheads(self) -> dict[str, Overhead]:
+        """The runner's overhead under each scheduler, of its fewest jobs."""
         most_first = sorted(self.cases, key=lambda case: -case.jobs)
-        return {case.scheduler: case.dispatch_s for case in most_first}
-
-    @property
-    def copying_s(self) -> dict[str, float]:
-        """The same per transfer beyond the links' figures."""
-        most_first = sorted(self.cases, key=lambda case: -case.jobs)
-        return {case.scheduler: case.copying_s for case in most_first}
+        return {case.scheduler: case.overhead for case in most_first}
 
 
 @dataclass

@@ -260,7 +260,6 @@ def _case(
         measured_s,
         steps,
         contestant.jobs,
-        overhead.operator,
+        overhead,
         draws_s,
-        overhead.copy,
     )

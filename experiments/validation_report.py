@@ -63,7 +63,7 @@ def _write_traces(validation: Validation, folder: Path) -> None:
                     f"{case.setting} under {case.scheduler} on {model.profiles}. Measured: the run "
                     f"whose makespan is nearest to the {model.statistic} of {len(case.repeats_s)} "
                     "repeats; its bars are the kernels alone. Simulated bars begin with the runner's "
-                    f"overhead of {format_seconds(case.dispatch_s)} per operator."
+                    f"overhead of {format_seconds(case.overhead.operator)} per operator."
                 ),
             )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -137,12 +137,12 @@ def print_report(validation: Validation, folder: Path, console: Console) -> None
     console.print()
     if few:
         console.print(_kind_table(validation))
-    overheads = _microseconds([model.dispatch_s for model in validation.models])
     console.print(
-        f"the runner's overhead per operator, modelled as launch overhead, us: {overheads}"
+        "the runner's overhead per operator, modelled as launch overhead, us: "
+        + _microseconds(validation, "operator")
     )
-    if any(case.copying_s for case in validation.cases):
-        copying = _microseconds([model.copying_s for model in validation.models])
+    if any(case.overhead.copy for case in validation.cases):
+        copying = _microseconds(validation, "copy")
         console.print(f"per copy beyond what its link's figures say, as latency, us: {copying}")
     console.print("every run gave the module's own result (torch.testing.assert_close)")
     for text in differences(validation):
@@ -168,12 +168,12 @@ def verdict_table(cases: Sequence[Case], itself: Sequence[Case] = ()) -> Table:
     return table
 
 
-def _microseconds(models: Sequence[Mapping[str, float]]) -> str:
-    """The mean of each scheduler over the models."""
+def _microseconds(validation: Validation, of: str) -> str:
+    """A part of the runner's overhead under each scheduler, the mean over the models."""
     found: dict[str, list[float]] = {}
-    for of_model in models:
-        for label, seconds in of_model.items():
-            found.setdefault(label, []).append(seconds)
+    for model in validation.models:
+        for label, overhead in model.overheads.items():
+            found.setdefault(label, []).append(getattr(overhead, of))
     return ", ".join(f"{label} {np.mean(seconds) * 1e6:.0f}" for label, seconds in found.items())
 
 
@@ -369,7 +369,7 @@ def _operator_lines(validation: Validation) -> list[str]:
 
 
 def _runner_lines(validation: Validation) -> list[str]:
-    labels = list(dict.fromkeys(label for m in validation.models for label in m.dispatch_s))
+    labels = list(dict.fromkeys(label for m in validation.models for label in m.overheads))
     lines = [
         "",
         "## The runner",
@@ -394,13 +394,12 @@ def _runner_lines(validation: Validation) -> list[str]:
         "|---|--:|--:|--:|" + "--:|" * (len(SORTS) + 7 + len(labels)),
     ]
     for model in validation.models:
-        seconds = model.dispatch_s
-        values = [f"{seconds[label] * 1e6:.1f}" if label in seconds else "" for label in labels]
+        values = _overhead_cells(model, labels, "operator")
         lines.append(
             f"| {model.model} | {model.repeats} | {model.busy:.2f} | "
             f"{_speed_cells(model)} | {' | '.join(values)} |"
         )
-    if any(case.copying_s for case in validation.cases):
+    if any(case.overhead.copy for case in validation.cases):
         lines += [
             "",
             "Microseconds per copy beyond what its link's figures say, found in the same runs and modelled as the "
@@ -410,7 +409,7 @@ def _runner_lines(validation: Validation) -> list[str]:
             "|---|" + "--:|" * len(labels),
         ]
         for model in validation.models:
-            values = [f"{model.copying_s.get(label, 0.0) * 1e6:.1f}" for label in labels]
+            values = _overhead_cells(model, labels, "copy")
             lines.append(f"| {model.model} | {' | '.join(values)} |")
     lines += ["", *_machine_lines(validation.models)]
     if found := differences(validation):
@@ -421,6 +420,12 @@ def _runner_lines(validation: Validation) -> list[str]:
         "Every run gave the module's own result (`torch.testing.assert_close`).",
         "",
     ]
+
+
+def _overhead_cells(model: ModelValidation, labels: Sequence[str], of: str) -> list[str]:
+    """A part of the runner's overhead under each scheduler, microseconds; nothing under one that the model lacks."""
+    found = model.overheads
+    return [f"{getattr(found[n], of) * 1e6:.1f}" if n in found else "" for n in labels]
 
 
 def _speed_cells(model: ModelValidation) -> str:

@@ -125,10 +125,10 @@ def test_what_copies_take_is_measured_simulated_and_saved(home, no_figures, caps
     )
     validation, _ = load_validation(newest(home))
     (case,) = validation.cases
-    assert case.copying_s > 0
+    assert case.overhead.copy > 0
     moved = case.simulated.transfers
     assert len(moved["start"])
-    assert (moved["finish"] - moved["start"] >= 0.999 * case.copying_s).all()
+    assert (moved["finish"] - moved["start"] >= 0.999 * case.overhead.copy).all()
     assert command(home, f"recheck={newest(home)}") == 0
     assert "the present code simulates the saved times as then, 1 cases" in capsys.readouterr().out
 
