@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,11 +55,27 @@ class Measured:
     described: Mapping[str, Any]
 
 
+def priced_state(asked: str | None, measured: Sequence[str]) -> str:
+    """The state of the caches that a profile of these prices.
+
+    Raises:
+        InvalidInput: it was not measured.
+    """
+    if asked is None:
+        return "graph" if "graph" in measured else measured[0]
+    if asked not in measured:
+        raise InvalidInput(
+            f"cache={asked} is none of the states that are measured, {', '.join(measured)}; measure it in a new "
+            f"folder: 'states=\"{','.join([*measured, asked])}\"'"
+        )
+    return asked
+
+
 def measured_in(config: CalibrateConfig, folder: Path) -> Measured:
     """The samples of a folder.
 
     Raises:
-        InvalidInput: the folder holds no samples.
+        InvalidInput: the folder holds no samples, or none in the state that is asked for.
     """
     from calibration import summary
     from calibration.folder import plan_of
@@ -71,7 +87,7 @@ def measured_in(config: CalibrateConfig, folder: Path) -> Measured:
     table = tables.load(summary.measurement_table(raw, config.statistic))
     peaks = summary.peaks(raw)
     roofline = roofline_of(raw)
-    cache = config.cache if config.cache in plan.states else plan.states[0]
+    cache = priced_state(config.cache, plan.states)
     # What is awaited has its launch in it.
     launches = [row["seconds"] for row in peaks["transfers"] if row["way"] == "launch"]
     if cache == AWAITED:
@@ -94,11 +110,11 @@ def measured_in(config: CalibrateConfig, folder: Path) -> Measured:
     return Measured(table, summary.drift(raw), described)
 
 
-def measured_for(base: str, name: str | None) -> Measured:
+def measured_for(base: str, name: str | None, cache: str | None = None) -> Measured:
     """The measurements of a profile that is there already.
 
     Raises:
-        InvalidInput: there is no such profile, or it comes without them.
+        InvalidInput: there is no such profile, it comes without them, or it prices another state than ``cache``.
     """
     from cost_models.profile import Profile
 
@@ -109,10 +125,16 @@ def measured_for(base: str, name: str | None) -> Measured:
             f"Profile '{profile.name}' comes without the measurements that it was fitted to, so it "
             "cannot be fitted again"
         )
+    own = profile.cache or "graph"
+    if cache not in (None, own):
+        raise InvalidInput(
+            f"Profile '{profile.name}' prices state '{own}' and is fitted again for that; one of '{cache}' is "
+            "made from the folder of its samples: step=fit out=FOLDER"
+        )
     kept = ["label", "roofline", "transfers", "launch_overhead_s", "deviations", "allocation"]
     kept += ["corun", "reuse", "capacity_bytes", "cache_bytes", "versions", "provenance"]
     described = {key: getattr(profile, key) for key in kept}
-    described |= {"name": name or profile.name, "cache": profile.cache or "graph"}
+    described |= {"name": name or profile.name, "cache": own}
     return Measured(table, pd.DataFrame(), described)
 
 
@@ -130,7 +152,7 @@ def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None])
     if config.base is None:
         measured = measured_in(config, folder)
     else:
-        measured = measured_for(config.base, config.name)
+        measured = measured_for(config.base, config.name, config.cache)
     table, described = measured.table, dict(measured.described)
     folder.mkdir(parents=True, exist_ok=True)
     tables.write(table, folder / "measurements.parquet")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments.calibration_fitting import priced_state
 from experiments.calibration_operators import BEGUN, more_operators, turns
 from experiments.calibration_settings import CalibrateConfig
 from simulator.units import parse_seconds
@@ -29,6 +30,7 @@ def measure_step(
     from calibration.timing import default_states
 
     states = tuple(config.states.split(",")) if config.states else default_states(config.device)
+    priced_state(config.cache, states)  # refused now, not once all is measured
     name = config.name or environment.device_name(
         config.device, config.threads, config.repeat_kernel
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.calibration_fitting import roofline_of
+from experiments.calibration_fitting import priced_state, roofline_of
 from experiments.calibration_settings import CalibrateConfig
 from simulator.units import parse_seconds
 
@@ -163,9 +163,8 @@ def more_operators(
 
     raw = folder / "raw"
     table = tables.load(summary.measurement_table(raw, config.statistic))
-    plan = plan_of(raw)
-    cache = config.cache if config.cache in plan.states else plan.states[0]
-    table = table[table["cache"] == cache].reset_index(drop=True)
+    state = priced_state(config.cache, plan_of(raw).states)
+    table = table[table["cache"] == state].reset_index(drop=True)
     asked = _model_operators(config) if config.model else operators
     kinds = {sample.operator.kind for sample in asked}
     show(f"choosing what to measure next, after {len(operators)} operators")

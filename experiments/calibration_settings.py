@@ -48,8 +48,8 @@ class CalibrateConfig:
         rounds: visits of each process to every operator, if the budget is not used up before; null
             fills the budget.
         states: cache states, of ``graph,warm,cold`` and on GPUs ``awaited``; null takes the device's usual ones.
-        cache: the state that the profile prices; ``awaited`` makes one of operators that are launched and
-            awaited, as the hardware runner executes them.
+        cache: the state that the profile prices; null takes ``graph`` if that was measured. ``awaited`` makes one of
+            operators that are launched and awaited, as the hardware runner executes them.
         repeat_kernel: kernel runs in one call: 3 makes an honest device of a third the speed.
         statistic: ``minimum``, ``p10`` or ``median`` of an operator's samples.
         models: cost models to fit.
@@ -78,7 +78,7 @@ class CalibrateConfig:
     threads: int = 1
     rounds: int | None = None
     states: str | None = None
-    cache: str = "graph"
+    cache: str | None = None
     repeat_kernel: int = 1
     statistic: str = "p10"
     models: list[str] = field(default_factory=lambda: list(MODELS))

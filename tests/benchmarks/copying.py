@@ -21,6 +21,7 @@ from experiments.validation import Case, ModelValidation
 from experiments.waterfall import error_steps
 from scenarios.arrivals import build_workload
 from simulator.costs import CostTable
+from simulator.errors import InvalidInput
 
 
 def shares(
@@ -52,7 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folders", nargs="+", type=Path)
     print(f"{'validation':28} {'copies':22} {'cases':>5} {'error':>7} {'bias':>7} {'transfers':>9}")
     for folder in parser.parse_args(arguments).folders:
-        validation, _ = load_validation(folder)
+        try:
+            validation, _ = load_validation(folder)
+        except InvalidInput as error:
+            raise SystemExit(str(error)) from None
         for copying, label in ((False, "as the links say"), (True, "as found in the runner")):
             found = np.array(
                 [

@@ -49,7 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.element_types")
     parser.add_argument("profiles", nargs="+")
     for name in parser.parse_args(arguments).profiles:
-        found = errors(name)
+        try:
+            found = errors(name)
+        except InvalidInput as error:
+            raise SystemExit(str(error)) from None
         kinds = found["kind"].value_counts().index[:KINDS].tolist()
         print(f"\n{name}: median / mean / p90 of the error, architectures held out")
         print(f"{'dtype':10} {'operators':>9}  " + "".join(f"{k:>24}" for k in ["all", *kinds]))

@@ -1,4 +1,5 @@
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -233,6 +234,10 @@ def test_statistic_and_name_are_taken(folder):
         (["statistic=mean"], "There is no statistic=mean"),
         (["step=fit"], "step=fit needs out="),
         (["step=fit", "base=tesla-t4"], "'tesla-t4' comes without the measurements"),
+        (
+            ["step=fit", "base=nvidia-h200", "cache=awaited"],
+            "'nvidia-h200' prices state 'graph' and is fitted again for that",
+        ),
         (["only=true", "model=gpt2"], "only=true goes on with some operators of a folder"),
         (["models=[oracle]"], "No cost model 'oracle'"),
         (["models=[adapted]"], "needs start=<profile>"),
@@ -243,6 +248,10 @@ def test_statistic_and_name_are_taken(folder):
         (["operators=missing.json", "budget=5s"], "Cannot read the operators file"),
         (["model=resnet5", "budget=5s"], "resnet50"),
         (["states=lukewarm", "budget=5s"], "No cache state 'lukewarm'"),
+        (
+            ["cache=cold", "budget=5s"],
+            "cache=cold is none of the states that are measured, graph, warm",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path, capsys, words, message):
@@ -250,6 +259,14 @@ def test_mistakes_are_one_sentence(tmp_path, capsys, words, message):
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+
+
+def test_a_profile_of_a_state_that_was_not_measured_is_refused(fitted, tmp_path, capsys):
+    folder = shutil.copytree(fitted, tmp_path / "copy")
+    shutil.rmtree(folder / "profile")
+    assert main(["step=fit", f"out={folder}", "cache=awaited"]) == 2
+    assert "cache=awaited is none of the states that are measured" in capsys.readouterr().err
+    assert not (folder / "profile").exists()
 
 
 def test_fit_of_an_empty_folder_is_refused(tmp_path, capsys):
