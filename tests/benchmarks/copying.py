@@ -55,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for folder in parser.parse_args(arguments).folders:
         try:
             validation, _ = load_validation(folder)
-        except InvalidInput as error:
-            raise SystemExit(str(error)) from None
+        except InvalidInput as refused:
+            raise SystemExit(str(refused)) from None
         for copying, label in ((False, "as the links say"), (True, "as found in the runner")):
             found = np.array(
                 [
