@@ -235,6 +235,8 @@ class SchedulingContext:
         self._slots = [device.slots for device in cluster.devices]
         # Whether a device can begin a task as soon as it has ended the one before.
         self._serial = [d.slots == 1 and not d.completion_latency for d in cluster.devices]
+        # Devices whose queue is projected in another way: they are submitted to ahead.
+        self._projections: dict[int, Callable[[], float]] = {}
         self._tail_rank = [0.0] * devices  # largest rank in the queue, where it is not empty
         self._load: MutableSequence[int] = [0] * devices  # placed and unfinished
         self._running: MutableSequence[list[int]] = [[] for _ in range(devices)]
@@ -762,6 +764,18 @@ class SchedulingContext:
         self._home += [EVERYWHERE] * tensors
         self._written += [math.inf] * tensors
 
+    def _successors(self, task: int) -> list[int]:
+        """The tasks that wait for a task."""
+        job = self._job[task]
+        first = self._first_task[job]
+        return [first + s for s in self._job_index[job].successors[task - first]]
+
+    def _predecessors(self, task: int) -> list[int]:
+        """The tasks that a task waits for."""
+        job = self._job[task]
+        first = self._first_task[job]
+        return [first + p for p in self._job_index[job].graph.predecessors[task - first]]
+
     def _complete(self, task: int, device: int) -> list[int]:
         """Apply a task's finish now; returns the tasks that it made ready."""
         job = self._job[task]
@@ -866,6 +880,9 @@ class SchedulingContext:
 
     def _project(self, device: int) -> float:
         """Believed time at which a task behind everything queued on a device could begin."""
+        project = self._projections.get(device)
+        if project is not None:
+            return project()
         free = []
         last = self.now  # tasks start in the order of the queue
         for task in self._running[device]:

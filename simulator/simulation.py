@@ -16,7 +16,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableSequence, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -134,8 +134,6 @@ class Simulation(BatchingContext):
         self._awaiting: set[int] = (
             set()
         )  # jobs of which it will be told that their inputs have room
-        # Devices whose queue is projected in another way.
-        self._projections: dict[int, Callable[[], float]] = {}
         self._serving = bool(SERVING & self.offers & setting.scheduler.needs)
         self._memory: Memory = UnlimitedMemory()
         self._prepare()
@@ -151,7 +149,7 @@ class Simulation(BatchingContext):
         self._submits_ahead = any(device.completion_latency for device in cluster.devices)
         for device, fed in enumerate(self._feeders):
             if isinstance(fed, Asynchronous):
-                self._projections[device] = fed.project
+                self._projections[device] = fed.window.project
         self._links = flow_model(
             self.contention, self._clock, cluster.capacities, self._on_delivered
         )
@@ -448,10 +446,6 @@ class Simulation(BatchingContext):
     def _began(self, task: int) -> float:
         return self._start_time[task]
 
-    def _project(self, device: int) -> float:
-        project = self._projections.get(device)
-        return super()._project(device) if project is None else project()
-
     # -- placement ------------------------------------------------------------------------------
 
     def _accept(self, task: int, device: int) -> None:
@@ -695,18 +689,6 @@ class Simulation(BatchingContext):
         job = self._job_of_tensor(tensor)
         first = self._first_task[job]
         return [first + r for r in self._job_index[job].consumers[tensor - self._first_tensor[job]]]
-
-    def _successors(self, task: int) -> list[int]:
-        """The tasks that wait for a task."""
-        job = self._job[task]
-        first = self._first_task[job]
-        return [first + s for s in self._job_index[job].successors[task - first]]
-
-    def _predecessors(self, task: int) -> list[int]:
-        """The tasks that a task waits for."""
-        job = self._job[task]
-        first = self._first_task[job]
-        return [first + p for p in self._job_index[job].graph.predecessors[task - first]]
 
     # -- memory ---------------------------------------------------------------------------------
 
