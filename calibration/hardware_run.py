@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from calibration.issuing import Issuing
 from calibration.moving import reason_of
 from calibration.serving_run import Inputs, ServingRun
 from calibration.workers import Worker, WorkerSpec
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 """Between two looks at whether the workers live and get on."""
+Call = Callable[[int], tuple[float, float, tuple[torch.Tensor, ...]]]
+"""Calls a task's kernel: when that began and when the call was over (``time.perf_counter``), and what it wrote."""
 PATIENCE_FACTOR = 10.0
 """An operator that takes so many times its believed seconds, and the run's patience, hangs."""
 
@@ -104,6 +108,14 @@ class HardwareRun(ServingRun):
         self._touched: set[int] = set()
         self._decisions = 0
         self._deciding_seconds = 0.0
+        # Devices that are submitted to ahead of what is known.
+        self._issuing = {
+            worker.device: Issuing(self, worker)
+            for worker in machine.workers
+            if cluster.devices[worker.device].completion_latency
+        }
+        for device, issuing in self._issuing.items():
+            self._projections[device] = issuing.window.project
 
     # -- the main thread ------------------------------------------------------------------------
 
@@ -116,6 +128,8 @@ class HardwareRun(ServingRun):
         planning = self._deciding_seconds
         workers = self._machine.workers
         try:
+            for issuing in self._issuing.values():
+                issuing.start()
             for worker in workers:
                 worker.join(self)
             for _ in workers:
@@ -172,9 +186,9 @@ class HardwareRun(ServingRun):
         for worker in self._machine.workers:
             if not worker.is_alive():
                 raise ExecutionError(f"Worker '{worker.name}' died; make a new machine")
-        for device, tasks in enumerate(self._running):
-            for task in tasks:
-                spent, believed = self.now - self._start_time[task], self.seconds(task)[device]
+        for device in range(len(self._running)):
+            for task, began in self._executing(device):
+                spent, believed = self.now - began, self.seconds(task)[device]
                 if spent > self._patience + PATIENCE_FACTOR * believed:
                     name = self.cluster.devices[device].name
                     raise ExecutionError(
@@ -182,6 +196,14 @@ class HardwareRun(ServingRun):
                         f"{spent:.3g} s and is believed to take {believed:.3g} s; if it may take so "
                         "long, run with more patience"
                     )
+
+    def _executing(self, device: int) -> list[tuple[int, float]]:
+        """What a device executes as far as is known, and since when at the earliest."""
+        issuing = self._issuing.get(device)
+        if issuing is None:
+            return [(task, self._start_time[task]) for task in self._running[device]]
+        task, began = issuing.window.oldest()
+        return [(task, began)] if task >= 0 else []
 
     def _too_long(self, limit: float) -> str:
         running = [
@@ -217,13 +239,18 @@ class HardwareRun(ServingRun):
         worker.bell = self._machine.new_bell()
         with self._lock:
             self._serving.add(worker.name)
-            if self._over:
+            if worker.device in self._issuing:
+                pass  # its worker finds out itself whether there is anything to do
+            elif self._over:
                 worker.bell.ring()
             else:
                 self._parked[worker.device].append(worker)
         self._entered.release()
         try:
-            self._work(worker)
+            if worker.device in self._issuing:
+                self._issuing[worker.device].work()
+            else:
+                self._work(worker)
         except Exception as error:
             with self._lock:
                 self._stop(error)
@@ -235,12 +262,7 @@ class HardwareRun(ServingRun):
         self._gone.release()
 
     def _work(self, worker: Worker) -> None:
-        kernels = self._kernels[worker.spec.kind]
-        space = self._space_of[worker.device]
-        values = self._values[space]
-        arguments, joining, lock = self._arguments, self._joining, self._lock
-        synchronise = worker.synchronise
-        clock = time.perf_counter
+        call, lock = self._caller(worker, awaits=True), self._lock
         parked = True
         while True:
             if parked:
@@ -248,6 +270,28 @@ class HardwareRun(ServingRun):
             task = worker.task
             if task < 0:
                 return
+            start, finish, written = call(task)
+            with lock:
+                if self._over:
+                    return
+                self._keep(task, worker.device, written)
+                self._finish(worker, task, start - self._origin, finish - self._origin, written)
+                # Asked under the lock: once it is released, another thread may hand over a task, and
+                # rings for it.
+                parked = worker.task < 0
+            # Dropped before the next kernel is timed: freeing is no part of it.
+            del written
+
+    def _caller(self, worker: Worker, awaits: bool) -> Call:
+        """What calls a task's kernel on a worker's thread; ``awaits`` lets it wait until the kernel has ended."""
+        kernels = self._kernels[worker.spec.kind]
+        space = self._space_of[worker.device]
+        values = self._values[space]
+        arguments, joining = self._arguments, self._joining
+        synchronise = worker.stream.synchronize if worker.stream is not None and awaits else None
+        clock = time.perf_counter
+
+        def call(task: int) -> tuple[float, float, tuple[torch.Tensor, ...]]:
             try:
                 kernel = kernels[task]
                 if task in joining:
@@ -257,20 +301,13 @@ class HardwareRun(ServingRun):
                 written = kernel(*tensors)  # type: ignore[arg-type]
                 if synchronise is not None:
                     synchronise()
-                finish = clock()
+                return start, clock(), written
             except HetsimError:
                 raise
             except Exception as error:
                 raise self._failure(task, worker, error) from error
-            with lock:
-                if self._over:
-                    return
-                self._finish(worker, task, start - self._origin, finish - self._origin, written)
-                # Asked under the lock: once it is released, another thread may hand over a task, and
-                # rings for it.
-                parked = worker.task < 0
-            # Dropped before the next kernel is timed: freeing is no part of it.
-            del tensors, written
+
+        return call
 
     def _failure(self, task: int, worker: Worker, error: Exception) -> ExecutionError:
         device = self.cluster.devices[worker.device].name
@@ -288,6 +325,13 @@ class HardwareRun(ServingRun):
     def _clock(self) -> float:
         return time.perf_counter() - self._origin
 
+    def _keep(self, task: int, device: int, written: tuple[torch.Tensor, ...]) -> None:
+        """Put what a task wrote where its readers find it."""
+        readers, values = self._readers, self._values[self._space_of[device]]
+        for tensor, value in zip(self._results[task], written, strict=True):
+            if readers[tensor]:
+                values[tensor] = value
+
     def _finish(
         self,
         worker: Worker,
@@ -296,17 +340,41 @@ class HardwareRun(ServingRun):
         finish: float,
         written: tuple[torch.Tensor, ...],
     ) -> None:
-        """Apply a task's end, decide, and hand out what can start."""
+        """A worker has finished with a task: apply that, decide, and hand out what can start."""
+        self._apply(worker, task, start, finish, written)
+        worker.task = -1
+        self._parked[worker.device].append(worker)
+        self._decide()
+        self._proceed(worker)
+
+    def _learnt(
+        self,
+        worker: Worker,
+        task: int,
+        start: float,
+        finish: float,
+        written: tuple[torch.Tensor, ...],
+    ) -> None:
+        """The host knows that a task has ended which was submitted ahead: apply that, decide, and hand out."""
+        self._apply(worker, task, start, finish, written)
+        self._decide()
+        self._proceed(None)
+
+    def _apply(
+        self,
+        worker: Worker,
+        task: int,
+        start: float,
+        finish: float,
+        written: tuple[torch.Tensor, ...],
+    ) -> None:
+        """Apply a task's end."""
         self.now = self._clock()
         device = worker.device
         job = self._job[task]
         readers = self._readers
-        values = self._values[self._space_of[device]]
-        for tensor, value in zip(self._results[task], written, strict=True):
-            if readers[tensor]:
-                values[tensor] = value
         if job in self._cuts:
-            self._divide(job, task, values, written)
+            self._divide(job, task, self._values[self._space_of[device]], written)
         for tensor in self._consumed[task]:
             readers[tensor] -= 1
             if not readers[tensor]:
@@ -319,6 +387,10 @@ class HardwareRun(ServingRun):
                 touched.add(place)
                 if not self._push and self._moves:
                     self._request_inputs(successor, place)
+        if self._issuing:
+            # The others that a successor waits for may all be submitted to its own device.
+            places = (self._device[successor] for successor in self._successors(task))
+            touched.update(place for place in places if place in self._issuing)
         if self._moves:
             self._request_outputs(task, device)
         self.finished.append(task)
@@ -334,16 +406,14 @@ class HardwareRun(ServingRun):
             task - self._first_task[job],
             device,
             worker.slot,
-            self._ready_at[task],
+            min(
+                self._ready_at[task], start
+            ),  # it may have begun before the host knew that it could
             self._placed_at[task],
             start,
             finish,
         )
-        worker.task = -1
-        self._parked[device].append(worker)
         touched.add(device)
-        self._decide()
-        self._proceed(worker)
 
     def _decide(self) -> None:
         self.ready.sort()
@@ -358,17 +428,14 @@ class HardwareRun(ServingRun):
     def _proceed(self, current: Worker | None) -> None:
         """Give startable heads of queues to parked workers, and see whether the run is over."""
         for device in self._touched:
+            if device in self._issuing:
+                self._issuing[device].feed()
             workers = self._parked[device]
             while workers:
                 task = self._head(device)
-                if task < 0 or self._pending[task]:
+                if task < 0 or self._pending[task] or not self._has_inputs(task, device):
                     break
-                if self._moves and not self._data_is_here(task, device):
-                    break
-                self._start(device)
-                self._started[task] = True
-                self._start_time[task] = self.now
-                self._busy += 1
+                self._take(device)
                 # The thread that is awake goes on itself; another would have to be woken.
                 worker = current if current in workers else workers[-1]
                 assert worker is not None
@@ -383,6 +450,17 @@ class HardwareRun(ServingRun):
             elif not self._wakes:
                 self._check_finished(self._scheduler)
 
+    def _has_inputs(self, task: int, device: int) -> bool:
+        """Whether what a task reads and is known to be written is in its device's memory."""
+        return not self._moves or self._data_is_here(task, device)
+
+    def _take(self, device: int) -> None:
+        """Take the head of a device's queue out of it: it can no longer be withdrawn."""
+        task = self._start(device)
+        self._started[task] = True
+        self._start_time[task] = self.now
+        self._busy += 1
+
     def _stop(self, error: BaseException | None) -> None:
         """End the run; the first error is the one that is reported."""
         if self._over:
@@ -394,6 +472,8 @@ class HardwareRun(ServingRun):
                 worker.task = -1
                 worker.bell.ring()
             workers.clear()
+        for issuing in self._issuing.values():
+            issuing.wake()
         self._attention.set()
 
     def _admit_due(self) -> bool:

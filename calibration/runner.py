@@ -29,7 +29,7 @@ from calibration.hardware_run import Execution, HardwareRun
 from calibration.program import PlacedWeights, Program, Tensors
 from calibration.serving_run import Inputs
 from calibration.workers import Bell, SleepingBell, SpinningBell, Worker, WorkerSpec, may_spin
-from simulator.cluster import Cluster
+from simulator.cluster import Cluster, Device
 from simulator.costs import CostTable
 from simulator.errors import ExecutionError, InvalidInput
 from simulator.graph import DataflowGraph
@@ -69,7 +69,9 @@ class Machine:
         self.specs = [self._spec(device.name, workers) for device in cluster.devices]
         self.kinds = [spec.kind for spec in self.specs]
         self.memories = self._memories()
-        self.spinning = may_spin(self.specs) if spin is None else spin
+        # Threads that learn of ends have no core of their own, and would wait for who spins.
+        issued = any(device.completion_latency for device in cluster.devices)
+        self.spinning = may_spin(self.specs) and not issued if spin is None else spin
         self.workers: list[Worker] = []
         self.copiers: dict[tuple[int, int], Copier] = {}
         self._programs: dict[DataflowGraph, Program] = {}
@@ -88,7 +90,13 @@ class Machine:
                 f"Device '{name}' of cluster '{self.cluster.name}' has no worker here; given: "
                 f"{', '.join(workers) or 'none'}"
             )
-        slots = self.cluster.devices[self.cluster.device_index[name]].slots
+        device = self.cluster.devices[self.cluster.device_index[name]]
+        slots = device.slots
+        if slots > 1 and device.completion_latency:
+            raise InvalidInput(
+                f"Device '{name}' has {slots} slots and a completion latency: operators are submitted ahead to one "
+                "stream at a time; give it one slot, or no completion_latency"
+            )
         if spec.cores and len(spec.cores) != slots * spec.threads:
             raise InvalidInput(
                 f"Device '{name}' has {slots} slots of {spec.threads} threads, its worker "
@@ -230,7 +238,7 @@ class Machine:
         if cluster is None:
             return self.cluster
         for mine, its in zip(self.cluster.devices, cluster.devices, strict=False):
-            if (mine.name, mine.space, mine.slots) != (its.name, its.space, its.slots):
+            if _worked(mine) != _worked(its):
                 break
         else:
             if len(self.cluster.devices) == len(cluster.devices):
@@ -247,6 +255,11 @@ class Machine:
     def mark_stuck(self, names: Sequence[str]) -> None:
         """Note workers that did not come back from a run that failed."""
         self._stuck += names
+
+
+def _worked(device: Device) -> tuple[object, ...]:
+    """What a device's workers are made for."""
+    return device.name, device.space, device.slots, bool(device.completion_latency)
 
 
 @contextlib.contextmanager

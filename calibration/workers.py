@@ -13,14 +13,17 @@ import os
 import queue
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from calibration.environment import check_device, device_name, pin
 from calibration.timing import AWAITED
 from simulator.cluster import Cluster
 from simulator.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ class Worker:
         device: index in the cluster.
         slot: index in the device.
         task: what it was given to execute next; -1 for nothing.
-        synchronise: called after a kernel to wait for its end; None where it has ended on return.
+        stream: of a GPU, on which its thread launches; None where a kernel has ended when its call returns.
     """
 
     def __init__(self, device: int, slot: int, name: str, spec: WorkerSpec, bell: Bell) -> None:
@@ -142,7 +145,7 @@ class Worker:
         self.spec = spec
         self.bell = bell
         self.task = -1
-        self.synchronise: Callable[[], Any] | None = None
+        self.stream: torch.cuda.Stream | None = None
         self._inbox: queue.SimpleQueue[Session | None] = queue.SimpleQueue()
         self._prepared: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -184,9 +187,8 @@ class Worker:
                 if self.spec.device != "cpu":
                     check_device(self.spec.device)
                     torch.cuda.set_device(self.spec.device)
-                    stream = torch.cuda.Stream()
-                    stack.enter_context(torch.cuda.stream(stream))
-                    self.synchronise = stream.synchronize
+                    self.stream = torch.cuda.Stream()
+                    stack.enter_context(torch.cuda.stream(self.stream))
             except Exception as error:  # handed to the thread that waits in start()
                 self._prepared.put(error)
                 return
