@@ -146,6 +146,7 @@ class HardwareRun(ServingRun):
         except BaseException as error:  # Ctrl-C above all: the workers must not outlive it
             with self._lock:
                 self._stop(error)
+                self._error = self._error or error  # the run may just have come to its end
         self._await_workers()
         if self._error is not None:
             for held in self._values:  # the memory is free although the error refers to this run
@@ -394,7 +395,8 @@ class HardwareRun(ServingRun):
         if self._moves:
             self._request_outputs(task, device)
         self.finished.append(task)
-        self._done_at[job] = max(self._done_at[job], finish)
+        done = self.now if device in self._issuing else finish  # a job is done when that is known
+        self._done_at[job] = max(self._done_at[job], done)
         if not self._left[job]:
             for member in self._members.get(job, ())[1:]:
                 self._done_at[member] = self._done_at[job]

@@ -133,8 +133,7 @@ class Block:
         document = {
             "format": FORMAT,
             "makespans_s": {key: list(values) for key, values in self.makespans_s.items()},
-            "dispatch_s": {key: one.operator for key, one in self.overheads.items()},
-            "copying_s": {key: one.copy for key, one in self.overheads.items()},
+            "overheads": {key: one.to_json() for key, one in self.overheads.items()},
             "alone_shape": list(self.alone.shape),
             "panel_shape": list(self.panel.shape),
             "gaps_shape": list(self.gaps.shape),
@@ -194,13 +193,7 @@ class MeasuredRuns:
             found.append(
                 Block(
                     makespans,
-                    {
-                        key: Overhead(
-                            document["dispatch_s"][key],
-                            document.get("copying_s", {}).get(key, 0.0),  # was not looked at before
-                        )
-                        for key in makespans
-                    },
+                    {key: _overhead(document, key) for key in makespans},
                     {key: [traces[name] for name in names[key]] for key in names},
                     _read_seconds(path / "alone.parquet", document["alone_shape"]),
                     _read_seconds(path / "panel.parquet", document["panel_shape"]),
@@ -416,6 +409,15 @@ def measure_block(
         code_digest(),
     )
     return block, stopped
+
+
+def _overhead(document: Mapping[str, Any], key: str) -> Overhead:
+    """That a block was measured with."""
+    if "overheads" in document:
+        return Overhead.of_json(document["overheads"][key])
+    # Blocks of earlier releases have a column for each.
+    columns = ("dispatch_s", "copying_s")
+    return Overhead.of_json({c: document[c][key] for c in columns if c in document})
 
 
 def runner_overheads(

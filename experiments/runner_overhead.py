@@ -17,6 +17,8 @@ what is compared.
 Where devices have memories of their own, what copies take beyond what their links' figures say is found in the same
 runs: these figures are of an idle machine, while in a run the thread that copies has to be woken and waits, like
 workers, for the interpreter. On an H200 beside two cores copies of tens of KiB took 250 us where they take 40.
+
+Devices that operators are submitted to ahead have gaps of their own (:mod:`experiments.learning_ends`).
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments.learning_ends import ahead_gaps, learnt_gaps, submitted_ahead
 from experiments.overhead import Overhead, with_overhead
 from experiments.probed_model import ProbedModel
 from simulator.cluster import Cluster
 from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.graph import DataflowGraph
+from simulator.schedulers.single_device import SingleDevice
 from simulator.trace import Trace
 
 if TYPE_CHECKING:
@@ -43,6 +47,8 @@ RUNS = 4
 """Of each scheduler and number of jobs, after one that is not counted."""
 QUANTILE = 0.1
 """Of the runs."""
+LEAST_GAPS = 20
+"""In a run, from which a mean is taken."""
 STEPS = 3
 """Of the search for what the simulated probe needs; a known overhead is found within 5% by them."""
 
@@ -65,6 +71,7 @@ class OverheadProbe:
             for device in range(len(machine.cluster.devices))
         ]
         self._beliefs = np.median(alone, axis=1).T
+        self._learning, self._ahead = self._submitting_ahead()
 
     def overhead(
         self,
@@ -82,34 +89,60 @@ class OverheadProbe:
             handover: of the interpreter, for which workers wait (:mod:`experiments.handing_over`); None where they
                 do not.
         """
-        means, copying = [], []
+        means, copying, learning = [], [], []
         for _ in range(runs + 1):
             trace = self.model.trace([0.0] * jobs, make_scheduler(), beliefs=self._beliefs)
             means.append(_mean(gaps(trace, self.model.graph, self.model.cluster)))
             copying.append(_mean(copies_beyond(trace, self.model.cluster)))
-        gap = max(0.0, float(np.quantile(means[1:], QUANTILE)))
-        copy = max(0.0, float(np.quantile(copying[1:], QUANTILE)))
-        if handover is not None:
-            gap = self._without_waiting(gap, copy, handover, make_scheduler, jobs)
-        return Overhead(gap, copy)
+            learning.append(self._learnt(trace))
+        gap, copy = _of_runs(means), _of_runs(copying)
+        found = Overhead(gap, copy, self._ahead, self._completion(learning))
+        if handover is not None and gap:
+            return self._without_waiting(found, handover, make_scheduler, jobs)
+        return found
+
+    def _learnt(self, trace: Trace) -> np.ndarray:
+        graph, cluster = self.model.graph, self.model.cluster
+        return learnt_gaps(trace, *_neighbours(trace, graph, cluster), cluster)
+
+    def _completion(self, runs: Sequence[np.ndarray]) -> float | None:
+        """How late ends are learnt of, from the gaps of runs; where a plan has few such gaps, from those of others."""
+        if not submitted_ahead(self.model.cluster):
+            return None
+        counted = runs[1:]
+        enough = min(map(len, counted)) >= LEAST_GAPS
+        learning = _of_runs([_mean(gaps) for gaps in runs]) if enough else self._learning
+        return max(0.0, learning - self._ahead)
+
+    def _submitting_ahead(self) -> tuple[float, float]:
+        """Seconds until a device goes on behind an end that must be learnt of, and where the next operator is there."""
+        from calibration.one_by_one import OneByOne
+
+        model, cluster = self.model, self.model.cluster
+        learning, ahead = [], []
+        for device in submitted_ahead(cluster):
+            behind = [model.trace([0.0], OneByOne([device])) for _ in range(RUNS + 1)]
+            learning.append(_of_runs([_mean(self._learnt(trace)) for trace in behind]))
+            name = cluster.devices[device].name
+            plans = [model.trace([0.0], SingleDevice(device=name)) for _ in range(RUNS + 1)]
+            ahead.append(_of_runs([_mean(ahead_gaps(t, cluster, learning[-1])) for t in plans]))
+        return _mean(learning), _mean(ahead)
 
     def _without_waiting(
         self,
-        gap: float,
-        copy: float,
+        found: Overhead,
         handover: float,
         make_scheduler: Callable[[], Scheduler],
         jobs: int,
-    ) -> float:
-        """The overhead per operator with which the simulated probe has the measured gap."""
-        overhead = gap
+    ) -> Overhead:
+        """With the overhead per operator with which the simulated probe has the measured gap."""
+        gap = found.operator
         for _ in range(STEPS):
-            needs = Overhead(overhead, copy)
-            simulated = self._simulated(needs, handover, make_scheduler(), jobs)
+            simulated = self._simulated(found, handover, make_scheduler(), jobs)
             if simulated <= 0:
                 break
-            overhead *= min(1.0, gap / simulated)
-        return overhead
+            found = replace(found, operator=found.operator * min(1.0, gap / simulated))
+        return found
 
     def _simulated(
         self, overhead: Overhead, handover: float, scheduler: Scheduler, jobs: int
@@ -128,7 +161,7 @@ class OverheadProbe:
         costs = CostTable.of(graph, self._beliefs)
         trace = simulate(self.model.workload([0.0] * jobs), cluster, costs, scheduler)
         rows = trace.executions
-        before, after = _neighbours(trace, graph, cluster)
+        before, after = _awaited(trace, graph, cluster)
         kernels = self._beliefs[rows["operator"][after], rows["device"][after]]
         return _mean(rows["finish"][after] - rows["finish"][before] - kernels)
 
@@ -136,6 +169,11 @@ class OverheadProbe:
 def _mean(seconds: Sequence[float] | np.ndarray) -> float:
     """0 of none: where every operator waits for a copy there are no gaps."""
     return float(np.mean(seconds)) if len(seconds) else 0.0
+
+
+def _of_runs(means: Sequence[float]) -> float:
+    """Of runs of which the first does not count."""
+    return max(0.0, float(np.quantile(means[1:], QUANTILE)))
 
 
 def copies_beyond(trace: Trace, cluster: Cluster) -> list[float]:
@@ -160,16 +198,23 @@ def copies_beyond(trace: Trace, cluster: Cluster) -> list[float]:
 def gaps(trace: Trace, graph: DataflowGraph, cluster: Cluster) -> np.ndarray:
     """Seconds between the end of an execution and the start of the next one on the same slot, where all that one had to
     wait for had ended, and was there, before: who waits for another worker's operator, or for a copy, needs no time
-    of the runner's.
+    of the runner's. Not on devices that are submitted to ahead.
 
     Args:
         trace: of jobs of one graph.
         graph: theirs.
         cluster: that they ran on.
     """
-    before, after = _neighbours(trace, graph, cluster)
+    before, after = _awaited(trace, graph, cluster)
     found: np.ndarray = trace.executions["start"][after] - trace.executions["finish"][before]
     return found
+
+
+def _awaited(trace: Trace, graph: DataflowGraph, cluster: Cluster) -> tuple[np.ndarray, np.ndarray]:
+    """:func:`_neighbours` on devices whose operators are awaited one by one."""
+    before, after = _neighbours(trace, graph, cluster)
+    here = ~np.isin(trace.executions["device"][before], submitted_ahead(cluster))
+    return before[here], after[here]
 
 
 def _neighbours(

@@ -157,8 +157,7 @@ def _document(validation: Validation, command: str, figures: Mapping[str, Any]) 
                         "low_s": case.low_s,
                         "high_s": case.high_s,
                         "unseen_s": case.unseen_s,
-                        "dispatch_s": case.overhead.operator,
-                        "copying_s": case.overhead.copy,
+                        **case.overhead.to_json(),
                     }
                     for one, case in zip(model.contestants, model.cases, strict=True)
                 ],
@@ -301,8 +300,7 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                 f"does not end at {row['simulated_s']} s but at {simulated.makespan} s"
             )
         contestants.append(_saved_contestant(row["key"], scenario, config_dirs))
-        copying_s = row.get("copying_s", 0.0)  # was not looked at before
-        overhead = Overhead(row["dispatch_s"], copying_s)
+        overhead = Overhead.of_json(row)
         cases.append(
             Case(
                 entry["model"],

@@ -104,7 +104,7 @@ def _scored(sealed: dict[str, Any], measured: Case) -> Case:
         simulated_s=sealed["simulated_s"],
         low_s=float("nan") if sealed["low_s"] is None else sealed["low_s"],
         high_s=float("nan") if sealed["high_s"] is None else sealed["high_s"],
-        overhead=Overhead(sealed["dispatch_s"], sealed.get("copying_s", 0.0)),
+        overhead=Overhead.of_json(sealed),
         draws_s=np.zeros(0),
     )
 

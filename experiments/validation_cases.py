@@ -229,10 +229,12 @@ def _case(
     measured_s = float(statistic_of(repeats_s, statistic))
     # One run is taken apart for all.
     measured = nearest([trace for block in blocks for trace in block.traces[key]], measured_s)
-    overheads = [block.overheads[key] for block in blocks]
-    overhead = Overhead(
-        _of_visits([one.operator for one in overheads], repeats, statistic),
-        _of_visits([one.copy for one in overheads], repeats, statistic),
+    documents = [block.overheads[key].to_json() for block in blocks]
+    overhead = Overhead.of_json(
+        {
+            name: _of_visits([document[name] for document in documents], repeats, statistic)
+            for name in documents[0]
+        }
     )
     simulated = prediction.run(contestant, overhead)
     draws_s = draws.get(prediction, contestant, overhead, simulated)

@@ -145,8 +145,7 @@ def case_frame(validation: Validation) -> pd.DataFrame:
                     f"{step.replace('-', '_')}_share": case.steps[step] / case.measured_s
                     for step in STEPS
                 },
-                "dispatch_s": case.overhead.operator,
-                "copying_s": case.overhead.copy,
+                **case.overhead.to_json(),
             }
             for model in validation.models
             for case in model.cases

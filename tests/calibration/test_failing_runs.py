@@ -294,3 +294,15 @@ def test_a_gpu_without_memory_ends_the_run_and_is_of_use_again():
             machine.run(graph, costs, create("fcfs"), {graph: {"x": torch.ones(wide.shape)}})
         machine.load(CHAIN, {})
         machine.run(CHAIN, CostTable.of(CHAIN, np.full((8, 1), 1e-4)), create("fcfs"), INPUTS)
+
+
+def test_ctrl_c_in_the_moment_in_which_a_run_ends_is_not_lost(monkeypatch):
+    watch = hardware_run.HardwareRun._watch
+
+    def pressed(run, limit):
+        watch(run, limit)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hardware_run.HardwareRun, "_watch", pressed)
+    with machine_with(torch.relu) as machine, pytest.raises(KeyboardInterrupt):
+        machine.run(CHAIN, COSTS, create("fcfs"), INPUTS)

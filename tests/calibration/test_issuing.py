@@ -140,6 +140,7 @@ def test_a_plan_is_executed_as_it_was_simulated(monkeypatch, depth):
     for column in ("start", "finish"):
         wanted = simulated.executions[column]
         assert np.abs(measured.trace.executions[column] - wanted).max() < latency / 2
+    assert measured.trace.makespan == pytest.approx(simulated.makespan, abs=latency / 2)
     # On line every dependent step is a latency behind the one before.
     with machine_of(cluster) as machine:
         machine.load(CHAIN, {})

@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 
 from calibration.runner import Machine
 from calibration.workers import WorkerSpec
+from experiments.learning_ends import ahead_gaps, learnt_gaps, submitted_ahead
 from experiments.overhead import Overhead, with_overhead
 from experiments.runner_overhead import OverheadProbe, copies_beyond, gaps
 from simulator.cluster import Cluster, Device, Link, MemorySpace
@@ -18,6 +19,7 @@ from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.graph import from_edges
 from simulator.schedulers.fcfs import Fcfs
+from simulator.schedulers.heft import Heft
 
 TWO = Cluster("two", [MemorySpace("ram")], [Device("a", "ram"), Device("b", "ram")], host="ram")
 APART = Cluster(
@@ -198,3 +200,79 @@ def test_overhead_has_no_waiting_for_the_interpreter_in_it():
     assert seconds(1, handover=machine.handover) == pytest.approx(machine.overhead, rel=0.05)
     assert seconds(4, handover=machine.handover) == pytest.approx(machine.overhead, rel=0.05)
     assert seconds(4) > 1.5 * machine.overhead
+
+
+ISSUED = Cluster(
+    "issued",
+    [MemorySpace("ram")],
+    [Device("a", "ram"), Device("b", "ram", issue_depth=2, completion_latency=1.0)],
+    host="ram",
+)
+
+
+def test_gaps_of_a_device_that_is_submitted_to_ahead_are_told_apart_by_the_placement():
+    rows = {
+        "device": np.array([1, 1, 1, 0, 0]),
+        "start": np.array([0.0, 1.1, 2.5, 0.0, 1.3]),
+        "finish": np.array([1.0, 2.0, 3.0, 1.0, 2.0]),
+        "placed": np.array([0.0, 0.5, 2.4, 0.0, 1.2]),
+    }
+    trace = SimpleNamespace(executions=rows)
+    assert submitted_ahead(ISSUED) == [1]
+    gaps_found = learnt_gaps(trace, np.array([0, 1, 3]), np.array([1, 2, 4]), ISSUED)
+    assert gaps_found == pytest.approx([0.5])
+
+
+@pytest.mark.parametrize(("learning", "expected"), [(0.05, [0.1, 0.2, 0.3]), (0.9, [0.1, 0.3])])
+def test_who_may_have_waited_for_its_window_counts_for_nothing(learning, expected):
+    """Of depth 2: the third waits until the host has learnt of the first, the fourth of the second."""
+    rows = {
+        "device": np.array([1, 1, 1, 1]),
+        "start": np.array([0.0, 1.1, 2.0, 4.3]),
+        "finish": np.array([1.0, 1.8, 4.0, 5.0]),
+    }
+    trace = SimpleNamespace(executions=rows)
+    assert ahead_gaps(trace, ISSUED, learning) == pytest.approx(expected)
+
+
+class SimulatedIssuing(SimulatedMachine):
+    """The second device is submitted to ahead, 7 us between two operators, and 60 us until the host has learnt."""
+
+    needs = Overhead(20e-6, 0.0, 7e-6, 60e-6)
+
+    def __init__(self, depth):
+        self.cluster = replace(
+            ISSUED,
+            devices=[ISSUED.devices[0], replace(ISSUED.devices[1], issue_depth=depth)],
+        )
+
+    def run(self, jobs, costs, scheduler, inputs):
+        (graph,) = jobs.graphs
+        kernels = np.tile([10e-6, 80e-6], (len(graph), 1))
+        actual = CostTable.of(graph, kernels)
+        where = with_overhead(self.cluster, self.needs)
+        trace = simulate(jobs, where, costs, scheduler, actual=actual)
+        rows = trace.executions
+        rows["start"][:] = rows["finish"] - kernels[rows["operator"], rows["device"]]
+        return SimpleNamespace(trace=trace)
+
+
+@pytest.mark.parametrize("scheduler", [Fcfs, Heft])
+def test_the_probe_finds_what_submitting_ahead_leaves_and_how_late_ends_are_learnt_of(scheduler):
+    machine = SimulatedIssuing(4)
+    found = OverheadProbe(machine).overhead(scheduler, runs=1)
+    assert found.ahead == pytest.approx(machine.needs.ahead)
+    assert found.completion == pytest.approx(machine.needs.completion, rel=0.02)
+    if scheduler is Fcfs:
+        assert found.operator == pytest.approx(machine.needs.operator)
+    again = with_overhead(machine.cluster, found)
+    assert again.devices[1].completion_latency == found.completion
+    assert again.devices[1].launch_overhead == found.ahead
+    assert again.devices[0].launch_overhead == found.operator
+    assert Overhead.of_json(found.to_json()) == found
+
+
+def test_where_each_operator_is_waited_for_nothing_is_left_ahead():
+    found = OverheadProbe(SimulatedIssuing(1)).overhead(Fcfs, runs=1)
+    assert found.ahead == 0.0
+    assert found.completion == pytest.approx(67e-6, rel=0.02)
