@@ -304,5 +304,5 @@ def test_ctrl_c_in_the_moment_in_which_a_run_ends_is_not_lost(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(hardware_run.HardwareRun, "_watch", pressed)
-    with machine_with(torch.relu) as machine, pytest.raises(KeyboardInterrupt):
+    with machine_with(lambda x: (torch.relu(x),)) as machine, pytest.raises(KeyboardInterrupt):
         machine.run(CHAIN, COSTS, create("fcfs"), INPUTS)
