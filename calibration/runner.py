@@ -9,7 +9,7 @@ the simulation (``wallclock["planning_seconds"]`` has it).
 
 In the trace, ``start`` and ``finish`` of an execution enclose its kernel alone. What the runner itself
 needs for an operator (completion, decision, hand-over, and concatenating a batch's inputs) is the gap
-between executions; see :mod:`experiments.runner_overhead` for measuring it.
+between executions; see :mod:`experiments.probes.runner_overhead` for measuring it.
 
 Imports neither simpy nor hydra nor xgboost.
 """

@@ -25,17 +25,18 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from experiments import atomic
-from experiments.cell import label_of, make_scheduler
-from experiments.command import Invocation, sweeping_main
-from experiments.configs import Scenario
-from experiments.grid import Cell, compose_grid
-from experiments.own_settings import read_own
-from experiments.pool import WorkerDiedError, work_through
-from experiments.progress import progress_bar
-from experiments.provenance import digest, revision, versions
-from experiments.simulate import file_name, make_console
-from experiments.world import prepare
+from experiments.runs import atomic
+from experiments.runs.cell import label_of, make_scheduler
+from experiments.runs.command import Invocation, sweeping_main
+from experiments.runs.configs import Scenario
+from experiments.runs.console import make_console
+from experiments.runs.file_name import file_name
+from experiments.runs.grid import Cell, compose_grid
+from experiments.runs.own_settings import read_own
+from experiments.runs.pool import WorkerDiedError, work_through
+from experiments.runs.progress import progress_bar
+from experiments.runs.provenance import digest, revision, versions
+from experiments.runs.world import prepare
 from scenarios.instances import instance_from_json, instance_to_json, save_instance
 from scenarios.perturbation import Instance, Range, perturbed
 from simulator.bounds import lower_bound

@@ -4,7 +4,7 @@ Leaves ``outputs/calibration/<device>/<time>/`` with ``raw/`` (every sample), ``
 ``profile/`` and ``report.html``. A run that was stopped, or that should become more exact, goes on
 with ``out=<that folder>``. Where the device has neither Hydra nor XGBoost, measure there with
 ``python -m calibration.measure`` and fit here with ``step=fit out=<folder>``. With ``settle=<sweep>``
-it measures just what a verdict depends on (:mod:`experiments.settled`).
+it measures just what a verdict depends on (:mod:`experiments.settling.settled`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from experiments import atomic
-from experiments.calibration_fitting import fit_step
-from experiments.calibration_measuring import measure_step
-from experiments.calibration_operators import chosen_operators
-from experiments.calibration_settings import CalibrateConfig
-from experiments.command import Invocation, command_line, hydra_command
-from experiments.simulate import make_console
+from experiments.calibrating.fitting import fit_step
+from experiments.calibrating.measuring import measure_step
+from experiments.calibrating.operators import chosen_operators
+from experiments.calibrating.settings import CalibrateConfig
+from experiments.runs import atomic
+from experiments.runs.command import Invocation, command_line, hydra_command
+from experiments.runs.console import make_console
 
 if TYPE_CHECKING:
     from cost_models.profile import Profile
@@ -35,7 +35,7 @@ def calibrate(config: CalibrateConfig, invocation: Invocation) -> None:
     """The command."""
     config.check()
     if config.settle is not None:
-        from experiments.settled import settle_command
+        from experiments.settling.settled import settle_command
 
         settle_command(config, invocation)
         return
@@ -78,7 +78,7 @@ def calibrate(config: CalibrateConfig, invocation: Invocation) -> None:
 def same_device(config: CalibrateConfig) -> list[str]:
     """In what ``base`` and ``start``, where they are of this device, were measured with something else."""
     from cost_models.profile import Profile
-    from experiments.this_machine import same_device_differences
+    from experiments.runs.this_machine import same_device_differences
 
     names = [name for name in (config.base, config.start) if name is not None]
     return [
@@ -90,7 +90,7 @@ def same_device(config: CalibrateConfig) -> list[str]:
 
 def print_summary(profile: Profile, out: Console) -> None:
     """The errors of the kinds with most operators, and of every model over all of them."""
-    from experiments.calibration_report import main_model
+    from experiments.calibrating.report import main_model
 
     model = profile.default or main_model(profile.held_out)
     held = profile.held_out.get(model, {})

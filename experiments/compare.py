@@ -10,21 +10,22 @@ import argparse
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from experiments.command import report_errors
-from experiments.results import load_results, read_document
+from experiments.runs.command import report_errors
+from experiments.runs.console import make_console
+from experiments.runs.results import read_document
+from experiments.runs.sweep_folder import choices_of, others_beside, read_sweep
 from simulator.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.analysis import Options
-    from experiments.contests import Standings
+    from experiments.comparison.analysis import Options
+    from experiments.comparison.contests import Standings
 
 KEYS = ("baseline", "map", "unit", "error")
 HELP = """\
@@ -62,15 +63,15 @@ def compare_sweep(
     """
     from dataclasses import replace
 
-    from experiments.analysis import Options, analyse
-    from experiments.answers import check_baseline
-    from experiments.methods import methods, read_cells
-    from experiments.report import write_report
-    from experiments.standings import standings
-    from experiments.terminal import terminal_table, wrapped
+    from experiments.comparison.analysis import Options, analyse
+    from experiments.comparison.answers import check_baseline
+    from experiments.comparison.methods import methods, read_cells
+    from experiments.comparison.report import write_report
+    from experiments.comparison.standings import standings
+    from experiments.comparison.terminal import terminal_table, wrapped
 
     folder = Path(folder)
-    console = console or _console()
+    console = console or make_console()
     results = read_sweep(folder)
     table = standings(results, choices_of(folder))
     if not table.contests:
@@ -128,12 +129,16 @@ def _compare_requests(
     folder: Path, results: pd.DataFrame, table: Standings, baseline: str | None, console: Console
 ) -> Path:
     """What :func:`compare_sweep` does with runs of requests, whose makespan says when the last one came."""
-    from experiments.methods import methods, read_cells
+    from experiments.comparison.methods import methods, read_cells
+    from experiments.comparison.request_comparison import compare_requests
+    from experiments.comparison.request_report import (
+        request_lines,
+        request_methods,
+        write_request_report,
+    )
+    from experiments.comparison.terminal import wrapped
     from experiments.plots.serving import draw_serving
-    from experiments.request_comparison import compare_requests
-    from experiments.request_report import request_lines, request_methods, write_request_report
     from experiments.serving import read_runs, summary
-    from experiments.terminal import wrapped
 
     manifest, took, rerun = _recorded(folder)
     cells = results["cell"].tolist()
@@ -190,64 +195,6 @@ def settling(table: Standings, folder: Path) -> list[str]:
     return []
 
 
-def read_sweep(folder: Path) -> pd.DataFrame:
-    """A sweep's results, one row a cell.
-
-    Raises:
-        InvalidInput: there is no such folder, it is no sweep's, or the sweep has not ended.
-    """
-    if not folder.is_dir():
-        raise InvalidInput(f"There is no folder {folder}.{_others(folder)}")
-    if not (folder / "results.parquet").is_file():
-        if (folder / "cells").is_dir() or (folder / "grid.yaml").is_file():
-            raise InvalidInput(
-                f"{folder} has no results.parquet yet: the sweep was interrupted; the command that "
-                f"began it goes on where it stopped"
-            )
-        raise InvalidInput(
-            f"{folder} is neither a sweep's folder (results.parquet) nor a run's (result.json)."
-            f"{_others(folder)}"
-        )
-    return load_results(folder)
-
-
-def choices_of(folder: Path) -> dict[str, dict[str, str]]:
-    """Value of each axis for every cell of a sweep; empty where it left none.
-
-    Raises:
-        InvalidInput: its ``grid.yaml`` is damaged.
-    """
-    import yaml  # type: ignore[import-untyped]
-
-    path = folder / "grid.yaml"
-    if not path.is_file():
-        return {}
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        document = yaml.load(path.read_text(), Loader=loader)
-    except (OSError, yaml.YAMLError) as error:
-        raise InvalidInput(f"Cannot read {path}: {str(error).splitlines()[0]}") from None
-    cells = document.get("cells") if isinstance(document, dict) else None
-    return cells if isinstance(cells, dict) else {}
-
-
-def _others(folder: Path) -> str:
-    """What lies beside a folder that is missing or the wrong one."""
-    beside = folder if folder.is_dir() else folder.parent
-    if not beside.is_dir():
-        return ""
-    names = sorted(
-        child.name
-        for child in beside.iterdir()
-        if child.is_dir()
-        and ((child / "results.parquet").is_file() or (child / "result.json").is_file())
-    )
-    if not names:
-        return ""
-    near = get_close_matches(folder.name, names, n=3) or names[:3]
-    return f" There: {', '.join(str(beside / name) for name in near)}"
-
-
 def compare(
     paths: Sequence[Path],
     baseline: str | None,
@@ -266,14 +213,14 @@ def compare(
         )
     runs = [path for path in paths if (path / "result.json").is_file()]
     if len(paths) == 2 and len(runs) == 2:
-        from experiments.differences import compare_runs
+        from experiments.comparison.differences import compare_runs
 
         if baseline is not None:
             raise InvalidInput("baseline= is for sweeps; of two runs the first is the baseline")
         if options is not None:
             raise InvalidInput("map=, unit= and error= are for sweeps")
         for line in compare_runs(paths[0], paths[1]):
-            (console or _console()).print(line, soft_wrap=True)
+            (console or make_console()).print(line, soft_wrap=True)
         return
     if len(paths) == 1 and not runs:
         compare_sweep(paths[0], baseline, console, options)
@@ -284,14 +231,6 @@ def compare(
     raise InvalidInput(
         f"compare takes one sweep or two runs; got {len(runs)} runs and {len(paths) - len(runs)} sweeps"
     )
-
-
-def _console() -> Console:
-    from experiments.terminal import WIDTH
-
-    console = Console(highlight=False)
-    console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
-    return console
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -306,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = parser.parse_args(arguments).words
 
     def run() -> None:
-        from experiments.analysis import Options
+        from experiments.comparison.analysis import Options
 
         paths: list[Path] = []
         given: dict[str, str] = {}
@@ -317,7 +256,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             elif key in KEYS:
                 given[key] = value
             elif "/" in key:
-                raise InvalidInput(f"There is no folder {shlex.quote(word)}.{_others(Path(word))}")
+                raise InvalidInput(
+                    f"There is no folder {shlex.quote(word)}.{others_beside(Path(word))}"
+                )
             else:
                 raise InvalidInput(f"compare has no option '{key}'; known: {', '.join(KEYS)}")
         axes = tuple(given["map"].split(",")) if "map" in given else None

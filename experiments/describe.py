@@ -16,12 +16,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from experiments import catalog
-from experiments.command import Invocation, hydra_command
-from experiments.configs import DescribeConfig
-from experiments.simulate import make_console
-from experiments.structure import Structure
-from experiments.world import World, prepare
+from experiments.runs import catalog
+from experiments.runs.command import Invocation, hydra_command
+from experiments.runs.configs import DescribeConfig
+from experiments.runs.console import make_console
+from experiments.runs.structure import Structure
+from experiments.runs.world import World, prepare
 from scenarios.requests import RequestGraphs
 from simulator.bounds import critical_path
 from simulator.cluster import Cluster

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from experiments import atomic
-from experiments.command import Invocation, hydra_command
-from experiments.configs import Preset
-from experiments.statistics import FEWEST_DRAWS, Interval, interval
-from experiments.world import World, prepare
+from experiments.comparison.statistics import FEWEST_DRAWS, Interval, interval
+from experiments.runs import atomic
+from experiments.runs.command import Invocation, hydra_command
+from experiments.runs.configs import Preset
+from experiments.runs.world import World, prepare
 from scenarios.arrivals import arrival_times
 from scenarios.networks import link_bandwidth
 from scenarios.serving.exit_graphs import ExitGraph

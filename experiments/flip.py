@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from experiments import atomic
-from experiments.cell import label_of, make_scheduler
-from experiments.command import Invocation, sweeping_main
-from experiments.configs import Scenario
-from experiments.grid import compose_grid
-from experiments.own_settings import read_own
-from experiments.progress import progress_bar
-from experiments.provenance import digest, revision, versions
-from experiments.simulate import make_console
-from experiments.world import World, prepare
+from experiments.runs import atomic
+from experiments.runs.cell import label_of, make_scheduler
+from experiments.runs.command import Invocation, sweeping_main
+from experiments.runs.configs import Scenario
+from experiments.runs.console import make_console
+from experiments.runs.grid import compose_grid
+from experiments.runs.own_settings import read_own
+from experiments.runs.progress import progress_bar
+from experiments.runs.provenance import digest, revision, versions
+from experiments.runs.world import World, prepare
 from simulator.cluster import Cluster
 from simulator.costs import CostTable
 from simulator.engine import simulate

@@ -15,9 +15,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from experiments import catalog
-from experiments.command import report_errors, user_folders
-from experiments.presets import command_of
+from experiments.runs import catalog
+from experiments.runs.command import report_errors, user_folders
+from experiments.runs.presets import command_of
 from simulator.schedulers import available
 
 GROUPS = {

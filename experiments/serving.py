@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.console import Console
 
-from experiments import atomic
-from experiments.command import key_values, report_errors
-from experiments.results import read_document
-from experiments.statistics import bootstrap_mean
+from experiments.comparison.statistics import bootstrap_mean
+from experiments.runs import atomic
+from experiments.runs.command import key_values, report_errors
+from experiments.runs.results import read_document
 from scenarios.networks import link_bandwidth
 from simulator.errors import InvalidInput
 from simulator.units import format_seconds, parse_rate, parse_seconds

@@ -6,7 +6,6 @@ Leaves a folder ``outputs/runs/<time>-<model>-<cluster>-<scheduler>-<hash>/`` an
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,18 +16,18 @@ import yaml  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.table import Table
 
-from experiments import atomic
-from experiments.cell import Outcome, label_of, run_scenario
-from experiments.command import Invocation, hydra_command
-from experiments.configs import Scenario, SimulateConfig
-from experiments.provenance import config_digest
-from experiments.world import prepare
+from experiments.runs import atomic
+from experiments.runs.cell import Outcome, label_of, run_scenario
+from experiments.runs.command import Invocation, hydra_command
+from experiments.runs.configs import Scenario, SimulateConfig
+from experiments.runs.console import WIDTH, make_console
+from experiments.runs.file_name import file_name
+from experiments.runs.provenance import config_digest
+from experiments.runs.world import prepare
 from scenarios.instances import save_instance
 from simulator.errors import InvalidInput
 from simulator.trace import Trace
 from simulator.units import format_bytes, format_energy, format_seconds
-
-WIDTH = 100
 
 
 def simulate_command(config: SimulateConfig, invocation: Invocation) -> None:
@@ -53,13 +52,6 @@ def simulate_command(config: SimulateConfig, invocation: Invocation) -> None:
     print_answer(outcome, folder, console)
 
 
-def make_console() -> Console:
-    """A console of at most 100 columns, of exactly 100 where the output is no terminal."""
-    console = Console(highlight=False)
-    console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
-    return console
-
-
 def write_run(outcome: Outcome, output_dir: Path, invocation: Invocation) -> Path:
     """Write everything a run leaves, ``result.json`` last; returns the folder.
 
@@ -82,8 +74,8 @@ def write_run(outcome: Outcome, output_dir: Path, invocation: Invocation) -> Pat
 
 
 def _write_trace(outcome: Outcome, trace: Trace, folder: Path) -> None:
-    from experiments.perfetto import write_perfetto
     from experiments.plots.gantt import draw_gantt
+    from experiments.runs.perfetto import write_perfetto
 
     trace.save(folder)
     write_perfetto(trace, folder / "trace.perfetto.json")
@@ -97,11 +89,6 @@ def _write_trace(outcome: Outcome, trace: Trace, folder: Path) -> None:
         }
     shown = {name: value for name, value in lines.items() if value is not None}
     draw_gantt(trace, folder / "gantt", bounds=shown)
-
-
-def file_name(label: str) -> str:
-    """A label as part of a file's name."""
-    return re.sub(r"[^\w.=,+]+", "_", label).strip("_")
 
 
 def _new_folder(outcome: Outcome, runs: Path) -> Path:

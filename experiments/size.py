@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from experiments import atomic
-from experiments.cell import Runs, make_scheduler
-from experiments.command import Invocation, hydra_command
-from experiments.configs import Preset
-from experiments.progress import progress_bar
-from experiments.statistics import bootstrap_mean
-from experiments.world import World, prepare
+from experiments.comparison.statistics import bootstrap_mean
+from experiments.runs import atomic
+from experiments.runs.cell import Runs, make_scheduler
+from experiments.runs.command import Invocation, hydra_command
+from experiments.runs.configs import Preset
+from experiments.runs.progress import progress_bar
+from experiments.runs.world import World, prepare
 from simulator.errors import HetsimError, InvalidInput
 from simulator.metrics import metrics
 from simulator.serving_metrics import serving_metrics

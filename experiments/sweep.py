@@ -21,9 +21,9 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from rich.console import Console
 
-from experiments import atomic
-from experiments.cell import make_scheduler
-from experiments.cell_folder import (
+from experiments.runs import atomic
+from experiments.runs.cell import make_scheduler
+from experiments.runs.cell_folder import (
     CellTask,
     State,
     run_cell,
@@ -32,13 +32,13 @@ from experiments.cell_folder import (
     trace_graph,
     write_failure,
 )
-from experiments.command import Invocation, sweeping_main
-from experiments.grid import Grid, compose_grid
-from experiments.pool import WorkerDiedError, available_cores, work_through
-from experiments.progress import progress_bar
-from experiments.provenance import code_digest, digest, revision, versions
-from experiments.results import row_of, write_results
-from experiments.simulate import make_console
+from experiments.runs.command import Invocation, sweeping_main
+from experiments.runs.console import make_console
+from experiments.runs.grid import Grid, compose_grid
+from experiments.runs.pool import WorkerDiedError, available_cores, work_through
+from experiments.runs.progress import progress_bar
+from experiments.runs.provenance import code_digest, digest, revision, versions
+from experiments.runs.results import row_of, write_results
 from simulator.errors import InvalidInput
 
 RERUNS = ("failed", "stale", "all")

@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from experiments import atomic
-from experiments.command import key_values, report_errors
-from experiments.progress import progress_bar
+from experiments.runs import atomic
+from experiments.runs.command import key_values, report_errors
+from experiments.runs.progress import progress_bar
 from scenarios.serving.exit_table import THRESHOLDS, Counts, ExitTable, count_exits
 from simulator.errors import InvalidInput
 

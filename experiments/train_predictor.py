@@ -23,13 +23,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from experiments import atomic
-from experiments.cell import Runs, make_scheduler
-from experiments.command import Invocation, hydra_command
-from experiments.configs import Preset
-from experiments.progress import progress_bar
-from experiments.statistics import Interval, bootstrap_mean, interval
-from experiments.world import prepare
+from experiments.comparison.statistics import Interval, bootstrap_mean, interval
+from experiments.runs import atomic
+from experiments.runs.cell import Runs, make_scheduler
+from experiments.runs.command import Invocation, hydra_command
+from experiments.runs.configs import Preset
+from experiments.runs.progress import progress_bar
+from experiments.runs.world import prepare
 from scenarios.serving.load_predictor import EPOCHS, HIDDEN, LoadNetwork, fit, split, windows
 from scenarios.serving.load_records import LoadRecord, read_loads, write_loads
 from simulator.dispatching import Dispatcher

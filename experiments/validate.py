@@ -19,13 +19,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments import atomic
-from experiments.command import Invocation, sweeping_main
-from experiments.contestants import Plan, plan_grid, plan_sweep_best
-from experiments.simulate import make_console
-from experiments.validation import Validation
-from experiments.validation_run import validate_plan
-from experiments.validation_settings import ValidateSettings, read_settings
+from experiments.runs import atomic
+from experiments.runs.command import Invocation, sweeping_main
+from experiments.runs.console import make_console
+from experiments.validation.cases import Validation
+from experiments.validation.contestants import Plan, plan_grid, plan_sweep_best
+from experiments.validation.run import validate_plan
+from experiments.validation.settings import ValidateSettings, read_settings
 from simulator.errors import HetsimError, InvalidInput
 from simulator.units import format_seconds
 
@@ -52,22 +52,22 @@ def validate_command(invocation: Invocation) -> int:
     settings, overrides = read_settings(invocation.overrides)
     config_dirs = invocation.config_dirs
     if settings.recheck is not None:
-        from experiments.recheck import recheck
+        from experiments.validation.recheck import recheck
 
         return 0 if recheck(Path(settings.recheck), config_dirs, console) else 1
     if settings.table is not None:
-        from experiments.sealed_table import renew_table
+        from experiments.validation.sealed_table import renew_table
 
         console.print(renew_table(Path(settings.table), Path(settings.sealed_dir)), soft_wrap=True)
         return 0
     if settings.check is not None:
-        from experiments.sealed_check import check_sealed
+        from experiments.validation.sealed_check import check_sealed
 
         check_sealed(settings, overrides, config_dirs, console)
         return 0
     plan = make_plan(settings, overrides, config_dirs)
     if settings.seal is not None:
-        from experiments.sealing import seal
+        from experiments.validation.sealing import seal
 
         seal(plan, settings, invocation, console)
         return 0
@@ -98,8 +98,8 @@ def _measure_and_report(
 
 def write_and_print(validation: Validation, folder: Path, command: str, console: Console) -> None:
     """The report of what is there, in its folder and on the console."""
-    from experiments.validation_report import write_report
-    from experiments.validation_text import print_report
+    from experiments.validation.report import write_report
+    from experiments.validation.text import print_report
 
     if validation.models:
         write_report(validation, folder, command)

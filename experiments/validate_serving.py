@@ -19,25 +19,25 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from experiments import atomic, catalog
-from experiments.cell import label_of, make_scheduler
-from experiments.command import Invocation, sweeping_main
-from experiments.configs import Scenario
-from experiments.grid import compose_grid
-from experiments.machine_speed import check_speed
-from experiments.own_settings import key_of, read_own
-from experiments.pricing import load_profiles
-from experiments.progress import progress_bar
-from experiments.provenance import ROOT, code_digest, digest, digest_files
-from experiments.results import read_document
-from experiments.serving_figures import Figures, measure_machine
-from experiments.serving_prediction import ServingPrediction, requests_of
-from experiments.serving_site import Site
-from experiments.serving_validation import ServingCase, drawn_figures, figures_of, stretched
-from experiments.simulate import make_console
-from experiments.this_machine import cluster_here, differences_here
-from experiments.within_segments import task_seconds
-from experiments.world import World, prepare, source_digests
+from experiments.probes.machine_speed import check_speed
+from experiments.probes.within_segments import task_seconds
+from experiments.runs import atomic, catalog
+from experiments.runs.cell import label_of, make_scheduler
+from experiments.runs.command import Invocation, sweeping_main
+from experiments.runs.configs import Scenario
+from experiments.runs.console import make_console
+from experiments.runs.grid import compose_grid
+from experiments.runs.own_settings import key_of, read_own
+from experiments.runs.pricing import load_profiles
+from experiments.runs.progress import progress_bar
+from experiments.runs.provenance import ROOT, code_digest, digest, digest_files
+from experiments.runs.results import read_document
+from experiments.runs.this_machine import cluster_here, differences_here
+from experiments.runs.world import World, prepare, source_digests
+from experiments.serving_validation.figures import Figures, measure_machine
+from experiments.serving_validation.outcome import ServingCase, drawn_figures, figures_of, stretched
+from experiments.serving_validation.prediction import ServingPrediction, requests_of
+from experiments.serving_validation.site import Site
 from simulator.errors import HetsimError, InvalidInput
 from simulator.scheduler import Scheduler
 from simulator.workload import Workload
@@ -356,7 +356,7 @@ def command(invocation: Invocation) -> int:
     # Read when the libraries load: one intra-op thread for whatever is not a worker, too.
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
-    from experiments.serving_validation_report import print_report, write_report
+    from experiments.serving_validation.report import print_report, write_report
 
     console = make_console()
     settings, overrides = read_settings(invocation.overrides)

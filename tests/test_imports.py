@@ -1,7 +1,7 @@
 """The import rules: what may import what, and what is not loaded until it is needed.
 
 ``experiments -> {scenarios, calibration} -> cost_models -> simulator``; scenarios and calibration do not
-know each other.
+know each other. Within ``experiments`` commands stand on packages that import one way, too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "calibration": {"cost_models", "simulator"},
     "experiments": {"scenarios", "calibration", "cost_models", "simulator"},
 }
+WITHIN_EXPERIMENTS: dict[str, set[str]] = {
+    "runs": set(),
+    "comparison": {"runs"},
+    "probes": {"runs"},
+    "calibrating": {"runs"},
+    "settling": {"calibrating", "comparison", "runs"},
+    "validation": {"comparison", "probes", "runs"},
+    "serving_validation": {"validation", "probes", "runs"},
+}
+"""Its packages, below the commands. Reports draw with ``plots``, which know what they draw."""
 NEVER: dict[str, set[str]] = {
     "simulator": {"torch", "xgboost", "pandas", "transformers", "hydra", "omegaconf"},
     "cost_models": {"torch", "transformers", "hydra", "omegaconf", "simpy"},
@@ -85,6 +95,23 @@ def test_imports_point_one_way(folder: str) -> None:
 def test_every_folder_of_modules_has_its_rule() -> None:
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     assert packages == {*MAY_IMPORT, "tests"}
+
+
+def test_every_package_within_experiments_has_its_rule() -> None:
+    packages = {path.parent.name for path in ROOT.glob("experiments/*/__init__.py")}
+    assert packages == {*WITHIN_EXPERIMENTS, "plots"}
+
+
+@pytest.mark.parametrize("package", WITHIN_EXPERIMENTS)
+def test_imports_within_experiments_point_one_way(package: str) -> None:
+    allowed = {package, "plots"} | WITHIN_EXPERIMENTS[package]
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
+        for path in files(f"experiments/{package}")
+        for line, module in imported(path)
+        if module.startswith("experiments.") and module.split(".")[1] not in allowed
+    ]
+    assert not wrong
 
 
 def modules(folder: str) -> list[str]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.bootstrap import METHOD
-from experiments.effects import Effect, Effects
-from experiments.factors import value_text
-from experiments.paired_tests import CORRECTION
+from experiments.comparison.bootstrap import METHOD
+from experiments.comparison.effects import Effect, Effects
+from experiments.comparison.factors import value_text
+from experiments.comparison.paired_tests import CORRECTION
 from experiments.plots.style import (
     COLOURS,
     TWO_COLUMNS,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.contests import BEST_DEVICE, Contest, Standings
+from experiments.comparison.contests import BEST_DEVICE, Contest, Standings
+from experiments.comparison.rounding import fit
 from experiments.plots.style import (
     BELOW,
     TWO_COLUMNS,
@@ -23,7 +24,6 @@ from experiments.plots.style import (
     scheduler_styles,
     told_apart,
 )
-from experiments.rounding import fit
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.contests import BEST_DEVICE, Contest, Standing, Standings
+from experiments.comparison.contests import BEST_DEVICE, Contest, Standing, Standings
+from experiments.comparison.rounding import time_unit
+from experiments.comparison.tables import main_frame
 from experiments.plots.style import (
     TWO_COLUMNS,
     Style,
@@ -21,8 +23,6 @@ from experiments.plots.style import (
     shorten,
     text_colour,
 )
-from experiments.rounding import time_unit
-from experiments.tables import main_frame
 
 _PER_ROW = 3
 _INTERVAL = "#333333"

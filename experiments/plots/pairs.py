@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.contests import BEST_DEVICE
-from experiments.instances import Instances
-from experiments.pairs import PairTests, pair_counts
+from experiments.comparison.contests import BEST_DEVICE
+from experiments.comparison.instances import Instances
+from experiments.comparison.pairs import PairTests, pair_counts
+from experiments.comparison.rounding import fit
+from experiments.comparison.statistics import SAME
 from experiments.plots.style import (
     TWO_COLUMNS,
     figure_style,
@@ -19,8 +21,6 @@ from experiments.plots.style import (
     text_colour,
     told_apart,
 )
-from experiments.rounding import fit
-from experiments.statistics import SAME
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.instances import Instances
+from experiments.comparison.instances import Instances
 from experiments.plots.style import (
     OTHER,
     TWO_COLUMNS,

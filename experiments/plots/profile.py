@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.contests import BEST_DEVICE
-from experiments.instances import Instances
-from experiments.performance_profile import performance_profile
+from experiments.comparison.contests import BEST_DEVICE
+from experiments.comparison.instances import Instances
+from experiments.comparison.performance_profile import performance_profile
 from experiments.plots.style import (
     BELOW,
     ONE_COLUMN,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.bootstrap import METHOD
+from experiments.comparison.bootstrap import METHOD
+from experiments.comparison.robustness import Robustness
 from experiments.plots.style import (
     ONE_COLUMN,
     OTHER,
@@ -22,7 +23,6 @@ from experiments.plots.style import (
     shorten,
     told_apart,
 )
-from experiments.robustness import Robustness
 
 if TYPE_CHECKING:
     import pandas as pd

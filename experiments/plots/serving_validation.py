@@ -13,7 +13,7 @@ from experiments.plots.style import (
     save_figure,
     scheduler_styles,
 )
-from experiments.serving_validation import BOUNDS, ServingCase, case_frame
+from experiments.serving_validation.outcome import BOUNDS, ServingCase, case_frame
 
 PANELS = (
     ("mean_delay_s", "mean delay (s)"),

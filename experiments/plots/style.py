@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.atomic import replacing, write_text
+from experiments.runs.atomic import replacing, write_text
 
 if TYPE_CHECKING:
     import pandas as pd

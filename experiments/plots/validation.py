@@ -18,9 +18,9 @@ from experiments.plots.style import (
     scheduler_styles,
 )
 from experiments.plots.waterfall import STEP_COLOURS
-from experiments.validated_pairs import Pair
-from experiments.validation import Case
-from experiments.waterfall import STEPS
+from experiments.validation.cases import Case
+from experiments.validation.pairs import Pair
+from experiments.validation.waterfall import STEPS
 
 MOST_MARKS = 200
 """Pairs up to which marks are large enough to tell neighbours apart."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from experiments.plots.style import TWO_COLUMNS, figure_style, new_figure, save_figure
-from experiments.validation import Case
-from experiments.waterfall import STEPS, mean_steps
+from experiments.validation.cases import Case
+from experiments.validation.waterfall import STEPS, mean_steps
 
 STEP_COLOURS = ("#5E3C99", "#B2ABD2", "#FDB863", "#E66101", "#CCCCCC", "#666666")
 """Unlike those of schedulers."""

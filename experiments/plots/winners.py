@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from experiments.factors import Factor, value_text
+from experiments.comparison.factors import Factor, value_text
+from experiments.comparison.winners import WinnerMap
 from experiments.plots.style import (
     TWO_COLUMNS,
     figure_style,
@@ -16,7 +17,6 @@ from experiments.plots.style import (
     shorten,
     text_colour,
 )
-from experiments.winners import WinnerMap
 
 _LEGIBLE = 12
 """Columns up to which figures are written into the cells."""

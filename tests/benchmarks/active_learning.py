@@ -3,7 +3,7 @@
 A shipped CPU table is the world: measuring an operator is reading its rows. Of each fold in turn the
 shapes are held out, the operators of the project's set in the other four may be measured, as many as
 ``calibrate`` takes for a budget: all at once, evenly from each kind (``active=false``), or a part of them,
-then those that :mod:`experiments.active` names. The table's times are of many visits whatever the budget,
+then those that :mod:`experiments.calibrating.active` names. The table's times are of many visits whatever the budget,
 so what is shown is what the choice of operators does, not what the noise of short measuring adds.
 """
 
@@ -21,10 +21,10 @@ from cost_models.fitting import fitted_models
 from cost_models.folds import FOLDS, folds_of
 from cost_models.profile import Profile, row_keys
 from cost_models.table import FEATURES
-from experiments.active import next_operators
-from experiments.calibration_fitting import BOOSTERS
-from experiments.calibration_operators import BEGUN, affordable, next_count, thinned, turns
-from experiments.calibration_settings import CalibrateConfig
+from experiments.calibrating.active import next_operators
+from experiments.calibrating.fitting import BOOSTERS
+from experiments.calibrating.operators import BEGUN, affordable, next_count, thinned, turns
+from experiments.calibrating.settings import CalibrateConfig
 
 MODEL = "boosted"
 BUDGETS = ("1min", "2min", "5min", "15min", "40min")

@@ -41,9 +41,10 @@ def cell_row(
     """Seconds of a cell: of its config, of everything around the simulation, and of pricing."""
     if importlib.util.find_spec("torch") is None:
         return {"skipped": "torch is not installed; ResNet-50 is traced from it"}
-    from experiments import cell, sweep, world
-    from experiments.cell_folder import run_cell
-    from experiments.command import Invocation
+    from experiments import sweep
+    from experiments.runs import cell, world
+    from experiments.runs.cell_folder import run_cell
+    from experiments.runs.command import Invocation
 
     with tempfile.TemporaryDirectory() as folder:
 

@@ -2,7 +2,7 @@
 
 ``python -m tests.benchmarks.copying docs/validation/apart`` prints for each folder how far simulated makespans are off
 when devices and order of operators are as measured, and which part of that transfers are. Nothing is fitted: what a copy
-takes beyond its link's figures was measured on another model before the cases ran (:mod:`experiments.runner_overhead`).
+takes beyond its link's figures was measured on another model before the cases ran (:mod:`experiments.probes.runner_overhead`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.configs import Scenario
-from experiments.overhead import with_overhead
-from experiments.saved_validation import load_validation
-from experiments.validation import Case, ModelValidation
-from experiments.waterfall import error_steps
+from experiments.probes.overhead import with_overhead
+from experiments.runs.configs import Scenario
+from experiments.validation.cases import Case, ModelValidation
+from experiments.validation.saved import load_validation
+from experiments.validation.waterfall import error_steps
 from scenarios.arrivals import build_workload
 from simulator.costs import CostTable
 from simulator.errors import InvalidInput

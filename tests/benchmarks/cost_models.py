@@ -34,7 +34,7 @@ from cost_models.pricing import price_graphs
 from cost_models.profile import Profile
 from cost_models.roofline import Roofline
 from cost_models.table import load
-from experiments.atomic import write_text
+from experiments.runs.atomic import write_text
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator, TensorSpec
 

@@ -33,11 +33,11 @@ from cost_models.pricing import price_graphs
 from cost_models.profile import Profile
 from cost_models.table import identities
 from cost_models.uncertainty import draw_factors, draw_together, draws, residuals_by_kind
-from experiments import world
-from experiments.both_worlds import Prediction
-from experiments.pricing import Pricer
-from experiments.saved_validation import load_validation, present_contestant
-from experiments.validation import ModelValidation
+from experiments.runs import world
+from experiments.runs.pricing import Pricer
+from experiments.validation.both_worlds import Prediction
+from experiments.validation.cases import ModelValidation
+from experiments.validation.saved import load_validation, present_contestant
 from scenarios.model_config import graph_of
 from tests.benchmarks.end_to_end import model_config
 

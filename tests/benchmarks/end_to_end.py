@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from experiments.atomic import write_json
-from experiments.results import read_document
+from experiments.runs.atomic import write_json
+from experiments.runs.results import read_document
 from simulator.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from experiments.machine_speed import MachineSpeed
+    from experiments.probes.machine_speed import MachineSpeed
     from simulator.cluster import Cluster
     from simulator.costs import GraphCosts
     from simulator.graph import DataflowGraph
@@ -83,7 +83,7 @@ class Predicted(NamedTuple):
 def model_config(name: str) -> Any:
     """The shipped configuration of a model."""
     from experiments import sweep
-    from experiments.command import Invocation
+    from experiments.runs.command import Invocation
 
     words = (f"model={name}", "cluster=cpu2", "name=end_to_end")
     task = sweep.plan_sweep(Invocation("experiments.sweep", words, ())).todo[0]
@@ -92,7 +92,7 @@ def model_config(name: str) -> Any:
 
 def refuse_unknown(names: Sequence[str]) -> None:
     """End with a sentence that names a model which is not shipped, before anything is measured."""
-    from experiments import catalog
+    from experiments.runs import catalog
 
     for name in names:
         if catalog.entry("model", name) is None:
@@ -113,8 +113,8 @@ def measured_here(name: str, batch: int) -> dict[str, Any]:
     from calibration.runner import Machine
     from calibration.workers import workers_for
     from cost_models.profile import Profile
-    from experiments.cache_now import caches_json
-    from experiments.panel import PanelRuns
+    from experiments.probes.cache_now import caches_json
+    from experiments.probes.panel import PanelRuns
     from scenarios.model_config import load_model
 
     environment.steady_allocator()
@@ -273,9 +273,9 @@ def summarised(
 ) -> dict[tuple[str, int], tuple[float, MachineSpeed]]:
     """By model and batch: seconds as measured, and how fast the machine was."""
     from cost_models.profile import Profile
-    from experiments.cache_now import all_runs, caches_of
-    from experiments.configs import CostModelConfig
-    from experiments.machine_speed import PanelTimes
+    from experiments.probes.cache_now import all_runs, caches_of
+    from experiments.probes.machine_speed import PanelTimes
+    from experiments.runs.configs import CostModelConfig
 
     times = PanelTimes(one_core(), {PROFILE: Profile.load(PROFILE)}, CostModelConfig("boosted"))
     cases: dict[tuple[str, int], list[dict[str, Any]]] = {}

@@ -22,9 +22,9 @@ DRAWS = 60
 
 def main(arguments: Sequence[str]) -> int:
     """Print the line."""
-    from experiments.saved_validation import load_validation
-    from experiments.validated_pairs import pairs, regret
-    from experiments.validation import statistic_of
+    from experiments.validation.cases import statistic_of
+    from experiments.validation.pairs import pairs, regret
+    from experiments.validation.saved import load_validation
 
     folder = Path(arguments[0] if arguments else "docs/validation")
     validation, _ = load_validation(folder)

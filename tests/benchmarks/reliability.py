@@ -35,11 +35,11 @@ class _Task:
 
 def _lead(task: _Task) -> list[tuple[np.ndarray, float]]:
     """Of each pair of schedulers float64[draws] log ratios of drawn makespans, and of the measured ones."""
-    from experiments.both_worlds import Prediction
-    from experiments.provenance import digest
-    from experiments.saved_validation import load_validation, present_contestant
-    from experiments.validation_cases import Draws
-    from experiments.world import prepare
+    from experiments.runs.provenance import digest
+    from experiments.runs.world import prepare
+    from experiments.validation.both_worlds import Prediction
+    from experiments.validation.predicted_cases import Draws
+    from experiments.validation.saved import load_validation, present_contestant
 
     validation, _ = load_validation(task.folder)
     model = validation.models[task.number]
@@ -70,7 +70,7 @@ def scored(leads: Sequence[tuple[np.ndarray, float]], sigma: float) -> tuple[flo
     """Log score, pairs that are called separable, and how many of these came out so."""
     from scipy.special import ndtr
 
-    from experiments.statistics import SEPARABLE, TIE
+    from experiments.comparison.statistics import SEPARABLE, TIE
 
     drawn = np.array([lead for lead, _ in leads])
     won = np.array([measured > 0 for _, measured in leads])
@@ -88,8 +88,8 @@ def scored(leads: Sequence[tuple[np.ndarray, float]], sigma: float) -> tuple[flo
 
 def main(arguments: Sequence[str]) -> int:
     """Print the tables."""
-    from experiments.pool import WorkerDiedError, available_cores, work_through
-    from experiments.results import read_document
+    from experiments.runs.pool import WorkerDiedError, available_cores, work_through
+    from experiments.runs.results import read_document
 
     folders = [Path(text) for text in arguments or ["docs/validation"]]
     tasks = [

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.atomic import write_text
+from experiments.runs.atomic import write_text
 from simulator import equal_devices
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.context import SchedulingContext

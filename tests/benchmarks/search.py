@@ -73,8 +73,9 @@ def traced_instances() -> Iterator[Instance]:
     """The models on the clusters; none without torch."""
     if importlib.util.find_spec("torch") is None:
         return
-    from experiments import sweep, world
-    from experiments.command import Invocation
+    from experiments import sweep
+    from experiments.runs import world
+    from experiments.runs.command import Invocation
 
     for cluster in CLUSTERS:
         for model in MODELS:

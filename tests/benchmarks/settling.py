@@ -24,11 +24,11 @@ from cost_models.fitting import fitted_models
 from cost_models.profile import Profile
 from cost_models.table import identities, load
 from cost_models.uncertainty import POOLED, narrowing
-from experiments.grid import compose_grid
-from experiments.settle import Question, Settlement, settle
-from experiments.settled import compare_again, profiles_in
-from experiments.statistics import SEPARABLE
-from experiments.world import prepare
+from experiments.comparison.statistics import SEPARABLE
+from experiments.runs.grid import compose_grid
+from experiments.runs.world import prepare
+from experiments.settling.settle import Question, Settlement, settle
+from experiments.settling.settled import compare_again, profiles_in
 from simulator.errors import InvalidInput
 
 PROFILES = ("amd-epyc-25-17-1core", "amd-epyc-25-17-1core-3x")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cost_models.profile import Profile
-from experiments.panel import PANEL
+from experiments.probes.panel import PANEL
 from scenarios.model_config import graph_of
 from simulator.costs import GraphCosts
 from simulator.graph import DataflowGraph, Operator, Tensor

@@ -101,9 +101,9 @@ def rough_figures():
 def short_panel():
     """How fast this machine is decides no test, so the panel of operators runs once, or a few times."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("experiments.panel.LEAST_RUNS", 1)
-        patch.setattr("experiments.panel.SHARE", 0.0)
-        patch.setattr("experiments.sealing.PANEL_RUNS", 2)
+        patch.setattr("experiments.probes.panel.LEAST_RUNS", 1)
+        patch.setattr("experiments.probes.panel.SHARE", 0.0)
+        patch.setattr("experiments.validation.sealing.PANEL_RUNS", 2)
         yield
 
 
@@ -188,7 +188,7 @@ def home(tmp_path: Path, monkeypatch, machine, _graphs) -> Path:
 @pytest.fixture
 def no_figures(monkeypatch):
     """Drawing takes most of a small validation's time and is tested elsewhere."""
-    from experiments import validation_report
+    from experiments.validation import report as validation_report
 
     for name in ("draw_cases", "draw_pairs", "draw_waterfall", "draw_stacked"):
         monkeypatch.setattr(validation_report, name, lambda *_, **__: [])

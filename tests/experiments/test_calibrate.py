@@ -17,8 +17,9 @@ from cost_models.profile import Profile
 from cost_models.roofline import Roofline
 from cost_models.table import load
 from experiments.calibrate import main
-from experiments.calibration_measuring import measure_step
-from experiments.calibration_operators import (
+from experiments.calibrating.few_shot import few_operators
+from experiments.calibrating.measuring import measure_step
+from experiments.calibrating.operators import (
     VISITS,
     affordable,
     chosen_operators,
@@ -27,8 +28,7 @@ from experiments.calibration_operators import (
     thinned,
     turns,
 )
-from experiments.calibration_settings import CalibrateConfig
-from experiments.few_shot import few_operators
+from experiments.calibrating.settings import CalibrateConfig
 from scenarios.model_config import InputConfig, ModelConfig
 from tests.calibration.conftest import linear, relu
 
@@ -102,7 +102,7 @@ def fitted(tmp_path_factory):
 @pytest.fixture
 def no_figures(monkeypatch):
     """Drawing takes most of a small fit's time."""
-    monkeypatch.setattr("experiments.calibration_report._figures", lambda *_: [])
+    monkeypatch.setattr("experiments.calibrating.report._figures", lambda *_: [])
 
 
 def test_fit_leaves_table_profile_and_report(fitted):
@@ -361,9 +361,9 @@ def test_budget_is_spent_in_turns_between_choices(tmp_path, monkeypatch):
         return Outcome(2, 3, {}, False)
 
     monkeypatch.setattr("calibration.measure.measure", measure)
-    monkeypatch.setattr("experiments.calibration_measuring.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("experiments.calibrating.measuring.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(
-        "experiments.calibration_measuring.more_operators", lambda *given: [relu(given[3] + 1000)]
+        "experiments.calibrating.measuring.more_operators", lambda *given: [relu(given[3] + 1000)]
     )
     config = CalibrateConfig(budget="1200s", active=True)
     assert measure_step(config, tmp_path, begun, lambda line: None)

@@ -11,18 +11,22 @@ import pytest
 from rich.console import Console
 
 from experiments import compare as command
-from experiments import report
-from experiments.analysis import Options
 from experiments.compare import compare, compare_sweep, main
-from experiments.differences import compare_runs, config_differences, operator_differences
+from experiments.comparison import report
+from experiments.comparison.analysis import Options
+from experiments.comparison.differences import (
+    compare_runs,
+    config_differences,
+    operator_differences,
+)
 from simulator import schedulers
 from simulator.cluster import Cluster, Device, MemorySpace
 from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import from_edges
+from tests.experiments.comparison.test_standings import row
 from tests.experiments.synthetic_sweep import sweep_rows, write_sweep
-from tests.experiments.test_standings import row
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from experiments import describe, simulate, sweep
-from experiments.command import Invocation
-from experiments.grid import compose_grid
-from experiments.results import COLUMNS, load_results
+from experiments.runs.command import Invocation
+from experiments.runs.grid import compose_grid
+from experiments.runs.results import COLUMNS, load_results
 from scenarios import load_instance
 from tests.scenarios.graph_files.samples import DAGGEN, STG, wfformat
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import compare, describe, simulate, sweep
-from experiments.cell import INTERVALS, intervals
+from experiments.runs.cell import INTERVALS, intervals
 
 pytest.importorskip("torch")
 

@@ -11,9 +11,9 @@ import pytest
 
 from cost_models.profile import Profile
 from experiments import simulate
-from experiments.grid import compose_grid
-from experiments.results import load_results
-from experiments.world import prepare
+from experiments.runs.grid import compose_grid
+from experiments.runs.results import load_results
+from experiments.runs.world import prepare
 from simulator.graph import DataflowGraph
 from simulator.metrics import metrics
 from simulator.trace import Trace

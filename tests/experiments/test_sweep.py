@@ -9,9 +9,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from experiments import cell_folder, simulate, sweep
-from experiments.command import Invocation
-from experiments.results import load_results
+from experiments import simulate, sweep
+from experiments.runs import cell_folder
+from experiments.runs.command import Invocation
+from experiments.runs.results import load_results
 
 WORDS = ["instance=topcuoglu,peft", "scheduler=heft,fcfs", "name=study", "workers=1"]
 SWEEP = Path("outputs/sweeps/study")

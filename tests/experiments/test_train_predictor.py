@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from experiments import train_predictor
-from experiments.cell import make_scheduler
-from experiments.grid import compose_grid
+from experiments.runs.cell import make_scheduler
+from experiments.runs.grid import compose_grid
+from experiments.runs.world import source_digests
 from experiments.train_predictor import evaluate
-from experiments.world import source_digests
 from scenarios.serving.load_predictor import LoadNetwork, fit, load_network, split
 from scenarios.serving.load_records import LoadRecord, read_loads, write_loads
 from simulator.errors import InvalidInput

@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch")
 from calibration import environment  # noqa: E402
 from calibration.environment import device_name  # noqa: E402
 from calibration.workers import WorkerSpec, workers_for  # noqa: E402
-from experiments import validation_run  # noqa: E402
-from experiments.validation_settings import read_settings  # noqa: E402
-from experiments.waterfall import STEPS  # noqa: E402
+from experiments.validation import run as validation_run  # noqa: E402
+from experiments.validation.settings import read_settings  # noqa: E402
+from experiments.validation.waterfall import STEPS  # noqa: E402
 from simulator.cluster import Cluster, Device, MemorySpace  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
 from simulator.trace import Trace  # noqa: E402

@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from calibration import environment  # noqa: E402
 from calibration.environment import device_name  # noqa: E402
-from experiments import serving_prediction as prediction  # noqa: E402
 from experiments import validate_serving as subject  # noqa: E402
+from experiments.serving_validation import prediction  # noqa: E402
 from simulator.errors import ExecutionError  # noqa: E402
 from simulator.serving_metrics import serving_metrics  # noqa: E402
 from simulator.trace import Trace  # noqa: E402
@@ -40,13 +40,13 @@ def home(tmp_path, monkeypatch, machine, _graphs, source):
     base = device_name("cpu")
     monkeypatch.setenv("HETSIM_PROFILES", str(machine / "profiles"))
     monkeypatch.setenv("HETSIM_CACHE", str(_graphs))
-    monkeypatch.setattr("experiments.serving_figures.BURST_SECONDS", 0.02)
-    monkeypatch.setattr("experiments.serving_figures.JOINS", 2)
-    monkeypatch.setattr("experiments.serving_figures.AGREEING", 100.0)
-    monkeypatch.setattr("experiments.serving_site.PANEL_RUNS", 1)
-    monkeypatch.setattr("experiments.resting.PAIRS", 1)
+    monkeypatch.setattr("experiments.serving_validation.figures.BURST_SECONDS", 0.02)
+    monkeypatch.setattr("experiments.serving_validation.figures.JOINS", 2)
+    monkeypatch.setattr("experiments.serving_validation.figures.AGREEING", 100.0)
+    monkeypatch.setattr("experiments.serving_validation.site.PANEL_RUNS", 1)
+    monkeypatch.setattr("experiments.probes.resting.PAIRS", 1)
     for name, count in (("TURNS", 1), ("STARTS", 1), ("BURSTS", 1), ("BURST", 4)):
-        monkeypatch.setattr(f"experiments.within_segments.{name}", count)
+        monkeypatch.setattr(f"experiments.probes.within_segments.{name}", count)
     for group in ("model", "cluster"):
         (tmp_path / "conf" / group).mkdir(parents=True)
     for name, width in (("narrow", 32), ("wide", 256)):
@@ -220,7 +220,7 @@ def test_an_answer_that_is_not_the_modules_is_an_error_not_a_data_point(home, ca
 
 def test_arrivals_of_a_file_are_replayed(home, monkeypatch):
     """At the profiles' speed, for which no panel is needed."""
-    monkeypatch.setattr("experiments.serving_site.PanelRuns", None)
+    monkeypatch.setattr("experiments.serving_validation.site.PanelRuns", None)
     path = home / "requests.csv"
     times = np.cumsum(np.full(40, 0.5))
     path.write_text("arrival_s,model\n" + "\n".join(f"{t},wide" for t in times) + "\n")

@@ -1,7 +1,7 @@
 """Clusters and workloads as configs describe them, damaged: refused in one sentence, or simulated.
 
 As on the command line, a document passes the schema first (OmegaConf), whose own refusals are printed
-in one line by ``experiments.command``.
+in one line by ``experiments.runs.command``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.command import readable
+from experiments.runs.command import readable
 from scenarios.arrivals import WorkloadConfig, arrival_times, build_workload
 from scenarios.cluster_config import ClusterConfig, build_cluster
 from simulator.costs import CostTable

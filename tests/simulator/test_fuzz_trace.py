@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from experiments.perfetto import perfetto_events
+from experiments.runs.perfetto import perfetto_events
 from simulator.cluster import fully_connected
 from simulator.costs import CostTable
 from simulator.engine import simulate

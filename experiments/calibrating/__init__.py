@@ -1,0 +1,1 @@
+"""What the calibrate command does: choosing operators, measuring, fitting, the report."""

@@ -1,0 +1,1 @@
+"""Comparing what runs left: contests of schedulers, statistics, tables, the report."""

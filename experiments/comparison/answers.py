@@ -1,0 +1,157 @@
+"""What a comparison comes to, in sentences: who wins, by how much, how sure, and what is left out."""
+
+from __future__ import annotations
+
+import math
+
+from experiments.comparison.contests import GIVEN, Contest, Setting, Standing, Standings
+from experiments.comparison.rounding import figure, listed, number, percent, probability, time_unit
+from experiments.comparison.statistics import SAME, Comparison
+from simulator.errors import InvalidInput
+
+DEFAULT_BASELINE = "fcfs"
+_USUAL_COST_MODELS = ("default", GIVEN, "")
+
+
+def baseline_of(contest: Contest, baseline: str | None) -> Standing | None:
+    """What the best scheduler of a contest is compared with.
+
+    The baseline asked for; else ``fcfs``, else the slowest. Where that is the best itself, the next.
+    """
+    if len(contest.standings) < 2:
+        return None
+    chosen = contest.find(baseline or DEFAULT_BASELINE)
+    if chosen is None:
+        chosen = contest.standings[-1]
+    return contest.standings[1] if chosen is contest.best else chosen
+
+
+def check_baseline(standings: Standings, baseline: str | None) -> None:
+    """Refuse a baseline that no contest has.
+
+    Raises:
+        InvalidInput: names those there are.
+    """
+    if baseline is not None and baseline not in standings.schedulers:
+        known = ", ".join(standings.schedulers)
+        raise InvalidInput(f"No scheduler '{baseline}' to compare with; this sweep has: {known}")
+
+
+def answers(standings: Standings, baseline: str | None = None) -> list[str]:
+    """A sentence for each contest in which schedulers differ; one sentence if they do in none."""
+    sentences = [
+        f"{standings.label(contest, True)}: {answer(contest, baseline)}"
+        for contest in standings.contests
+        if contest.verdict is None and len(contest.standings) > 1
+    ]
+    if not sentences and standings.contests:
+        if any(len(contest.standings) > 1 for contest in standings.contests):
+            sentences = ["no scheduler stands out: all are within 1% of one another on every model"]
+        else:
+            sentences = ["one scheduler: nothing to compare; add others with scheduler=a,b"]
+    return sentences
+
+
+def answer(contest: Contest, baseline: str | None = None) -> str:
+    """Who wins, by how much, how sure, and who cannot be told apart from the winner."""
+    reference = baseline_of(contest, baseline)
+    assert reference is not None
+    best = contest.best
+    result = contest.against(best, reference)
+    by = f"{percent(result.estimate)}{_range(result)}"
+    if result.separable is False:
+        text = f"{best.scheduler} is {by} ahead of {reference.scheduler}, not separable"
+        if result.probability is not None:
+            text += f" (P(win) {probability(result.probability)})"
+    else:
+        text = f"{best.scheduler} beats {reference.scheduler} by {by}"
+        if result.probability is not None:
+            text += f", P(win) {probability(result.probability, spaced=True)}"
+    if result.seeds_interval is not None:
+        low, high = result.seeds_interval.low, result.seeds_interval.high
+        text += f", mean of {contest.seeds} seeds [{number(low)}, {number(high)}]"
+    near = [s.scheduler for s in contest.standings if s.separable is False and s is not reference]
+    if near:
+        text += f"; {listed([best.scheduler, *near])} not separable"
+    if contest.speedup(best) < 1.0 + SAME:
+        text += f"; none is faster than {contest.best_device} alone"
+    return text
+
+
+def _range(result: Comparison) -> str:
+    if result.interval is None:
+        return ""
+    return f" [{number(result.interval.low)}, {number(result.interval.high)}]"
+
+
+def same(contest: Contest, factor: float | None = None, unit: str = "") -> str:
+    """Why there is nothing to choose in a contest whose verdict is not None."""
+    if factor is None:
+        factor, unit = time_unit([contest.best.makespan_s])
+    makespan = contest.best.makespan_s * factor
+    count, where = len(contest.standings), f"{figure(makespan)} {unit}"
+    if contest.spread < 1e-9:
+        return f"{count} schedulers all take {where}: {contest.verdict}"
+    within = max(math.ceil(1e3 * contest.spread - 1e-9) / 10, 0.1)
+    return f"{count} schedulers within {within:g}% of {where}: {contest.verdict}"
+
+
+def rules(setting: Setting) -> str:
+    """How a setting moves data and what else is not as usual: ``push, fifo``."""
+    contention = setting.contention if setting.contention != "none" else "no contention"
+    parts = [
+        setting.workload if setting.workload != "single" else "",
+        setting.movement,
+        contention,
+        f"noise {setting.noise}" if setting.noise != "none" else "",
+        f"memory {setting.memory}" if setting.memory != "unlimited" else "",
+        f"decisions cost {setting.decision_cost}" if setting.decision_cost != "none" else "",
+        setting.cost_model if setting.cost_model not in _USUAL_COST_MODELS else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def cautions(standings: Standings) -> list[str]:
+    """What the numbers leave out."""
+    notes = []
+    without = sorted({name for contest in standings.contests for name in contest.interval_without})
+    if without:
+        notes.append(
+            f"the interval leaves out the unknown error of {', '.join(without)}: it is too narrow"
+        )
+    biased = [
+        standings.label(contest, True)
+        for contest in standings.contests
+        if any(standing.biased for standing in contest.standings)
+    ]
+    if biased:
+        notes.append(
+            f"makespan outside its own interval ({listed(biased)}): a profile's times are known to be "
+            "off to one side; go by the interval"
+        )
+    left_out = sum(contest.seeds_left_out for contest in standings.contests)
+    if left_out:
+        notes.append(f"{left_out} seeds left out: not every scheduler of their model finished them")
+    notes += [
+        f"{standings.label(contest, True)}: {', '.join(contest.absent)} left out, no seed in common "
+        "with the rest"
+        for contest in standings.contests
+        if contest.absent
+    ]
+    return notes
+
+
+def interval_note(standings: Standings) -> str:
+    """What the intervals are made of."""
+    draws = sorted({contest.draws for contest in standings.contests})
+    if not any(draws):
+        known = any(s.interval for c in standings.contests for s in c.standings)
+        return "interval: of each cell's own draws" if known else "no interval: no draws"
+    seeds = sorted({contest.seeds for contest in standings.contests})
+    each = f"{draws[0]}" if len(draws) == 1 else f"{draws[0]} to {draws[-1]}"
+    note = f"interval: predictor error (correlated by kind) + noise, {each} draws"
+    if seeds[-1] > 1:
+        note += (
+            f" pooled over {seeds[-1] if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]}'} seeds"
+        )
+    return note

@@ -1,0 +1,398 @@
+"""A sweep's report: ``report/`` with ``index.html``, the main table as files, and figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.comparison import tables
+from experiments.comparison.analysis import Analysis
+from experiments.comparison.answers import answers, cautions, rules, same
+from experiments.comparison.contests import BEST_DEVICE, Contest, Setting, Standing, Standings
+from experiments.comparison.overall import by_factor
+from experiments.comparison.terminal import UNCALIBRATED
+from experiments.plots.effects import draw_effects
+from experiments.plots.gantt import describe, draw_stacked
+from experiments.plots.gap import draw_gaps
+from experiments.plots.makespan import draw_makespans
+from experiments.plots.pairs import draw_pairs
+from experiments.plots.planning import draw_planning
+from experiments.plots.profile import draw_profile
+from experiments.plots.robustness import draw_robustness
+from experiments.plots.winners import draw_winners
+from experiments.runs.atomic import write_text
+from experiments.runs.results import read_document
+from simulator.errors import InvalidInput
+from simulator.trace import Trace
+
+_TEMPLATE = Path(__file__).with_name("report.html.j2")
+_PICTURES = 12
+"""Pictures of single settings, or Gantt charts; with more a report is not read."""
+_BARS = 24
+"""Models and settings whose makespans are drawn as bars."""
+_CONTESTS = 48
+_ROWS = 300
+"""Rows of a table on the page; its files have all."""
+_COLUMNS = 8
+_TITLES = {
+    "table_overall": "Over all models and settings",
+    "table_main": "Schedulers",
+    "table_pairs": "Pairs of schedulers",
+    "table_factors": "What each factor changes",
+    "table_by_factor": "Schedulers at each value of each factor",
+    "table_requests": "Schedulers by the delays of requests",
+}
+_FEW = 60
+"""Characters of a model's name kept in a file's name."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures under the question that they answer."""
+
+    question: str
+    stems: tuple[Path, ...]
+
+
+def write_report(
+    analysis: Analysis,
+    folder: Path,
+    cells: Path | None = None,
+    baseline: str | None = None,
+    manifest: Mapping[str, Any] | None = None,
+    title: str = "Comparison of schedulers",
+    methods: str = "",
+) -> tuple[Path, list[str]]:
+    """Write the report into ``folder``; ``index.html`` comes last and names only what is there.
+
+    Args:
+        analysis: what to report.
+        folder: ``report/``, made if need be; figures of an earlier report are removed.
+        cells: folder with a folder for each cell, for Gantt charts of those that kept their trace.
+        baseline: the scheduler that answers compare with.
+        manifest: the sweep's ``manifest.json``, for where it comes from.
+        title: of the page.
+        methods: the paragraph for a methods section.
+
+    Returns:
+        The path of ``index.html``, and what was not drawn, with the reason.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = _write_tables(analysis, folder, baseline)
+    write_text(folder / "methods.txt", methods)
+    sections, warnings, left_out = _draw(analysis, folder, cells)
+    page = _page(
+        analysis, written, sections, warnings, baseline, manifest or {}, title, methods, left_out
+    )
+    index = write_text(folder / "index.html", page)
+    kept = {stem.name for section in sections for stem in section.stems} | {*written}
+    for path in [*folder.glob("fig_*"), *folder.glob("table_*")]:
+        if path.name.removesuffix(path.suffix) not in kept:
+            path.unlink()
+    return index, left_out
+
+
+def _write_tables(
+    analysis: Analysis, folder: Path, baseline: str | None
+) -> dict[str, tables.TextTable]:
+    """Write every table that there is data for; returns them by name."""
+    standings = analysis.standings
+    written = {"table_main": tables.main_table(standings)}
+    frames = {"table_main": tables.main_frame(standings, baseline)}
+    if analysis.overall is not None:
+        written["table_overall"] = tables.overall_table(analysis.overall)
+        frames["table_overall"] = analysis.overall.frame
+    if analysis.pairs is not None and len(analysis.pairs.frame):
+        written["table_pairs"] = tables.pairs_table(analysis.pairs, analysis.baseline)
+        frames["table_pairs"] = analysis.pairs.frame
+    if analysis.effects.effects:
+        written["table_factors"] = tables.effects_table(analysis.effects)
+        frames["table_factors"] = analysis.effects.frame
+    frame = by_factor(standings.instances, standings.factors)
+    if len(frame) and analysis.overall is not None:
+        names = analysis.overall.frame["scheduler"].tolist()
+        shown = names[:_COLUMNS]
+        written["table_by_factor"] = tables.by_factor_table(frame, shown, len(names) - len(shown))
+        frames["table_by_factor"] = frame
+    for name, table in written.items():
+        tables.write_table(folder, name, frames[name], table)
+    return written
+
+
+def _draw(
+    analysis: Analysis, folder: Path, cells: Path | None
+) -> tuple[list[Section], list[str], list[str]]:
+    """Draw what there is data for; returns sections, warnings and what was left out."""
+    standings = analysis.standings
+    always = [analysis.baseline] if analysis.baseline else []
+    sections: list[Section] = []
+    left_out: list[str] = []
+
+    def drawn(question: str, name: str, paths: list[Path] | None, why_not: str) -> None:
+        if paths:
+            sections.append(Section(question, (folder / name,)))
+        else:
+            left_out.append(why_not)
+
+    several = len(standings.settings) > 1
+    stems: list[Path] = []
+    for setting in standings.settings:
+        contests = [contest for contest in standings.contests if contest.setting == setting]
+        if len(stems) >= _PICTURES or len(standings.contests) > _BARS:
+            continue
+        name = f"_{_slug(standings.setting_label(setting))}" if several else ""
+        stems.append(_free(folder / f"fig_makespan{name}", stems))
+        draw_makespans(standings, contests, stems[-1])
+    if stems:
+        sections.append(Section("How long does each scheduler take?", tuple(stems)))
+    if len(stems) < len(standings.settings):
+        left_out.append(
+            f"makespans of {len(standings.settings) - len(stems)} settings (table_main.csv has all)"
+        )
+    instances = standings.instances
+    if any(len(c.standings) > 1 or c.best_device_s > 0 for c in standings.contests):
+        profile, pairs = folder / "fig_profile", folder / "fig_pairs"
+        draw_profile(instances, profile, always)
+        draw_pairs(instances, pairs, analysis.pairs, always)
+        sections.append(Section("Who is best overall?", (profile,)))
+        sections.append(Section("Pair by pair?", (pairs,)))
+    else:
+        left_out.append("profile and pairs (one scheduler)")
+    drawn(
+        "Which ingredient matters?",
+        "fig_factors",
+        draw_effects(analysis.effects, folder / "fig_factors"),
+        f"paired differences ({analysis.why_not.get('paired differences', 'none')})",
+    )
+    drawn(
+        "Is better quality worth its planning time?",
+        "fig_planning",
+        draw_planning(instances, folder / "fig_planning"),
+        "quality against planning time (fewer than two schedulers with a decision time)",
+    )
+    drawn(
+        "Where does each win?",
+        "fig_winners",
+        None
+        if analysis.winners is None
+        else draw_winners(analysis.winners, folder / "fig_winners"),
+        f"map of winners ({analysis.why_not.get('map of winners')})",
+    )
+    drawn(
+        "How robust?",
+        "fig_robustness",
+        None
+        if analysis.robustness is None
+        else draw_robustness(analysis.robustness, folder / "fig_robustness", always),
+        f"robustness ({analysis.why_not.get('robustness')})",
+    )
+    drawn(
+        "How far from the best possible?",
+        "fig_gap",
+        draw_gaps(standings, folder / "fig_gap", always),
+        "gap to the bound (no bound)",
+    )
+    gantts, warnings = _all_gantts(standings, folder, cells)
+    if gantts:
+        sections.append(Section("Why? The best and the worst schedule", tuple(gantts)))
+    return sections, warnings, left_out
+
+
+def _all_gantts(
+    standings: Standings, folder: Path, cells: Path | None
+) -> tuple[list[Path], list[str]]:
+    drawn: list[Path] = []
+    warnings: list[str] = []
+    for contest in standings.contests if cells is not None else ():
+        assert cells is not None
+        if len(drawn) >= _PICTURES:
+            warnings.append(f"Gantt charts of the first {_PICTURES} models and settings only")
+            break
+        stem = _free(folder / f"fig_gantt_{_slug(standings.label(contest, True))}", drawn)
+        try:
+            if _draw_gantts(standings, contest, cells, stem):
+                drawn.append(stem)
+        except InvalidInput as error:
+            warnings.append(f"No Gantt chart of {standings.label(contest, True)}: {error}")
+    return drawn, warnings
+
+
+def _draw_gantts(standings: Standings, contest: Contest, cells: Path, stem: Path) -> bool:
+    """The best and the slowest schedule of a contest's first seed, where both left their trace."""
+    pair: list[Standing] = [contest.best]
+    if len(contest.standings) > 1:
+        pair.append(contest.standings[-1])
+    folders = [cells / standing.cells[0] for standing in pair]
+    if not all((folder / "trace.json").is_file() for folder in folders):
+        return False
+    traces = [Trace.load(folder) for folder in folders]
+    seed = " of the first seed" if contest.seeds > 1 else ""
+    bounds = {} if contest.seeds > 1 else _bounds(folders[0], contest)
+    caption = (
+        f"Schedules{seed} of {standings.label(contest, True)}: above {pair[0].scheduler}, the best of "
+        f"{len(contest.standings)} schedulers by makespan"
+        + (f"; below {pair[1].scheduler}, the slowest" if len(pair) > 1 else "")
+        + ". n = 1 simulated run each, at predicted operator times. Rows: device slots, then link "
+        "directions; colours: the operator kinds that take most time; thin line: makespan. Below, what the slots' time went "
+        "to (idle causes: docs/traces.md)."
+    )
+    labels = [describe(trace) for trace in traces]
+    draw_stacked(traces, labels, stem, bounds, caption=caption)
+    return True
+
+
+def _bounds(cell: Path, contest: Contest) -> dict[str, float]:
+    """The lower bounds of a cell, by the names that charts give them."""
+    if not (cell / "result.json").is_file():
+        return {"lower bound": contest.bound_s}
+    figures = read_document(cell / "result.json").get("metrics", {})
+    found = {
+        "critical-path bound": figures.get("critical_path_s"),
+        "load bound": figures.get("load_bound_s"),
+        "path-and-load bound": figures.get("path_load_bound_s"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _page(
+    analysis: Analysis,
+    written: Mapping[str, tables.TextTable],
+    sections: list[Section],
+    warnings: list[str],
+    baseline: str | None,
+    manifest: Mapping[str, Any],
+    title: str,
+    methods: str,
+    left_out: list[str],
+) -> str:
+    standings = analysis.standings
+    verdicts = [
+        f"{standings.label(contest, True)}: {same(contest)}"
+        for contest in standings.contests[:_ROWS]
+        if contest.verdict is not None
+    ]
+    return render(
+        standings, manifest, title, answers(standings, baseline), written, sections, methods,
+        [*cautions(standings), *warnings], left_out, verdicts,
+    )  # fmt: skip
+
+
+def render(
+    standings: Standings,
+    manifest: Mapping[str, Any],
+    title: str,
+    said: Sequence[str],
+    written: Mapping[str, tables.TextTable],
+    sections: Sequence[Section],
+    methods: str,
+    warnings: Sequence[str] = (),
+    left_out: Sequence[str] = (),
+    verdicts: Sequence[str] = (),
+) -> str:
+    """The page.
+
+    Args:
+        standings: what it is of: clusters, failures.
+        manifest: the sweep's, for where it comes from.
+        title: of the page.
+        said: the answers, first.
+        written: tables by the names of their files.
+        sections: figures, which are in the page's folder already.
+        methods: the paragraph for a methods section.
+        warnings: what the figures leave out.
+        left_out: what was not drawn, with the reason.
+        verdicts: of models and settings where there is nothing to choose.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False, lstrip_blocks=True
+    )
+    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    shown = said if len(said) <= _CONTESTS else said[:_CONTESTS]
+    return template.render(
+        title=title,
+        description=str(manifest.get("description") or ""),
+        answers=shown,
+        more_answers=len(said) - len(shown),
+        settings=[_setting(setting) for setting in standings.settings[:_CONTESTS]],
+        warnings=warnings,
+        tables=[_html_table(name, written[name]) for name in _TITLES if name in written],
+        verdicts=verdicts,
+        methods=methods.splitlines(),
+        left_out=left_out,
+        sections=[
+            {
+                "question": section.question,
+                "figures": [
+                    {
+                        "stem": stem.name,
+                        "caption": stem.with_name(f"{stem.name}.txt").read_text().strip(),
+                    }
+                    for stem in section.stems
+                ],
+            }
+            for section in sections
+        ],
+        failures=standings.failures,
+        cells=standings.cells,
+        provenance=[
+            (name, manifest[key])
+            for name, key in (
+                ("command", "command"),
+                ("finished", "finished"),
+                ("revision", "revision"),
+                ("code", "code"),
+            )
+            if manifest.get(key)
+        ],
+    )
+
+
+def _html_table(name: str, table: tables.TextTable) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    previous: list[str] | None = None
+    for cells in table.rows[:_ROWS]:
+        group = list(cells[: table.groups])
+        first = bool(table.groups) and group != previous
+        previous = group
+        alone = cells[table.left - 1].startswith(BEST_DEVICE)
+        style = " ".join(word for word, on in (("first", first), ("reference", alone)) if on)
+        shown = cells if first else ["" for _ in group] + list(cells[table.groups :])
+        rows.append({"cells": shown, "style": style})
+    return {
+        "name": name,
+        "title": _TITLES[name],
+        "headings": table.headings,
+        "left": table.left,
+        "rows": rows,
+        "more": len(table.rows) - len(rows),
+        "caption": table.caption,
+    }
+
+
+def _setting(setting: Setting) -> dict[str, Any]:
+    return {
+        "cluster": f"Cluster {setting.cluster}"
+        if setting.cluster
+        else "Instances with given times",
+        "profiles": setting.profiles,
+        "rules": rules(setting),
+        "uncalibrated": UNCALIBRATED in setting.profiles,
+    }
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^\w.=-]+", "_", name).strip("_.")[:_FEW] or "unnamed"
+
+
+def _free(stem: Path, taken: list[Path]) -> Path:
+    """The stem, numbered where two names became the same file's."""
+    number, free = 1, stem
+    while free in taken:
+        number += 1
+        free = stem.with_name(f"{stem.name}_{number}")
+    return free

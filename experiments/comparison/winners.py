@@ -1,0 +1,103 @@
+"""Who wins where: the best scheduler at every combination of two factors, and how surely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from experiments.comparison.factors import Factor, find_factor
+from experiments.comparison.instances import Instances
+from experiments.comparison.paired_tests import ALPHA, fewest_pairs, holm, wilcoxon
+from simulator.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_USUAL = ("ccr", "heterogeneity")
+
+
+@dataclass(frozen=True)
+class WinnerMap:
+    """The best scheduler of every cell of the map.
+
+    Attributes:
+        frame: one row a cell: both factors' columns, ``n`` (instances), ``winner``, ``second``,
+            ``lead`` (by how much the second's mean ratio to the best exceeds the winner's),
+            ``p_wilcoxon``, ``p_wilcoxon_holm``, ``significant``.
+        order: schedulers, the best overall first.
+        needed: instances below which nothing can be significant.
+    """
+
+    across: Factor
+    up: Factor
+    frame: pd.DataFrame
+    order: tuple[str, ...]
+    needed: int
+
+
+def choose_map(
+    factors: tuple[Factor, ...], names: tuple[str, str] | None = None
+) -> tuple[Factor, Factor] | None:
+    """The two factors of the map: those named, else CCR and heterogeneity, else the first two numeric
+    ones of the instances; None where there are no two.
+
+    Raises:
+        InvalidInput: a named one does not vary, belongs to the scheduler, or both are the same.
+    """
+    if names is not None:
+        across, up = (find_factor(factors, name) for name in names)
+        for factor in (across, up):
+            if factor.of_scheduler:
+                raise InvalidInput(
+                    f"map={','.join(names)}: {factor.name} is part of the schedulers that win or lose"
+                )
+        if across == up:
+            raise InvalidInput(f"map={','.join(names)} needs two different factors")
+        return across, up
+    numeric = [factor for factor in factors if factor.numeric and not factor.of_scheduler]
+    usual = [f for name in _USUAL for f in numeric if f.name.lower() == name]
+    chosen = list(dict.fromkeys([*usual, *numeric]))
+    return (chosen[0], chosen[1]) if len(chosen) > 1 else None
+
+
+def winner_map(instances: Instances, across: Factor, up: Factor) -> WinnerMap:
+    """Find the winner of every cell. Schedulers without a result on some instance are left out there."""
+    import pandas as pd
+
+    order = [instances.schedulers[i] for i in instances.by_mean_ratio()]
+    instances = instances.of(order)
+    logs = np.log(instances.ratios)
+    facts = instances.facts
+    rows = []
+    differences = []
+    for value_up in up.values:
+        for value_across in across.values:
+            here = (facts[across.column] == value_across) & (facts[up.column] == value_up)
+            cell = logs[here.to_numpy()]
+            complete = np.isfinite(cell).all(axis=0)
+            if not len(cell) or complete.sum() < 2:
+                continue
+            means = np.where(complete, cell.mean(axis=0), np.inf)
+            first, second = np.argsort(means, kind="stable")[:2].tolist()
+            differences.append(cell[:, first] - cell[:, second])
+            rows.append(
+                {
+                    across.column: value_across,
+                    up.column: value_up,
+                    "n": len(cell),
+                    "winner": order[first],
+                    "second": order[second],
+                    "lead": float(np.exp(means[second] - means[first]) - 1.0),
+                }
+            )
+    needed = fewest_pairs(max(1, len(rows)))
+    frame = pd.DataFrame(rows)
+    if len(frame):
+        frame["p_wilcoxon"] = [
+            wilcoxon(values) if len(values) >= needed else np.nan for values in differences
+        ]
+        frame["p_wilcoxon_holm"] = holm(frame["p_wilcoxon"].to_numpy())
+        frame["significant"] = frame["p_wilcoxon_holm"] <= ALPHA
+    return WinnerMap(across, up, frame, tuple(order), needed)

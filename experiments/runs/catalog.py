@@ -1,0 +1,151 @@
+"""What there is to choose from: entries of config groups, the project's and the user's."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from simulator.errors import InvalidInput
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of a config group.
+
+    Attributes:
+        name: what to write behind ``group=``.
+        content: the file's keys, interpolations left as they are.
+    """
+
+    name: str
+    path: Path
+    content: dict[str, Any]
+
+    @property
+    def description(self) -> str:
+        """One line, empty where the file has none."""
+        return str(self.content.get("description") or "")
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, empty where the file does not say."""
+        return str(self.content.get("source") or "")
+
+
+def files(group: str, config_dirs: Sequence[Path] = ()) -> dict[str, Path]:
+    """Files of a group by name, sorted; the project's come before the user's, as in Hydra."""
+    found: dict[str, Path] = {}
+    for root in (CONF, *config_dirs):
+        folder = str(root / group)
+        for parent, _, names in os.walk(folder):
+            inner = parent[len(folder) + 1 :].replace(os.sep, "/")
+            for name in names:
+                if name.endswith(".yaml"):
+                    stem = name.removesuffix(".yaml")
+                    found.setdefault(f"{inner}/{stem}" if inner else stem, Path(parent, name))
+    return dict(sorted(found.items()))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The mapping that a YAML file holds; a file that has not changed is not parsed again.
+
+    Raises:
+        InvalidInput: the file cannot be read as one.
+    """
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise InvalidInput(f"Cannot read {path}: {error.strerror}") from None
+    return copy.deepcopy(_parse(path, stat.st_mtime_ns, stat.st_size))
+
+
+@functools.lru_cache(maxsize=512)
+def _parse(path: Path, mtime_ns: int, size: int) -> dict[str, Any]:
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        content = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, OmegaConfBaseException, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidInput(f"Cannot read {path}: {reason}") from None
+    if not isinstance(content, dict):
+        raise InvalidInput(f"{path} holds no mapping")
+    return {str(key): value for key, value in content.items()}
+
+
+def entries(group: str, config_dirs: Sequence[Path] = ()) -> list[Entry]:
+    """Every entry of a group, sorted by name."""
+    return [Entry(name, path, read(path)) for name, path in files(group, config_dirs).items()]
+
+
+def entry(group: str, name: str, config_dirs: Sequence[Path] = ()) -> Entry | None:
+    """One entry, None if there is none of that name."""
+    path = files(group, config_dirs).get(name)
+    return None if path is None else Entry(name, path, read(path))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``Nearest: a, b. `` for names that resemble ``name``, else empty."""
+    near = get_close_matches(name, list(known), n=3)
+    return f"Nearest: {', '.join(near)}. " if near else ""
+
+
+def unknown(group: str, name: str, config_dirs: Sequence[Path] = ()) -> InvalidInput:
+    """The refusal of a name that a group lacks."""
+    known = files(group, config_dirs)
+    return InvalidInput(
+        f"No {group.replace('_', ' ')} '{name}'. {nearest(name, known)}Known: {', '.join(known)}"
+    )
+
+
+def instances(config_dirs: Sequence[Path] = ()) -> dict[str, Path]:
+    """Files of bare instances by name: JSON in ``conf/instances``, the project's and the user's."""
+    found: dict[str, Path] = {}
+    for root in (CONF, *config_dirs):
+        for path in sorted((root / "instances").glob("*.json")):
+            found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def find_instance(name: str, config_dirs: Sequence[Path] = ()) -> Path:
+    """The file of an instance, by name in ``conf/instances`` or by path.
+
+    Raises:
+        InvalidInput: there is none; names the nearest.
+    """
+    known = instances(config_dirs)
+    if name in known:
+        return known[name]
+    for folder in (Path(), *config_dirs):
+        path = (folder / name).expanduser()
+        if path.is_file():
+            return path
+    raise InvalidInput(
+        f"No instance '{name}'. {nearest(name, known)}Known: {', '.join(known)}; or a path to a file"
+    )
+
+
+def resolve_class_path(class_path: str, config_dirs: Sequence[Path] = ()) -> str:
+    """``file.py:Class`` with the file found in the current folder or a user's config folder.
+
+    Class paths of packages, and files that are nowhere, come back as they are.
+    """
+    file, separator, name = class_path.rpartition(":")
+    if not separator or not file.endswith(".py"):
+        return class_path
+    for folder in (Path(), *config_dirs):
+        path = folder / Path(file).expanduser()
+        if path.is_file():
+            return f"{path.resolve()}:{name}"
+    return class_path

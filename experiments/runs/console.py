@@ -1,0 +1,15 @@
+"""The console that commands print to."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+WIDTH = 100
+"""Columns at most; of exactly so many where the output is no terminal."""
+
+
+def make_console() -> Console:
+    """A console of at most 100 columns, of exactly 100 where the output is no terminal."""
+    console = Console(highlight=False)
+    console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
+    return console

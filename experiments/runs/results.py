@@ -1,0 +1,222 @@
+"""Results as tables: one row a run or a cell.
+
+Columns: ``cell`` (hash of what decides the result), ``status`` (done, failed), ``error``; labels
+(``model``, ``batch``, ``cluster``, ``scheduler``, ``workload``, ``profiles``); settings
+(``movement``, ``contention``, ``noise``, ``memory``, ``decision_cost``, ``cost_model``, ``seed_workload``, ``seed_noise``,
+``seed_search``); figures in seconds (``makespan_s`` with its 95% interval ``makespan_low_s`` and
+``makespan_high_s``, ``bound_s`` (``binding_bound`` says which of them), ``critical_path_s``, ``best_device_s``, flow times ``mean_flow_s``,
+``p50_flow_s``, ``p95_flow_s``, ``p99_flow_s``), ratios (``gap_to_bound``, ``slr``, ``speedup``, ``efficiency``), counts of jobs, ``graph_width``
+(the most operators at one distance from the sources; of a single job),
+``energy_j`` and ``cost`` (empty where unknown) and shares
+(``utilisation``, ``extrapolated_share``); ``interval_without``, the profiles whose errors nobody knows, which the
+interval leaves out; where graphs were drawn, ``family`` and each of its parameters that some row has
+(``family_n``, ``family_ccr``, ...); ``decision_s`` and ``wall_s`` of the machine that simulated;
+``draws``, the makespans of the draws, paired between the schedulers of one setting.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.runs import atomic
+from experiments.runs.configs import cost_model_text, decision_cost_text, memory_text, noise_text
+from scenarios.family_config import FamilyConfig
+from simulator.errors import InvalidInput
+
+# pandas and pyarrow are imported where they are used: a sweep's workers need neither.
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+COLUMNS = {
+    "cell": "string",
+    "status": "string",
+    "error": "string",
+    "model": "string",
+    "batch": "int64",
+    "cluster": "string",
+    "scheduler": "string",
+    "workload": "string",
+    "movement": "string",
+    "contention": "string",
+    "noise": "string",
+    "memory": "string",
+    "decision_cost": "string",
+    "cost_model": "string",
+    "seed_workload": "int64",
+    "seed_noise": "int64",
+    "seed_search": "int64",
+    "makespan_s": "double",
+    "makespan_low_s": "double",
+    "makespan_high_s": "double",
+    "bound_s": "double",
+    "binding_bound": "string",
+    "gap_to_bound": "double",
+    "critical_path_s": "double",
+    "graph_width": "double",
+    "best_device": "string",
+    "best_device_s": "double",
+    "slr": "double",
+    "speedup": "double",
+    "efficiency": "double",
+    "mean_flow_s": "double",
+    "p50_flow_s": "double",
+    "p95_flow_s": "double",
+    "p99_flow_s": "double",
+    "jobs_finished": "double",
+    "jobs_failed": "double",
+    "jobs_queued": "double",
+    "energy_j": "double",
+    "cost": "double",
+    "utilisation": "double",
+    "extrapolated_share": "double",
+    "profiles": "string",
+    "interval_without": "string",
+    "decision_s": "double",
+    "wall_s": "double",
+    "draws": "list<double>",
+}
+"""Names and Arrow types, in the order of the files."""
+
+_ARROW = {"int": "int64", "float": "double", "bool": "bool"}
+FAMILY_COLUMNS = {"family": "string"} | {
+    f"family_{entry.name}": _ARROW.get(str(entry.type).partition(" ")[0], "string")
+    for entry in fields(FamilyConfig)
+    if entry.name not in ("name", "description", "source")
+}
+"""Further columns of sweeps that draw graphs: those of which some row has a value."""
+
+
+def row_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a ``result.json``, of a run or of a cell, finished or failed."""
+    config = document["config"]
+    wallclock = document.get("wallclock", {})
+    row: dict[str, Any] = {
+        "cell": document["hash"],
+        "status": document["status"],
+        "error": document.get("error", ""),
+        **document["labels"],
+        "movement": config["simulation"]["movement"],
+        "contention": config["simulation"]["contention"],
+        "noise": noise_text(config["simulation"]),
+        "memory": memory_text(config["simulation"]),
+        "decision_cost": decision_cost_text(config["simulation"]),
+        # An instance brings its times along.
+        "cost_model": cost_model_text(config.get("cost_model", {"name": "given"})),
+        **{f"seed_{key}": seed for key, seed in config["seed"].items()},
+        **document.get("metrics", {}),
+        "interval_without": ", ".join(document.get("metrics", {}).get("interval_without", [])),
+        "decision_s": wallclock.get("deciding_seconds"),
+        "draws": document.get("draws"),
+    }
+    family = config.get("family", {})
+    row |= {"family": family.get("name")} | {
+        f"family_{key}": ":".join(map(str, value)) if isinstance(value, list) else value
+        for key, value in family.items()
+        if key != "name"
+    }
+    if wallclock:
+        parts = ("prepare_seconds", "simulate_seconds", "draws_seconds")
+        row["wall_s"] = sum(wallclock[part] for part in parts)
+    return {name: row.get(name) for name in (*COLUMNS, *FAMILY_COLUMNS)}
+
+
+def write_results(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write ``results.parquet`` and ``results.csv`` (which leaves the draws out)."""
+    import pyarrow.parquet as pq
+
+    table = table_of(rows)
+    with atomic.replacing(folder / "results.parquet") as temporary:
+        pq.write_table(table, temporary)
+    frame = table.drop_columns(["draws"]).to_pandas()
+    with atomic.replacing(folder / "results.csv") as temporary:
+        frame.to_csv(temporary, index=False)
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows as an Arrow table of the columns above, a family's only where there are any."""
+    import pyarrow as pa
+
+    types = {"list<double>": pa.list_(pa.float64()), "double": pa.float64()}
+    drawn = {
+        name: kind
+        for name, kind in FAMILY_COLUMNS.items()
+        if any(row.get(name) is not None for row in rows)
+    }
+    schema = [(name, types.get(kind, kind)) for name, kind in (COLUMNS | drawn).items()]
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(schema))
+
+
+def load_results(path: str | Path) -> pd.DataFrame:
+    """Whatever runs and sweeps left: one row each, in the columns of this module.
+
+    Args:
+        path: a run's folder, a sweep's folder, or a folder that holds some of them at any depth
+            (``outputs``); the column ``folder`` says where a row comes from.
+
+    Raises:
+        InvalidInput: there is nothing of that kind, or a file of it is damaged.
+    """
+    import pandas as pd
+
+    root = Path(path)
+    if not root.is_dir():
+        raise InvalidInput(f"There is no folder {root} to read results from")
+    frames = [
+        frame.assign(folder=str(folder))
+        for folder in _result_folders(root)
+        if len(frame := _read_folder(folder))
+    ]
+    if not frames:
+        raise InvalidInput(
+            f"{root} holds no results; runs have a result.json, sweeps a results.parquet"
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def _result_folders(root: Path) -> Iterable[Path]:
+    """Runs and sweeps at or below ``root``; cells within a sweep belong to the sweep."""
+    if (root / "results.parquet").is_file() or (root / "result.json").is_file():
+        yield root
+        return
+    for child in sorted(root.iterdir()):
+        if child.is_dir() and not child.is_symlink():
+            yield from _result_folders(child)
+
+
+def _read_folder(folder: Path) -> pd.DataFrame:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = folder / "results.parquet"
+    if path.is_file():
+        try:
+            frame: pd.DataFrame = pq.read_table(path).to_pandas()
+        except (OSError, pa.ArrowInvalid) as error:
+            raise InvalidInput(f"Cannot read {path}: {error}; was it truncated?") from None
+        return frame
+    document = read_document(folder / "result.json")
+    # A result of another command, such as validate, has a form of its own.
+    rows = [row_of(document)] if {"labels", "config", "hash"} <= document.keys() else []
+    return table_of(rows).to_pandas()
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """A ``result.json``.
+
+    Raises:
+        InvalidInput: it is missing or damaged.
+    """
+    try:
+        document = json.loads(path.read_text())
+    except OSError as error:
+        raise InvalidInput(f"Cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InvalidInput(f"{path} is damaged: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidInput(f"{path} is damaged: it holds no object")
+    return document

@@ -1,0 +1,71 @@
+"""The folder that a sweep leaves, read again."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments.runs.results import load_results
+from simulator.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_sweep(folder: Path) -> pd.DataFrame:
+    """A sweep's results, one row a cell.
+
+    Raises:
+        InvalidInput: there is no such folder, it is no sweep's, or the sweep has not ended.
+    """
+    if not folder.is_dir():
+        raise InvalidInput(f"There is no folder {folder}.{others_beside(folder)}")
+    if not (folder / "results.parquet").is_file():
+        if (folder / "cells").is_dir() or (folder / "grid.yaml").is_file():
+            raise InvalidInput(
+                f"{folder} has no results.parquet yet: the sweep was interrupted; the command that "
+                f"began it goes on where it stopped"
+            )
+        raise InvalidInput(
+            f"{folder} is neither a sweep's folder (results.parquet) nor a run's (result.json)."
+            f"{others_beside(folder)}"
+        )
+    return load_results(folder)
+
+
+def choices_of(folder: Path) -> dict[str, dict[str, str]]:
+    """Value of each axis for every cell of a sweep; empty where it left none.
+
+    Raises:
+        InvalidInput: its ``grid.yaml`` is damaged.
+    """
+    import yaml  # type: ignore[import-untyped]
+
+    path = folder / "grid.yaml"
+    if not path.is_file():
+        return {}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        document = yaml.load(path.read_text(), Loader=loader)
+    except (OSError, yaml.YAMLError) as error:
+        raise InvalidInput(f"Cannot read {path}: {str(error).splitlines()[0]}") from None
+    cells = document.get("cells") if isinstance(document, dict) else None
+    return cells if isinstance(cells, dict) else {}
+
+
+def others_beside(folder: Path) -> str:
+    """What lies beside a folder that is missing or the wrong one."""
+    beside = folder if folder.is_dir() else folder.parent
+    if not beside.is_dir():
+        return ""
+    names = sorted(
+        child.name
+        for child in beside.iterdir()
+        if child.is_dir()
+        and ((child / "results.parquet").is_file() or (child / "result.json").is_file())
+    )
+    if not names:
+        return ""
+    near = get_close_matches(folder.name, names, n=3) or names[:3]
+    return f" There: {', '.join(str(beside / name) for name in near)}"

@@ -1,0 +1,462 @@
+"""What a run starts from: graph, cluster, believed times, and draws of the actual ones.
+
+Cells of a sweep share most of it, so each process keeps what it has made: tracing and pricing happen
+once for a model on a cluster, the draws once for all schedulers compared on them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from experiments.runs import catalog
+from experiments.runs.configs import Scenario, SimulationConfig
+from experiments.runs.noise import noise_model
+from experiments.runs.pricing import Pricer, load_profiles, profile_digests
+from experiments.runs.provenance import digest, digest_files
+from scenarios.arrivals import build_workload
+from scenarios.bandwidth import bandwidth_faults
+from scenarios.cluster_config import build_cluster
+from scenarios.family_config import draw_instance
+from scenarios.fault_config import build_faults
+from scenarios.graph_files import is_bare_instance
+from scenarios.instances import load_instance
+from scenarios.model_config import ModelConfig, graph_of
+from scenarios.requests import RequestGraphs, named_models, prepare_requests
+from scenarios.serving.load_predictor import find_file
+from simulator.bounds import Bounds, workload_bound
+from simulator.cluster import Cluster
+from simulator.costs import CostTable, GraphCosts
+from simulator.engine import simulate
+from simulator.errors import HetsimError, InvalidInput
+from simulator.faults import Faults
+from simulator.graph import DataflowGraph
+from simulator.noise import LogNormalNoise, NoiseModel
+from simulator.schedulers import create
+from simulator.weight_cache import shortest
+from simulator.workload import Workload
+
+V = TypeVar("V")
+_KEEP = 32  # worlds a process remembers; a graph and its tables take a few MB
+
+
+class _Memory(OrderedDict[str, Any]):
+    """The values that were used last."""
+
+    def get_or_make(self, key: str, make: Callable[[], V]) -> V:
+        if key in self:
+            self.move_to_end(key)
+        else:
+            self[key] = make()
+            while len(self) > _KEEP:
+                self.popitem(last=False)
+        value: V = self[key]
+        return value
+
+
+_worlds = _Memory()
+
+
+@dataclass(frozen=True)
+class ProfileIdentity:
+    """Which times a result rests on, as ``result.json`` records it."""
+
+    name: str
+    label: str
+    digest: str
+    dtypes: tuple[str, ...] = ()
+
+
+class World:
+    """A graph on a cluster with believed times.
+
+    Attributes:
+        graph, cluster, costs: what the simulator takes.
+        profiles: what the times rest on.
+        pricer: draws actual times around the believed ones; None for bare instances and drawn graphs,
+            whose times are given and have no error.
+        requests: the graphs of a stream of requests, of which ``graph`` is the first; None: all jobs
+            are of ``graph``.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        graph: DataflowGraph,
+        cluster: Cluster,
+        costs: CostTable,
+        profiles: Sequence[ProfileIdentity],
+        pricer: Pricer | None,
+        requests: RequestGraphs | None = None,
+        fine_costs: CostTable | None = None,
+    ) -> None:
+        self.requests = requests
+        self._fine_costs = costs if fine_costs is None else fine_costs
+        self.key = key
+        self.graph = graph
+        self.cluster = cluster
+        self.costs = costs
+        self.profiles = tuple(profiles)
+        self.pricer = pricer
+        self._kept = _Memory()
+
+    @property
+    def operator_graphs(self) -> list[DataflowGraph]:
+        """The graphs of all operators: of requests those of every model and batch."""
+        return [self.graph] if self.requests is None else self.requests.fine
+
+    @property
+    def operator_costs(self) -> CostTable:
+        """Times of all operators of :attr:`operator_graphs`."""
+        return self._fine_costs
+
+    @cached_property
+    def profile_text(self) -> str:
+        """``2x amd-epyc-25-17-1core (measured), 1x tesla-t4 (datasheet)``."""
+        counts = Counter(d.profile for d in self.cluster.devices if d.profile is not None)
+        labels = self.cluster.labels
+        return ", ".join(f"{n}x {p} ({labels.get(p, 'unknown')})" for p, n in counts.items())
+
+    def workload(self, scenario: Scenario) -> Workload:
+        """The jobs of a scenario."""
+        if self.requests is not None:
+            draw = self.requests.workload if scenario.keep is None else self.requests.stream
+            return draw(scenario.workload, self.cluster, scenario.seed.workload)
+        return build_workload(
+            scenario.workload, self.graph, self.cluster.host, scenario.seed.workload
+        )
+
+    def faults(self, scenario: Scenario) -> Faults:
+        """What goes wrong in a run, and how the bandwidth of links varies."""
+        simulation = scenario.simulation
+        faults = build_faults(simulation.faults, simulation.max_attempts)
+        if not scenario.bare:
+            varying = bandwidth_faults(scenario.cluster, self.cluster, scenario.seed.workload)
+            faults = dataclasses.replace(faults, events=(*faults.events, *varying))
+        return faults
+
+    def bounds(self, scenario: Scenario) -> Bounds | None:
+        """Lower bounds on the makespan, from the believed times, weights that are read again in the cache
+        where there is one; None for requests, which may be
+        served together or by another model.
+        """
+        if self.requests is not None:
+            return None
+        key = digest(["bounds", dataclasses.asdict(scenario.workload), scenario.seed.workload])
+        return self._kept.get_or_make(key, lambda: self._bounds(self.workload(scenario)))
+
+    def _bounds(self, workload: Workload) -> Bounds:
+        return workload_bound(workload, shortest(self.costs, workload, self.cluster), self.cluster)
+
+    def best_device(self, scenario: Scenario) -> tuple[str, float] | None:
+        """The device on which everything alone is done first, and when; simulated like the rest.
+
+        None where no device can run every operator, or has the memory for it, and for requests.
+        """
+        if self.requests is not None:
+            return None
+        key = digest(
+            [
+                "best_device",
+                dataclasses.asdict(scenario.workload),
+                dataclasses.asdict(scenario.simulation),
+                dataclasses.asdict(scenario.seed),
+            ]
+        )
+        return self._kept.get_or_make(key, lambda: self._best_device(scenario))
+
+    def _best_device(self, scenario: Scenario) -> tuple[str, float] | None:
+        workload = self.workload(scenario)
+        simulation = scenario.simulation
+        seen, results = set(), []
+        ends = {space for job in workload for space in (job.origin, job.destination)}
+        for number, device in enumerate(self.cluster.devices):
+            seconds = self.costs[self.graph].seconds[:, number]
+            if not np.isfinite(seconds).all():
+                continue
+            # Equal devices of one memory, or of memories that nothing tells apart, do the same; one of
+            # them is enough.
+            space = self.cluster.spaces[self.cluster.space_of[number]]
+            where = device.space
+            if where not in ends:
+                twin = self.cluster.twins[self.cluster.space_of[number]]
+                where = f"{twin} {space.capacity} {space.bandwidth} {space.corun_slowdown} {space.cache}"
+            kind = (
+                device.profile,
+                where,
+                device.slots,
+                device.issue_depth,
+                device.completion_latency,
+                seconds.tobytes(),
+            )
+            if kind in seen:
+                continue
+            seen.add(kind)
+            options = {"device": device.name}
+            if simulation.weights == "on_demand":
+                alone = create("lru_eviction", scheduler="single_device", options=options)
+            else:
+                alone = create("single_device", **options)
+            try:
+                trace = simulate(
+                    workload,
+                    self.cluster,
+                    self.costs,
+                    alone,
+                    actual=self.actual(simulation),
+                    movement=simulation.movement,
+                    contention=simulation.contention,
+                    memory=simulation.memory,
+                    weights=simulation.weights,
+                    seed=scenario.seed.noise,
+                    faults=self.faults(scenario),
+                )
+            except HetsimError:
+                if simulation.memory == "limited":  # it has not enough for everything
+                    continue
+                raise
+            if np.all(trace.jobs["status"] == "finished"):
+                results.append((trace.makespan, number))
+        if not results:
+            return None
+        makespan, number = min(results)
+        return self.cluster.devices[number].name, makespan
+
+    def actual(self, simulation: SimulationConfig) -> NoiseModel | None:
+        """What makes the actual times of a run differ from the believed ones."""
+        return noise_model(simulation, self.cluster, self.pricer)
+
+    def noise_of_draws(self, simulation: SimulationConfig) -> NoiseModel | None:
+        """The noise in draws: the simulation's own, or else the spread that was measured."""
+        noise = self.actual(simulation)
+        if noise is not None or self.pricer is None or self.costs[self.graph].spread is None:
+            return noise
+        return LogNormalNoise()
+
+    def draws(self, scenario: Scenario) -> Iterator[CostTable | NoiseModel]:
+        """``simulation.draws`` drawn actual times: predictor error first, noise on top of it.
+
+        The noise is the simulation's own, or else the spread that was measured; a systematic error
+        among it takes the place of the predictors'. The draws depend on the seed and on this world
+        alone: all schedulers meet the same ones. There are none where the times are certain.
+        """
+        simulation = scenario.simulation
+        if not simulation.draws:
+            return
+        noise = self.noise_of_draws(simulation)
+        if self.pricer is None or simulation.replaces_predictor_error:
+            if noise is not None:
+                for _ in range(simulation.draws):
+                    yield noise
+            return
+        pricer, count, seed = self.pricer, simulation.draws, scenario.seed.noise
+        tables = self._kept.get_or_make(
+            digest(["draws", count, seed]), lambda: list(self._draw(pricer, count, seed))
+        )
+        for table in tables:
+            yield table if noise is None else NoisyTable(table, noise)
+
+    def _draw(self, pricer: Pricer, count: int, seed: int) -> Iterator[CostTable]:
+        # Errors are of operators, also where these are joined.
+        for table in pricer.draws(self._fine_costs, count, seed):
+            yield table if self.requests is None else self.requests.costs(table, self.cluster)
+
+    def kinds_of(self, model: str) -> dict[str, float]:
+        """Seconds of a request's operators by kind, each on its fastest device."""
+        found: dict[str, float] = {}
+        if self.requests is not None and model in self.requests.models:
+            graph = self.requests.models[model].fine[0]
+            fastest = self._fine_costs[graph].seconds.min(axis=1)
+            for operator, seconds in zip(graph.operators, fastest.tolist(), strict=True):
+                found[operator.kind] = found.get(operator.kind, 0.0) + seconds
+        return found
+
+    def extrapolated(self, model: str, batch: int) -> np.ndarray | None:
+        """float64[operators, devices]: share of the time of each operator of a model at a batch that is
+        extrapolated; None: unknown.
+        """
+        graph, costs = self.graph, self.costs
+        if self.requests is not None and model in self.requests.models:
+            served = self.requests.models[model]
+            graph = served.graphs.get(batch, graph)
+            if graph in served.segments:
+                segments = served.segments[graph]
+                return segments.share_outside(self._fine_costs[segments.fine])
+        in_range = costs[graph].in_range
+        return None if in_range is None else 1.0 - in_range
+
+
+@dataclass(frozen=True)
+class NoisyTable:
+    """Noise around drawn times instead of around the believed ones."""
+
+    table: CostTable
+    noise: NoiseModel
+
+    def realise(
+        self,
+        graph: DataflowGraph,
+        costs: GraphCosts,
+        rng: np.random.Generator,
+        arrival: float = 0.0,
+    ) -> np.ndarray:
+        """See :class:`simulator.noise.NoiseModel`."""
+        drawn = self.table[graph]
+        around = dataclasses.replace(costs, seconds=drawn.seconds)
+        return self.noise.realise(graph, around, rng, arrival)
+
+
+def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict[str, str]:
+    """Digests of what a scenario names and does not contain: profiles, instance and user's files.
+
+    Raises:
+        InvalidInput: one of them does not exist.
+    """
+    found: dict[str, str] = {}
+    if scenario.instance is not None:
+        found["instance"] = digest_files([catalog.find_instance(scenario.instance, config_dirs)])
+    elif not scenario.family.drawn:
+        found |= profile_digests(scenario.cluster)
+    if scenario.workload.file is not None:
+        path = Path(scenario.workload.file).expanduser()
+        if path.is_file():  # if not, the workload itself says so
+            found["arrivals"] = digest_files([path])
+    select = scenario.scheduler.options.get("select")
+    if isinstance(select, Mapping):
+        path = find_file(str((select.get("predictor_options") or {}).get("file") or ""))
+        if path.is_file():
+            found["predictor"] = digest_files([path])
+    for what, name in (
+        ("scheduler", scenario.scheduler.class_path),
+        ("model", None if scenario.bare else scenario.model.target),
+    ):
+        file = catalog.resolve_class_path(name or "", config_dirs).rpartition(":")[0]
+        if file.endswith(".py") and Path(file).is_file():
+            found[what] = digest_files([Path(file)])
+    return found
+
+
+def prepare(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World:
+    """The world of a scenario, made now or kept from an earlier one of this process.
+
+    Raises:
+        InvalidInput: a name is unknown, a quantity ambiguous, a profile missing, or (``strict``) a
+            prediction extrapolates.
+    """
+    parts = source_digests(scenario, config_dirs)
+    if scenario.family.drawn:
+        parts["family"] = digest([scenario.family.document(), scenario.seed.workload])
+    if not scenario.bare:
+        if scenario.workload.serves:
+            parts["requests"] = digest(_request_document(scenario, config_dirs))
+        parts["model_config"] = digest(dataclasses.asdict(scenario.model))
+        parts["cluster"] = digest(dataclasses.asdict(scenario.cluster))
+        parts["cost_model"] = digest(dataclasses.asdict(scenario.cost_model))
+    key = digest(parts)
+    world = _worlds.get_or_make(key, lambda: _make(key, scenario, parts, config_dirs))
+    if scenario.strict:
+        _refuse_extrapolation(world)
+    return world
+
+
+def _make(
+    key: str, scenario: Scenario, parts: Mapping[str, str], config_dirs: Sequence[Path]
+) -> World:
+    if scenario.instance is not None:
+        path = catalog.find_instance(scenario.instance, config_dirs)
+        if not scenario.family.drawn:
+            graph, cluster, costs = load_instance(path)
+        elif is_bare_instance(path):
+            raise InvalidInput(
+                f"{path} brings devices and times along; leave out family={scenario.family.name}"
+            )
+        else:
+            graph, cluster, costs = draw_instance(scenario.family, scenario.seed.workload, path)
+        identity = ProfileIdentity(f"instance {graph.name}", "given", parts["instance"])
+        return World(key, graph, cluster, costs, [identity], None)
+    if scenario.family.drawn:
+        graph, cluster, costs = draw_instance(scenario.family, scenario.seed.workload)
+        identity = ProfileIdentity(f"family {graph.name}", "given", parts["family"])
+        return World(key, graph, cluster, costs, [identity], None)
+    # Whatever can be refused at once is refused before a model is traced.
+    profiles = load_profiles(scenario.cluster, scenario.cost_model)
+    labels = {name: profile.label for name, profile in profiles.items()}
+    overheads = {name: profile.launch_overhead_s for name, profile in profiles.items()}
+    corun = {name: profile.corun for name, profile in profiles.items()}
+    slowdowns = {name: float(found["fraction"]) for name, found in corun.items() if found}
+    curves = {name: profile.reuse for name, profile in profiles.items() if profile.reuse}
+    cluster = build_cluster(scenario.cluster, labels, overheads, slowdowns, curves)
+    cluster.check_connected()
+    target = catalog.resolve_class_path(scenario.model.target, config_dirs)
+    own = dataclasses.replace(scenario.model, target=target)
+    pricer = Pricer(cluster, profiles, scenario.cost_model)
+    requests = fine_costs = None
+    if scenario.workload.serves:
+        requests = prepare_requests(scenario.workload, models_of(scenario, config_dirs), own)
+        fine_costs = pricer.price(requests.fine)
+        costs = requests.costs(fine_costs, cluster)
+        graph = next(iter(next(iter(requests.models.values())).graphs.values()))
+    else:
+        graph = graph_of(own)
+        costs = pricer.price([graph])
+    identities = [
+        ProfileIdentity(name, profile.label, parts[name], tuple(profile.dtypes))
+        for name, profile in profiles.items()
+    ]
+    return World(key, graph, cluster, costs, identities, pricer, requests, fine_costs)
+
+
+def models_of(scenario: Scenario, config_dirs: Sequence[Path]) -> dict[str, ModelConfig]:
+    """The models that a workload names, at the batch of its requests."""
+    found = {}
+    for name in named_models(scenario.workload):
+        if name == scenario.model.name:
+            content = dataclasses.asdict(scenario.model)
+        else:
+            entry = catalog.entry("model", name, config_dirs)
+            if entry is None:
+                raise catalog.unknown("model", name, config_dirs)
+            known = ModelConfig.__dataclass_fields__
+            content = {key: value for key, value in entry.content.items() if key in known}
+        content["target"] = catalog.resolve_class_path(content["target"], config_dirs)
+        found[name] = ModelConfig(**content)
+    return found
+
+
+def _request_document(scenario: Scenario, config_dirs: Sequence[Path]) -> list[Any]:
+    """What decides the graphs of requests."""
+    workload = scenario.workload
+    keys = ("mix", "sizes", "max_batch", "segments", "variants")
+    models = models_of(scenario, config_dirs)
+    return [
+        {key: getattr(workload, key) for key in keys},
+        {name: dataclasses.asdict(model) for name, model in models.items()},
+    ]
+
+
+def _refuse_extrapolation(world: World) -> None:
+    for graph in world.operator_graphs:
+        in_range = world.operator_costs[graph].in_range
+        if in_range is None or in_range.all():
+            continue
+        row, column = np.argwhere(~in_range)[0].tolist()
+        operator, device = graph.operators[row], world.cluster.devices[column]
+        share = float((~in_range).mean())
+        batch, way = "", ""
+        if world.requests is not None:
+            batch, way = (
+                f" at batch {graph.batch}",
+                "prepare smaller batches (workload.max_batch), ",
+            )
+        raise InvalidInput(
+            f"strict=true: {share:.1%} of the predictions for '{graph.name}'{batch} extrapolate, the first "
+            f"is '{operator.name}' (kind {operator.kind}) on '{device.name}' ({device.profile}); measure "
+            f"more shapes of this kind, {way}or leave strict out"
+        )

@@ -1,0 +1,1 @@
+"""Serving simulated and measured: probes, predictions, outcome, report."""

@@ -1,0 +1,1 @@
+"""Measuring what makes a verdict certain."""

@@ -1,0 +1,225 @@
+"""What a validation is to run: schedulers on models, from a grid or from the best of a sweep."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from experiments.runs.cell import label_of, make_scheduler
+from experiments.runs.configs import Scenario
+from experiments.runs.grid import compose_grid
+from experiments.runs.provenance import config_digest, digest
+from experiments.runs.results import read_document
+from experiments.runs.world import source_digests
+from simulator.errors import InvalidInput
+from simulator.scheduler import Scheduler
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A scheduler on a model, before it is run.
+
+    Attributes:
+        label: what tables call the scheduler.
+        scenario: settled.
+        make: gives a fresh scheduler.
+        key: 16 characters; the same for the same scenario with the same profiles.
+    """
+
+    label: str
+    scenario: Scenario
+    make: Callable[[], Scheduler]
+    key: str
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs run at once."""
+        return self.scenario.workload.jobs or 1
+
+
+@dataclass(frozen=True)
+class Group:
+    """Contestants of one model on one cluster with one cost model.
+
+    Attributes:
+        model: what tables call it: with its batch or cluster where another group differs in these alone.
+        key: 8 characters.
+    """
+
+    model: str
+    key: str
+    contestants: tuple[Contestant, ...]
+
+    @property
+    def scenario(self) -> Scenario:
+        """Of the first contestant."""
+        return self.contestants[0].scenario
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run.
+
+    Attributes:
+        name: of the folder that keeps it; None: a new one.
+        output_dir: where folders of results are.
+    """
+
+    groups: tuple[Group, ...]
+    name: str | None
+    output_dir: Path
+
+    @property
+    def cases(self) -> int:
+        """How many schedulers on models there are."""
+        return sum(len(group.contestants) for group in self.groups)
+
+
+def plan_grid(overrides: Sequence[str], config_dirs: Sequence[Path]) -> Plan:
+    """The contestants of a grid.
+
+    Raises:
+        InvalidInput: a name that is unknown, or a scenario that cannot be run on hardware.
+    """
+    grid = compose_grid(overrides, config_dirs)
+    found = [contestant(cell.scenario, config_dirs) for cell in grid.cells]
+    output_dir = Path(grid.cells[0].scenario.output_dir)
+    return Plan(grouped(found), grid.settings.name, output_dir)
+
+
+def plan_sweep_best(
+    sweep: str, top: int, overrides: Sequence[str], config_dirs: Sequence[Path]
+) -> Plan:
+    """The best schedulers of every setting of a sweep.
+
+    A setting is what a sweep's cells have in common but for the scheduler, its options and the seeds;
+    schedulers are ordered by their mean makespan over the seeds.
+
+    Args:
+        sweep: name in ``outputs/sweeps``, or a folder.
+        top: schedulers of each setting.
+        overrides: further values for all of them.
+        config_dirs: the user's configs.
+
+    Raises:
+        InvalidInput: no such sweep, or nothing of it is done.
+    """
+    base = compose_grid([*overrides, "scheduler=single_device"], config_dirs)
+    output_dir = Path(base.cells[0].scenario.output_dir)
+    folder = Path(sweep) if Path(sweep, "cells").is_dir() else output_dir / "sweeps" / sweep
+    documents = [read_document(path) for path in (folder / "cells").glob("*/result.json")]
+    documents.sort(key=lambda cell: (*map(str, cell["labels"].values()), cell["hash"]))
+    if not documents:
+        known = sorted(path.parent.name for path in (output_dir / "sweeps").glob("*/cells"))
+        raise InvalidInput(
+            f"There is no sweep with cells in {folder}; known: {', '.join(known) or 'none'}. Make it: "
+            f"python -m experiments.sweep name={folder.name} ..."
+        )
+    settings: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for document in documents:
+        if document["status"] == "done":
+            schedulers = settings.setdefault(digest(_setting(document["config"])), {})
+            schedulers.setdefault(document["labels"]["scheduler"], []).append(document)
+    if not settings:
+        raise InvalidInput(f"No cell of the sweep in {folder} is done; see its failures.csv")
+    chosen = {}
+    for schedulers in settings.values():
+        means = {
+            label: sum(cell["metrics"]["makespan_s"] for cell in cells) / len(cells)
+            for label, cells in schedulers.items()
+        }
+        for label in sorted(means, key=lambda label: (means[label], label))[:top]:
+            cell = min(schedulers[label], key=lambda cell: sorted(cell["seeds"].items()))
+            chosen[cell["hash"]] = cell
+    found: dict[str, Contestant] = {}
+    for cell in chosen.values():
+        words = [word for word in shlex.split(cell["command"])[3:] if "=" in word]
+        if "--config-dir" in shlex.split(cell["command"]) and not config_dirs:
+            raise InvalidInput(
+                f"The sweep in {folder} was made with configs of your own; give them: --config-dir"
+            )
+        for entry in compose_grid([*words, *overrides], config_dirs).cells:
+            one = contestant(entry.scenario, config_dirs)
+            found.setdefault(one.key, one)
+    return Plan(grouped(list(found.values())), base.settings.name, output_dir)
+
+
+def _setting(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in ("scheduler", "seed")}
+
+
+def contestant(scenario: Scenario, config_dirs: Sequence[Path]) -> Contestant:
+    """A scenario as a contestant.
+
+    Raises:
+        InvalidInput: it cannot be run on hardware, or its scheduler does not take its options.
+    """
+    if scenario.bare:
+        raise InvalidInput(
+            "Instances and drawn graphs have no kernels to run; validate takes models"
+        )
+    if scenario.workload.arrivals not in ("single", "concurrent") or scenario.workload.serves:
+        raise InvalidInput(
+            "Validation runs one job at a time, or several that are all there at the start; leave "
+            "workload at single, or take workload=concurrent"
+        )
+    simulation = scenario.simulation
+    if simulation.noise != "none":
+        raise InvalidInput("Validation holds predictions against runs; leave noise at none")
+
+    # A contestant travels between processes, which a function made here could not.
+    make = partial(make_scheduler, scenario.scheduler, scenario.seed.search, tuple(config_dirs))
+    make()  # a misspelt option should not have to wait for a model
+    document = scenario.document()
+    # How the prediction is drawn does not change what is run.
+    document["simulation"] = {
+        k: v for k, v in document["simulation"].items() if k not in ("draws", "discrepancy")
+    }
+    sources = source_digests(scenario, config_dirs)
+    key = digest([config_digest(document), sources])[:16]
+    return Contestant(label_of(scenario.scheduler, config_dirs), scenario, make, key)
+
+
+def grouped(contestants: Sequence[Contestant]) -> tuple[Group, ...]:
+    """Contestants by model, cluster and cost model, each group with a name of its own."""
+    groups: dict[str, list[Contestant]] = {}
+    for one in contestants:
+        scenario = one.scenario
+        parts = (scenario.model, scenario.cluster, scenario.cost_model)
+        groups.setdefault(digest([asdict(part) for part in parts])[:8], []).append(one)
+    scenarios = [group[0].scenario for group in groups.values()]
+    several = {
+        what: len({text(scenario) for scenario in scenarios}) > 1 for what, text in _TOLD.items()
+    }
+    names = [
+        ", ".join([s.model.name, *(text(s) for what, text in _TOLD.items() if several[what])])
+        for s in scenarios
+    ]
+    for name, group in zip(names, groups.values(), strict=True):
+        seen: set[tuple[str, int]] = set()
+        for one in group:
+            if (one.label, one.jobs) in seen:
+                raise InvalidInput(
+                    f"'{one.label}' on '{name}' stands twice, with other settings of simulation or "
+                    "workload; validate one value of them at a time"
+                )
+            seen.add((one.label, one.jobs))
+    names = [
+        f"{n} {key}" if names.count(n) > 1 else n for n, key in zip(names, groups, strict=True)
+    ]
+    return tuple(
+        Group(name, key, tuple(sorted(found, key=lambda one: one.jobs)))
+        for name, (key, found) in zip(names, groups.items(), strict=True)
+    )
+
+
+_TOLD: Mapping[str, Callable[[Scenario], str]] = {
+    "batch": lambda scenario: f"batch {scenario.model.batch}",
+    "cluster": lambda scenario: scenario.cluster.name,
+    "cost_model": lambda scenario: scenario.cost_model.name,
+}
+"""What tells groups of one model apart, where it is not the same for all."""

@@ -1,0 +1,77 @@
+"""Who is told that a profile was measured with something else than there is here, and who is not."""
+
+import pytest
+
+from calibration import environment
+from cost_models.profile import Profile
+from cost_models.roofline import Roofline
+from experiments import simulate
+from experiments.runs.this_machine import cluster_here, differences_here, same_device_differences
+
+HERE = {"torch": "2.14.0", "processor": "box"}
+
+
+def profile(name, torch, processor):
+    return Profile(
+        name,
+        "measured",
+        Roofline({"float32": 1e9}, 1e9, 1e-6),
+        versions={"torch": torch, "python": "3.9"},
+        provenance={"processor": processor},
+    )
+
+
+@pytest.fixture(autouse=True)
+def _described(monkeypatch):
+    monkeypatch.setattr(environment, "described", lambda device: HERE)
+
+
+def test_a_sentence_names_both_versions():
+    profiles = {
+        "older": profile("older", "2.13.0+cpu", "box"),
+        "same": profile("same", "2.14.0+cpu", "box"),
+        "foreign": profile("foreign", "2.13.0", "crate"),
+        "unused": profile("unused", "1.0", "crate"),
+    }
+    places = dict.fromkeys(("same", "older", "foreign"), "cpu")
+    assert differences_here(profiles, places) == (
+        "profile 'foreign' was measured with torch 2.13.0, here 2.14.0; processor crate, here box",
+        "profile 'older' was measured with torch 2.13.0+cpu, here 2.14.0",
+    )
+
+
+def test_a_start_is_told_of_where_it_is_this_very_device():
+    older, foreign = profile("older", "2.13.0", "box"), profile("foreign", "2.13.0", "crate")
+    (told,) = same_device_differences(older, "cpu")
+    assert "torch 2.13.0, here 2.14.0" in told
+    assert same_device_differences(foreign, "cpu") == ()
+    assert same_device_differences(older, "cuda:77") == ()  # which is not here
+    assert same_device_differences(profile("same", "2.14.0", "box"), "cpu") == ()
+
+
+def test_a_simulation_asks_nothing_of_this_machine(folder, monkeypatch):
+    def refuse(device):
+        raise AssertionError("a simulation of another machine is no comparison with this one")
+
+    monkeypatch.setattr(environment, "described", refuse)
+    older = profile("toy-core", "1.0", "crate")
+    older.save(folder / "profiles" / "toy-core")
+    words = ["model=branches", "cluster=box", "scheduler=heft", "--config-dir", str(folder)]
+    assert simulate.main(words) == 0
+
+
+@pytest.mark.parametrize(
+    ("processor", "cluster"),
+    [
+        ("AMD EPYC (family 25 model 1, AVX2)", "milan2"),
+        ("AMD EPYC (family 25 model 17, AVX-512)", "cpu2"),
+        ("Intel(R) Xeon(R) Processor (family 6 model 167, AVX-512)", "xeon2"),
+        ("AMD EPYC (family 23 model 49, AVX2)", "rome2"),
+        # Of its profile's name, not only of its beginning; and not a cluster that has a GPU besides.
+        ("AMD EPYC", "cpu2_gpu1"),
+        ("some other processor", "cpu2_gpu1"),
+    ],
+)
+def test_the_cluster_that_this_machine_is(monkeypatch, processor, cluster):
+    monkeypatch.setattr(environment, "cpu_model", lambda: processor)
+    assert cluster_here(["cpu2_gpu1", "nosuch", "cpu2", "milan2", "xeon2", "rome2"]) == cluster

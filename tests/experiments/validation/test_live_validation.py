@@ -1,0 +1,88 @@
+"""Both worlds on this machine's own two cores: loose bounds, figures printed (``pytest -s`` shows them).
+
+The operator times are measured here and now, so that the bounds are of the simulator and the runner and
+not of a profile of another machine.
+"""
+
+import os
+import time
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from calibration.runner import Machine  # noqa: E402
+from calibration.workers import WorkerSpec  # noqa: E402
+from experiments.probes.overhead import Overhead, with_overhead  # noqa: E402
+from experiments.runs.world import World  # noqa: E402
+from experiments.validation.both_worlds import Hardware  # noqa: E402
+from experiments.validation.cases import durations  # noqa: E402
+from experiments.validation.contestants import plan_grid  # noqa: E402
+from experiments.validation.measured_runs import busy_cores  # noqa: E402
+from scenarios.model_config import graph_of  # noqa: E402
+from simulator.cluster import Cluster, Device, MemorySpace  # noqa: E402
+from simulator.costs import CostTable  # noqa: E402
+from simulator.engine import simulate  # noqa: E402
+from simulator.schedulers import create  # noqa: E402
+
+FACTOR = 3.0
+"""Between simulated and measured makespan."""
+PATIENCE_S = 30.0
+"""For a run that other processes leave alone."""
+BUSY = 0.5
+"""Cores that others keep busy, from which they may be what a run waits for."""
+MODELS = ("squeezenet1_1 model.parameters.image_size=64", "gru_cells model.parameters.steps=8")
+SCHEDULERS = ("heft", "mct", "fcfs")
+CORES = sorted(os.sched_getaffinity(0))
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs 2 cores that this process may use")
+@pytest.mark.parametrize("words", MODELS)
+def test_what_is_simulated_is_what_happens(words, home):
+    name, size = words.split()
+    plan = plan_grid([f"model={name}", size, "scheduler=heft", "cluster=here"], (home / "conf",))
+    scenario = plan.groups[0].scenario
+    graph = graph_of(scenario.model)
+    cluster = Cluster(
+        "two", [MemorySpace("ram")], [Device("one", "ram"), Device("three", "ram")], host="ram"
+    )
+    workers = {
+        "one": WorkerSpec("cpu", (CORES[0],)),
+        "three": WorkerSpec("cpu", (CORES[1],), repeat_kernel=3),
+    }
+    guess = CostTable.of(graph, np.tile([1e-4, 3e-4], (len(graph), 1)))
+    with Machine(cluster, workers) as machine:
+        world = World("live", graph, cluster, guess, [], None)
+        hardware = Hardware(machine, world, scenario, limit=60.0)
+        jobs = hardware.one_job()
+        alone = np.full(guess[graph].seconds.shape, np.nan)
+        gaps = []
+        for column, device in enumerate(("one", "three")):
+            runs = [
+                hardware.run(jobs, create("single_device", device=device), cluster)
+                for _ in range(6)
+            ]
+            times = durations(runs[1:], *alone.shape)
+            alone[:, column] = times.min(axis=0)[:, column]
+            rows = runs[-1].executions
+            gaps.append(np.median(rows["start"][1:] - rows["finish"][:-1]))
+        costs = hardware.costs = CostTable.of(graph, alone)
+        believed = with_overhead(cluster, Overhead(float(np.mean(gaps))))
+        print(f"\n{name}: {len(graph)} operators, {np.mean(gaps) * 1e6:.0f} us between two")
+        for scheduler in SCHEDULERS:
+            simulated = simulate(jobs, believed, costs, create(scheduler)).makespan
+            # The shortest of some: what else the machine does only ever makes a run longer.
+            measured, patience = np.inf, time.monotonic() + PATIENCE_S
+            while measured == np.inf or not 1 / FACTOR < simulated / measured < FACTOR:
+                if time.monotonic() > patience:
+                    break
+                run = [hardware.run(jobs, create(scheduler), believed).makespan for _ in range(5)]
+                measured = min(measured, *run)
+            print(
+                f"  {scheduler}: simulated {simulated * 1e3:.2f} ms, measured {measured * 1e3:.2f} ms, "
+                f"{simulated / measured - 1:+.0%}"
+            )
+            if simulated / measured <= 1 / FACTOR and busy_cores() > BUSY:
+                pytest.skip("other processes keep the cores busy")
+            assert 1 / FACTOR < simulated / measured < FACTOR
