@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -120,7 +121,7 @@ def prove(
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = seed
     solver.parameters.max_deterministic_time = limit
-    status = solver.solve(model.model)
+    status = _interruptible(solver, model.model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
         raise RuntimeError(
             f"CP-SAT calls the model {solver.status_name(status)}: {model.model.validate()}"
@@ -137,6 +138,23 @@ def prove(
     closed = status == cp_model.OPTIMAL
     bound = min(bound, known[2])
     return Proof(np.array(device), np.array(order), bound, tick, model.exact, closed)
+
+
+def _interruptible(solver: Any, model: Any) -> Any:
+    """Solve; Ctrl-C ends that as it ends everything else. The solver's own way of noticing it swallows it, and leaves
+    the process without Python's handler: the next Ctrl-C kills it, whatever it was about to write.
+    """
+    solver.parameters.catch_sigint_signal = False
+    # Python's handlers run on this thread, and only while it is not inside the solver.
+    with ThreadPoolExecutor(1) as pool:
+        solving = pool.submit(solver.solve, model)
+        try:
+            return solving.result()
+        except BaseException:
+            while not solving.done():
+                solver.stop_search()
+                wait([solving], timeout=0.05)
+            raise
 
 
 class _Model:

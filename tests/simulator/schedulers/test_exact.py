@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 import sys
+import threading
+import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -137,6 +141,19 @@ def test_a_limit_leaves_a_gap_and_is_reproducible() -> None:
     assert certificate.bound_s >= (
         lower_bound(graph, costs[graph].seconds, cluster).bound_s - 2 * certificate.tick_s
     )
+
+
+@solved
+def test_ctrl_c_ends_the_search_and_still_works_behind_it() -> None:
+    _, graph, cluster, costs = random_instance(0, 40)
+    plan(graph, cluster, costs, limit=0.05)
+    # Behind one search, and amid another.
+    for act in (lambda: time.sleep(30), lambda: plan(graph, cluster, costs, limit=1_000.0)):
+        began = time.monotonic()
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            act()
+        assert time.monotonic() - began < 20
 
 
 @solved
