@@ -200,17 +200,23 @@ def print_times(world: World, graph: DataflowGraph, costs: GraphCosts, console: 
 
 def print_submission(cluster: Cluster, console: Console) -> None:
     """How far ahead operators are submitted to devices whose ends are learnt of late."""
-    late: dict[tuple[float, int, int], list[str]] = {}
+    late: dict[tuple[float, int, int, float], list[str]] = {}
     for device in cluster.devices:
         if device.completion_latency:
-            key = (device.completion_latency, device.issue_depth, device.slots)
+            key = (
+                device.completion_latency,
+                device.issue_depth,
+                device.slots,
+                device.issue_overhead,
+            )
             late.setdefault(key, []).append(device.name)
-    for (latency, depth, slots), names in late.items():
+    for (latency, depth, slots, issue), names in late.items():
         window = depth * slots
         ahead = f"up to {window} operators at once" if window > 1 else "one operator at a time"
+        each = f", which takes it {format_seconds(issue)} each" if issue else ""
         console.print(
             f"{', '.join(names)}: the host knows of an end {format_seconds(latency)} later and submits "
-            f"{ahead}"
+            f"{ahead}{each}"
         )
 
 

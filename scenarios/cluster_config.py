@@ -56,7 +56,8 @@ class DeviceConfig:
     are of one device; whatever is left out is unknown, and so are the energy or the cost of a run.
     A cluster's prices are in one currency. ``completion_latency`` like ``10us`` passes from an
     operator's end to the host's knowing of it; ``issue_depth`` operators for each slot may be submitted
-    by then.
+    by then, each of which takes the host ``issue_overhead``: seconds, or ``profile`` for what launching a kernel
+    took there, which is then no launch overhead.
     ``sharing``: ``slots`` (each at full rate) or ``processor``
     (the running tasks share one full rate). ``launcher`` names what launches its operators: all devices
     of one launcher are launched one at a time, as by one Python process, and a launch that had to wait
@@ -77,6 +78,7 @@ class DeviceConfig:
     price: str | None = None
     issue_depth: int = 1
     completion_latency: str = "0s"
+    issue_overhead: str = "0s"
     sharing: str = "slots"
     launcher: str | None = None
     launch_handover: str = "0s"
@@ -161,7 +163,17 @@ def build_cluster(
                 f"Memory space '{device.space}' is per_device, so only one entry of devices may be "
                 f"in it; give '{name}' a space of its own"
             )
-        overhead = (launch_overheads or {}).get(device.profile, 0.0)
+        overhead = measured = (launch_overheads or {}).get(device.profile, 0.0)
+        issue = measured
+        if device.issue_overhead == "profile":
+            if not measured:
+                raise InvalidInput(
+                    f"Device '{name}' of cluster '{config.name}' takes its issue_overhead from profile "
+                    f"'{device.profile}', for which no launch was measured; give seconds, such as 10us"
+                )
+            overhead = 0.0
+        else:
+            issue = parse_seconds(device.issue_overhead, f"issue overhead of device '{name}'")
         if device.launch_overhead is not None:
             overhead = parse_seconds(device.launch_overhead, f"launch overhead of device '{name}'")
         power_idle = _known(parse_power, device.power_idle, f"idle power of device '{name}'")
@@ -194,6 +206,7 @@ def build_cluster(
                     price=price,
                     issue_depth=device.issue_depth,
                     completion_latency=latency,
+                    issue_overhead=issue,
                     sharing=device.sharing,
                     launcher=device.launcher,
                     launch_handover=handover,

@@ -63,6 +63,9 @@ class Device:
         issue_depth: for each slot, how many operators the host may have submitted without knowing
             them to be complete; of meaning where there is a ``completion_latency``.
         completion_latency: seconds from an operator's end to the host's knowing of it.
+        issue_overhead: seconds that it takes the host to submit an operator, to one after the other of the
+            device's; they cost nothing while the device is busy. Only where there is a
+            ``completion_latency``.
         sharing: ``slots``: each slot runs at full rate; ``processor``: the tasks that run share one
             full rate equally (processor sharing).
         launcher: name of what launches operators on it, one at a time for all its devices: a host
@@ -89,6 +92,7 @@ class Device:
     price: float | None = None
     issue_depth: int = 1
     completion_latency: float = 0.0
+    issue_overhead: float = 0.0
     sharing: str = "slots"
     launcher: str | None = None
     launch_handover: float = 0.0
@@ -206,6 +210,17 @@ class Cluster:
                 raise InvalidInput(
                     f"Device '{device.name}': completion latency must be >= 0 s and at most "
                     f"{MOST_LATENCY:g} s"
+                )
+            if not 0 <= device.issue_overhead <= MOST_LATENCY:
+                raise InvalidInput(
+                    f"Device '{device.name}': issue overhead must be >= 0 s and at most "
+                    f"{MOST_LATENCY:g} s"
+                )
+            if device.issue_overhead and not device.completion_latency:
+                raise InvalidInput(
+                    f"Device '{device.name}' has an issue_overhead and no completion_latency: a host that waits for "
+                    "each operator has nothing to hide it behind; give a launch_overhead instead, or a "
+                    "completion_latency"
                 )
             if not 0 <= device.launch_handover <= MOST_LATENCY:
                 raise InvalidInput(

@@ -235,6 +235,7 @@ class SchedulingContext:
         self._slots = [device.slots for device in cluster.devices]
         # Whether a device can begin a task as soon as it has ended the one before.
         self._serial = [d.slots == 1 and not d.completion_latency for d in cluster.devices]
+        self._issue_overheads = [device.issue_overhead for device in cluster.devices]
         # Devices whose queue is projected in another way: they are submitted to ahead.
         self._projections: dict[int, Callable[[], float]] = {}
         self._tail_rank = [0.0] * devices  # largest rank in the queue, where it is not empty
@@ -380,7 +381,7 @@ class SchedulingContext:
     def available(self, device: int) -> float:
         """When a task appended to a device's queue now could begin, its data aside."""
         if not self._load[device]:
-            return self.now
+            return self.now + self._issue_overheads[device]
         if not self._stale[device]:
             # A task that runs longer than believed moves everything behind it.
             for task in self._running[device]:

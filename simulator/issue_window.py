@@ -5,6 +5,9 @@ seconds after it. It may have ``issue_depth`` operators for each slot submitted 
 complete. The head of a device's queue is submitted once there is room in that window and each of its
 predecessors is known to be finished, or has been submitted to this device as well, and the data of
 those that are known is here. What is submitted can no longer be withdrawn or overtaken.
+
+Submitting takes the host ``issue_overhead`` seconds, one operator of the device after the other. The device cannot
+begin with an operator before: it is the host that short operators wait for.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ class IssueWindow:
         self._device = device
         self._room = description.issue_depth * description.slots
         self._latency = description.completion_latency
-        self._submitted_at: dict[int, float] = {}
+        self._overhead = description.issue_overhead
+        self._issued = 0.0  # when the host has done with the last that was submitted
+        self._submitted_at: dict[int, float] = {}  # when the host has done with each
         self._known_end = [0.0] * description.slots  # the last in each slot that the host knows of
         # By task: its predecessors that are submitted here and not known to be complete.
         self._submitted: dict[int, int] = {}
@@ -44,11 +49,13 @@ class IssueWindow:
             return -1
         return task
 
-    def submit(self, task: int) -> None:
-        """The task at the head of the queue is submitted now."""
-        self._submitted_at[task] = self._run.now
+    def submit(self, task: int) -> float:
+        """The task at the head of the queue is submitted now; returns when the device can begin with it."""
+        self._issued = max(self._issued, self._run.now) + self._overhead
+        self._submitted_at[task] = self._issued
         for successor in self._run._successors(task):
             self._submitted[successor] = self._submitted.get(successor, 0) + 1
+        return self._issued
 
     def known(self, task: int, slot: int, end: float) -> None:
         """The host learns now that a task ended in a slot at ``end``."""
@@ -69,6 +76,7 @@ class IssueWindow:
         """The device has lost everything that it was submitted."""
         self._submitted_at.clear()
         self._submitted.clear()
+        self._issued = 0.0
 
     def project(self) -> float:
         """Believed time at which a task behind everything queued here could begin.
@@ -94,10 +102,13 @@ class IssueWindow:
         for task, moment in self._submitted_at.items():
             parents = [ends[p] for p in run._predecessors(task) if p in ends]
             last = append(task, max([moment, *parents]), run.now - self._latency)
+        issued = self._issued
         for _, _, task in sorted(run._queues[device]):
             begin = run._data_expected(task, device)
-            if len(known) == self._room:
-                begin = max(begin, heappop(known))
-            last = append(task, begin, 0.0)
+            submitted = heappop(known) if len(known) == self._room else run.now
+            if not run._pending[task]:  # or else it may be submitted behind what it waits for
+                submitted = max(submitted, begin)
+            issued = max(issued, submitted) + self._overhead
+            last = append(task, max(begin, issued), 0.0)
         window = known[0] if len(known) == self._room else run.now
-        return max(last, free[0], window)
+        return max(last, free[0], max(issued, window) + self._overhead)

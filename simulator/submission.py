@@ -101,6 +101,8 @@ class Asynchronous:
         self._latency = description.completion_latency
         self.window = IssueWindow(run, device)
         self._waiting: deque[int] = deque()  # submitted, in no slot yet
+        self._issued: deque[float] = deque()  # when the device can begin with each of them
+        self._awaited = 0.0  # the last of these that a slot waited for
         self._end: dict[
             int, float
         ] = {}  # of those that have ended and are not known to be complete
@@ -114,7 +116,11 @@ class Asynchronous:
             task = self._waiting[0]
             if self._run._pending[task] > self._ended.get(task, 0):
                 return
+            if self._issued[0] > self._run.now:
+                self._wait(self._issued[0])
+                return
             self._waiting.popleft()
+            self._issued.popleft()
             self._run._execute(task, self._device, heappop(self._slots))
 
     def _submit_heads(self) -> None:
@@ -122,7 +128,16 @@ class Asynchronous:
         while (task := window.head()) >= 0 and run._admits(task, self._device):
             run._take(self._device)
             self._waiting.append(task)
-            window.submit(task)
+            self._issued.append(window.submit(task))
+
+    def _wait(self, issued: float) -> None:
+        """Come back when the host has done with an operator that a slot waits for."""
+        if self._awaited != issued:
+            self._awaited = issued
+            self._run._clock.at(issued, self._on_issued, None)
+
+    def _on_issued(self, _: simpy.Event) -> None:
+        self._run._touched.add(self._device)
 
     def ended(self, task: int) -> None:
         """See :class:`Feeder`."""
@@ -146,6 +161,7 @@ class Asynchronous:
         self._end.clear()
         self._ended.clear()
         self._waiting.clear()
+        self._issued.clear()
         self.window.clear()
 
     def known(self, task: int) -> float:

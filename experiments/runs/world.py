@@ -194,6 +194,7 @@ class World:
                 device.slots,
                 device.issue_depth,
                 device.completion_latency,
+                device.issue_overhead,
                 seconds.tobytes(),
             )
             if kind in seen:

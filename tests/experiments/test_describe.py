@@ -43,8 +43,11 @@ def test_how_far_ahead_operators_are_submitted(folder, capsys):
     assert describe.main([*words, *late]) == 0
     out = capsys.readouterr().out
     assert (
-        "gpu: the host knows of an end 10.0 us later and submits up to 4 operators at once" in out
+        "gpu: the host knows of an end 10.0 us later and submits up to 4 operators at once\n" in out
     )
+    assert describe.main([*words, *late, "cluster.devices.gpu.issue_overhead=5us"]) == 0
+    out = capsys.readouterr().out
+    assert "submits up to 4 operators at once, which takes it 5.00 us each" in " ".join(out.split())
 
 
 def test_a_chain_is_called_one(folder, capsys):

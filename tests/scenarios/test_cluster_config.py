@@ -104,8 +104,19 @@ def test_submission_ahead_is_taken_over():
     cluster = build_cluster(
         config(devices={"gpu": late, "cpu": DeviceConfig("p", "ram")}, links={})
     )
-    found = [(d.issue_depth, d.completion_latency) for d in cluster.devices]
-    assert found == [(4, pytest.approx(1e-5)), (1, 0.0)]
+    found = [(d.issue_depth, d.completion_latency, d.issue_overhead) for d in cluster.devices]
+    assert found == [(4, pytest.approx(1e-5), 0.0), (1, 0.0, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("given", "issue", "launch"),
+    [("0s", 0.0, 9e-6), ("15us", 15e-6, 9e-6), ("profile", 9e-6, 0.0)],
+)
+def test_what_launching_took_is_the_devices_or_the_hosts(given, issue, launch):
+    gpu = DeviceConfig("p", "ram", completion_latency="10us", issue_overhead=given)
+    cluster = build_cluster(config(devices={"gpu": gpu}, links={}), launch_overheads={"p": 9e-6})
+    (device,) = cluster.devices
+    assert (device.issue_overhead, device.launch_overhead) == pytest.approx((issue, launch))
 
 
 def test_launchers_are_taken_over():
@@ -240,6 +251,16 @@ def test_what_a_use_leaves_is_measured_or_stated():
         (
             {"devices": {"cpu": DeviceConfig("p", "ram", completion_latency="9")}},
             "latency.*no unit",
+        ),
+        (
+            {
+                "devices": {
+                    "cpu": DeviceConfig(
+                        "p", "ram", completion_latency="9us", issue_overhead="profile"
+                    )
+                }
+            },
+            "'cpu'.*issue_overhead.*profile 'p', for which no launch was measured; give seconds",
         ),
         ({"devices": {}}, "no devices"),
         (

@@ -97,6 +97,8 @@ class _Shop:
         self.channel_free: dict[int, float] = {}
         self.placements = 0
         self.submissions = 0
+        self.issued: dict[Key, float] = {}  # since when the device can begin with it
+        self.issuer_free: dict[int, float] = {}  # by device
         self.wakes: set[float] = set()
         self.moments: set[float] = {job.arrival for job in workload}
 
@@ -292,6 +294,9 @@ class _Shop:
                 break
             self.submissions += 1
             self.submitted[task] = self.submissions
+            free = max(now, self.issuer_free.get(device, 0.0)) + description.issue_overhead
+            self.issued[task] = self.issuer_free[device] = free
+            self.moments.add(free)
 
     def can_start(self, task: Key, device: int, now: float) -> bool:
         for parent in self.parents(task):
@@ -299,7 +304,7 @@ class _Shop:
                 parent in self.ended and self.placed[parent][0] == device and task in self.submitted
             ):
                 return False
-        return self.data_is_there(task, device, now)
+        return self.issued.get(task, 0.0) <= now and self.data_is_there(task, device, now)
 
     def data_is_there(self, task: Key, device: int, now: float) -> bool:
         """Whether what finished tasks wrote for a task is in its device's memory."""

@@ -44,7 +44,8 @@ def rich_cases(draw: st.DrawFn) -> Case:
     devices = [
         dataclasses.replace(
             device,
-            completion_latency=draw(st.sampled_from([0.0, 0.0, 0.7])),
+            completion_latency=(latency := draw(st.sampled_from([0.0, 0.0, 0.7]))),
+            issue_overhead=draw(st.sampled_from([0.0, 0.3])) if latency else 0.0,
             issue_depth=draw(st.integers(1, 3)),
             sharing=draw(st.sampled_from(["slots", "slots", "processor"])),
         )

@@ -248,6 +248,16 @@ def test_an_end_that_the_host_has_not_learnt_of_is_lost() -> None:
     assert outcome(trace)[2] == 8.0
 
 
+def test_what_was_being_issued_to_a_device_that_breaks_is_issued_anew() -> None:
+    """x would be issued at .5; A breaks before, and then after that."""
+    cluster = pair(completion_latency=1.0, issue_overhead=0.5)
+    trace = run(ONE, [[2.0, INF]], Fault("device_failure", "A", 0.25, 5.0), cluster=cluster)
+    assert [row[3:] for row in rows(trace) if row[3] == "finished"] == [("finished", 5.5, 7.5)]
+    assert outcome(trace)[2] == 8.5
+    trace = run(ONE, [[2.0, INF]], Fault("device_failure", "A", 0.75, 5.0), cluster=cluster)
+    assert [row[3:] for row in rows(trace)] == [("lost", 0.5, 0.75), ("finished", 5.5, 7.5)]
+
+
 # -- slowdown and links ---------------------------------------------------------------------------
 
 

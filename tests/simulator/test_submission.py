@@ -28,12 +28,21 @@ from tests.simulator.strategies import ONLINE, Case, cases
 from tests.simulator.test_properties import check_replay, quick
 
 
-def device(latency: float, depth: int = 1, slots: int = 1, name: str = "gpu") -> Device:
-    return Device(name, "m", slots=slots, issue_depth=depth, completion_latency=latency)
+def device(
+    latency: float, depth: int = 1, slots: int = 1, name: str = "gpu", issue: float = 0.0
+) -> Device:
+    return Device(
+        name,
+        "m",
+        slots=slots,
+        issue_depth=depth,
+        completion_latency=latency,
+        issue_overhead=issue,
+    )
 
 
-def one(latency: float, depth: int = 1, slots: int = 1) -> Cluster:
-    return Cluster("one", [MemorySpace("m")], [device(latency, depth, slots)])
+def one(latency: float, depth: int = 1, slots: int = 1, issue: float = 0.0) -> Cluster:
+    return Cluster("one", [MemorySpace("m")], [device(latency, depth, slots, issue=issue)])
 
 
 def chain(count: int) -> DataflowGraph:
@@ -190,6 +199,50 @@ def test_overhead_is_part_of_the_operator() -> None:
     assert spans(trace) == [(0, 1.5), (1.5, 3), (3, 4.5)]
 
 
+def test_submitting_costs_nothing_behind_longer_operators_and_all_behind_shorter_ones() -> None:
+    for seconds, starts in ((2.0, [0.5, 2.5, 4.5, 6.5]), (0.25, [0.5, 1.0, 1.5, 2.0])):
+        trace = run(chain(4), one(0.125, 8, issue=0.5), [seconds] * 4, everything_at_once(4))
+        assert [start for start, _ in spans(trace)] == starts
+        assert trace.makespan == starts[-1] + seconds + 0.125
+
+
+def test_a_host_that_waits_for_each_operator_pays_for_submitting_every_time() -> None:
+    for depth, how in ((1, everything_at_once(3)), (4, WhenReady([0] * 3))):
+        trace = run(chain(3), one(0.25, depth, issue=0.5), [1.0] * 3, how)
+        assert [start for start, _ in spans(trace)] == [0.5, 2.25, 4.0]
+        assert trace.makespan == 3 * (0.5 + 1.0 + 0.25)
+
+
+@given(
+    st.integers(1, 12),
+    st.integers(1, 5),
+    st.sampled_from([0.25, 1.0, 3.0]),
+    st.sampled_from([0.125, 1.0, 2.5, 7.0]),
+    st.sampled_from([0.125, 0.75, 2.0]),
+)
+def test_a_chain_that_is_issued_one_after_the_other(
+    count: int, depth: int, seconds: float, latency: float, issue: float
+) -> None:
+    """Operator i is issued when i - 1 was, and the host has learnt of i - depth, by a recursion of its own."""
+    trace = run(
+        chain(count), one(latency, depth, issue=issue), [seconds] * count, everything_at_once(count)
+    )
+    ends: list[float] = []
+    issued = 0.0
+    for i in range(count):
+        issued = max(issued, ends[i - depth] + latency if i >= depth else 0.0) + issue
+        ends.append(max([issued, *ends[-1:]]) + seconds)
+    assert [end for _, end in spans(trace)] == ends
+    assert trace.makespan == ends[-1] + latency
+
+
+def test_streams_are_issued_to_by_one_host() -> None:
+    # 0 is issued at .5, 1 at 1, 2 at 1.5: in the second stream behind 1 and, once 0 has ended, in the first.
+    graph = from_edges("loose", 3, [])
+    trace = run(graph, one(9.0, 2, 2, issue=0.5), [1.0, 4.0, 1.0], everything_at_once(3))
+    assert spans(trace) == [(0.5, 1.5), (1.0, 5.0), (1.5, 2.5)]
+
+
 def test_submitted_ahead_once_the_other_devices_predecessor_is_known() -> None:
     """t2 follows t0 on its own device, unknown until 4, and t1 on the other, known at 3: the host
     submits it then, and it starts.
@@ -214,7 +267,10 @@ def submitted(draw: st.DrawFn, latencies: st.SearchStrategy[float] = LATENCY, **
     case = draw(cases(**of))  # type: ignore[arg-type]
     devices = [
         dataclasses.replace(
-            d, completion_latency=draw(latencies), issue_depth=draw(st.integers(1, 4))
+            d,
+            completion_latency=(latency := draw(latencies)),
+            issue_depth=draw(st.integers(1, 4)),
+            issue_overhead=draw(st.sampled_from([0.0, 0.25, 1.5])) if latency else 0.0,
         )
         for d in case.cluster.devices
     ]
@@ -269,13 +325,19 @@ class Appending(Scheduler):
 @settings(quick, max_examples=examples(200))
 @given(
     LATENCY,
+    st.sampled_from([0.0, 0.25, 2.0]),
     st.integers(1, 4),
     st.integers(1, 3),
     st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0, 2.25]), st.integers(1, 6)), max_size=6),
     st.randoms(),
 )
 def test_true_beliefs_foresee_every_start(
-    latency: float, depth: int, slots: int, jobs: list[tuple[float, int]], random: object
+    latency: float,
+    issue: float,
+    depth: int,
+    slots: int,
+    jobs: list[tuple[float, int]],
+    random: object,
 ) -> None:
     """Independent operators, appended: what is believed of each start is when it happens."""
     seconds: Callable[[], float] = lambda: random.choice([0.0, 0.5, 1.0, 3.0])  # type: ignore[attr-defined]  # noqa: E731
@@ -286,7 +348,8 @@ def test_true_beliefs_foresee_every_start(
         table[graph] = CostTable.of(graph, np.array([[seconds()] for _ in range(count)]))[graph]
         stream.append(Job(graph, arrival))
     how = Appending()
-    trace = simulate(Workload(stream), one(latency, depth, slots), CostTable(table), how)
+    cluster = one(latency, depth, slots, issue if latency else 0.0)
+    trace = simulate(Workload(stream), cluster, CostTable(table), how)
     tasks = trace.tasks
     starts = dict(zip(tasks["task"].tolist(), tasks["start"].tolist(), strict=True))
     assert how.believed == pytest.approx(starts, abs=1e-12)
@@ -311,6 +374,8 @@ def test_what_is_believed_of_a_queue_counts_the_window() -> None:
     [
         ({"issue_depth": 0}, "issue depth 0; 1 makes the host wait"),
         ({"completion_latency": -1.0}, "completion latency must be >= 0"),
+        ({"completion_latency": 1.0, "issue_overhead": -1.0}, "issue overhead must be >= 0"),
+        ({"issue_overhead": 1.0}, "has an issue_overhead and no completion_latency"),
         ({"completion_latency": float("inf")}, "completion latency must be >= 0"),
     ],
 )
