@@ -67,6 +67,7 @@ def test_a_simulation_asks_nothing_of_this_machine(folder, monkeypatch):
         ("AMD EPYC (family 25 model 17, AVX-512)", "cpu2"),
         ("Intel(R) Xeon(R) Processor (family 6 model 167, AVX-512)", "xeon2"),
         ("AMD EPYC (family 23 model 49, AVX2)", "rome2"),
+        ("AMD EPYC (family 26 model 2, AVX-512)", "turin2"),
         # Of its profile's name, not only of its beginning; and not a cluster that has a GPU besides.
         ("AMD EPYC", "cpu2_gpu1"),
         ("some other processor", "cpu2_gpu1"),
@@ -74,4 +75,7 @@ def test_a_simulation_asks_nothing_of_this_machine(folder, monkeypatch):
 )
 def test_the_cluster_that_this_machine_is(monkeypatch, processor, cluster):
     monkeypatch.setattr(environment, "cpu_model", lambda: processor)
-    assert cluster_here(["cpu2_gpu1", "nosuch", "cpu2", "milan2", "xeon2", "rome2"]) == cluster
+    assert (
+        cluster_here(["cpu2_gpu1", "nosuch", "cpu2", "milan2", "xeon2", "rome2", "turin2"])
+        == cluster
+    )
