@@ -48,6 +48,8 @@ class Execution:
         trace: with ``meta["world"] == "measured"``. Where jobs were served together, ``meta["joins"]``
             has for each batch its leader, how many jobs it served and the seconds that concatenating
             their inputs took, ``meta["splitting_s"]`` the seconds of dividing all results;
+            ``meta["launched"]`` has for each device whose operators were launched on a stream ahead
+            its number, how many, and the seconds of its worker that they took;
             ``wallclock`` has both sums.
         outputs: for each job the tensors of ``graph.outputs`` by name, where they were delivered;
             :func:`calibration.sequential.results_of` makes the model's outputs of them. Empty for a
@@ -519,6 +521,13 @@ class HardwareRun(ServingRun):
             "workers": [_described(spec) for spec in self._machine.specs],
             "spinning": self._machine.spinning,
         }
+        launched = [
+            [device, issuing.launched, issuing.launching_seconds]
+            for device, issuing in self._issuing.items()
+            if issuing.launched
+        ]
+        if launched:
+            settings["launched"] = launched
         figures = {"planning_seconds": planning}
         if self._joints:
             settings["splitting_s"] = self._splitting_seconds

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,7 +31,7 @@ class Issued(NamedTuple):
 
     task: int
     start: float
-    """When its worker began with it (``time.perf_counter``)."""
+    """When its worker began with it, or had launched it (``time.perf_counter``)."""
     finish: float | Mark
     """When it ended, or the point of the stream at which it will have."""
     written: tuple[torch.Tensor, ...]
@@ -52,6 +53,10 @@ class Issuing:
         self._submitted: deque[int] = deque()  # the worker has not begun with them
         self._parked = False  # the worker waits for more of them
         self._issued: queue.SimpleQueue[Issued | None] = queue.SimpleQueue()
+        self.launched = 0
+        """Operators that were launched on a stream, which goes on meanwhile."""
+        self.launching_seconds = 0.0
+        """Of its worker, for these."""
 
     def start(self) -> None:
         """Start the thread that learns of ends: here and not on the worker's, whose core it would be bound to."""
@@ -99,9 +104,12 @@ class Issuing:
             start, finish, written = call(task)
             # Before the host knows: what is submitted behind it reads them here.
             run._keep(task, self._device, written)
-            self._issued.put(
-                Issued(task, start, finish if clock is None else clock.mark(), written)
-            )
+            if clock is None:
+                self._issued.put(Issued(task, start, finish, written))
+            else:
+                self._issued.put(Issued(task, finish, clock.mark(), written))
+                self.launched += 1
+                self.launching_seconds += time.perf_counter() - start
             del written
 
     def _parks(self) -> bool:
@@ -126,7 +134,7 @@ class Issuing:
         task, start, finish, written = issued
         if isinstance(finish, Mark):
             finish = self._reached(task, finish)
-            # A kernel begins when it has been launched and the one before has ended.
+            # It begins when it has been launched and the one before has ended.
             start = min(max(start, before), finish)
         run, origin = self._run, self._run._origin
         with run._lock:

@@ -30,19 +30,23 @@ class Overhead:
         ahead: as ``operator``, on a device that operators are submitted to ahead, where the next one was there.
         completion: seconds from an operator's end on such a device until the host has acted on it; None: what the
             cluster says.
+        issue: seconds that it takes the host to launch an operator on a device whose streams go on meanwhile; None:
+            what the cluster says.
     """
 
     operator: float = 0.0
     copy: float = 0.0
     ahead: float = 0.0
     completion: float | None = None
+    issue: float | None = None
 
     def to_json(self) -> dict[str, float]:
         """Seconds by the names that saved runs give them; :meth:`of_json` reads it."""
         found = {"dispatch_s": self.operator, "copying_s": self.copy}
         if self.completion is None:
             return found
-        return {**found, "ahead_s": self.ahead, "completion_s": self.completion}
+        found |= {"ahead_s": self.ahead, "completion_s": self.completion}
+        return found if self.issue is None else {**found, "issue_s": self.issue}
 
     @staticmethod
     def of_json(document: Mapping[str, Any]) -> Overhead:
@@ -52,6 +56,7 @@ class Overhead:
             document.get("copying_s", 0.0),
             document.get("ahead_s", 0.0),
             document.get("completion_s"),
+            document.get("issue_s"),
         )
 
     def on(self, device: Device) -> Device:
@@ -63,6 +68,7 @@ class Overhead:
             device,
             launch_overhead=device.launch_overhead + self.ahead,
             completion_latency=max(latency, LEAST_COMPLETION),
+            issue_overhead=device.issue_overhead if self.issue is None else self.issue,
         )
 
 
@@ -77,7 +83,8 @@ def with_overhead(
     """The cluster with what the runner needs added to every device's launch overhead and every link's latency, and with
     the completion latency that was found.
 
-    With ``handover`` one interpreter launches on all of them, see :mod:`simulator.launchers`. ``corun``
+    With ``handover`` one interpreter launches on all of them, see :mod:`simulator.launchers`, but for what was
+    launched on a stream before it begins. ``corun``
     replaces the fraction by which busy devices slow each other, unless the cluster has them share a bandwidth;
     ``caches`` what the cache of a memory space keeps of weights. ``cooling`` says of each device how many times the
     overhead a launch takes behind an operator of so many seconds (:mod:`simulator.cooling`). Runs of releases that
@@ -92,6 +99,8 @@ def with_overhead(
                 launch_handover=handover,
                 launch_passed=PASSED if cooling else 0,
             )
+            if not device.issue_overhead
+            else device
             for device in devices
         ]
     if cooling:

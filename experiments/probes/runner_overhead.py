@@ -71,7 +71,7 @@ class OverheadProbe:
             for device in range(len(machine.cluster.devices))
         ]
         self._beliefs = np.median(alone, axis=1).T
-        self._learning, self._ahead = self._submitting_ahead()
+        self._learning, self._ahead, self._issue = self._submitting_ahead()
 
     def overhead(
         self,
@@ -96,7 +96,7 @@ class OverheadProbe:
             copying.append(_mean(copies_beyond(trace, self.model.cluster)))
             learning.append(self._learnt(trace))
         gap, copy = _of_runs(means), _of_runs(copying)
-        found = Overhead(gap, copy, self._ahead, self._completion(learning))
+        found = Overhead(gap, copy, self._ahead, self._completion(learning), self._issue)
         if handover is not None and gap:
             return self._without_waiting(found, handover, make_scheduler, jobs)
         return found
@@ -112,21 +112,28 @@ class OverheadProbe:
         counted = runs[1:]
         enough = min(map(len, counted)) >= LEAST_GAPS
         learning = _of_runs([_mean(gaps) for gaps in runs]) if enough else self._learning
-        return max(0.0, learning - self._ahead)
+        return max(0.0, learning - self._ahead - (self._issue or 0.0))
 
-    def _submitting_ahead(self) -> tuple[float, float]:
-        """Seconds until a device goes on behind an end that must be learnt of, and where the next operator is there."""
+    def _submitting_ahead(self) -> tuple[float, float, float | None]:
+        """Seconds until a device goes on behind an end that must be learnt of, and where the next operator is there;
+        and of the host for launching one, where streams go on meanwhile.
+        """
         from calibration.one_by_one import OneByOne
 
         model, cluster = self.model, self.model.cluster
-        learning, ahead = [], []
+        learning, ahead, issue = [], [], []
         for device in submitted_ahead(cluster):
             behind = [model.trace([0.0], OneByOne([device])) for _ in range(RUNS + 1)]
             learning.append(_of_runs([_mean(self._learnt(trace)) for trace in behind]))
             name = cluster.devices[device].name
             plans = [model.trace([0.0], SingleDevice(device=name)) for _ in range(RUNS + 1)]
-            ahead.append(_of_runs([_mean(ahead_gaps(t, cluster, learning[-1])) for t in plans]))
-        return _mean(learning), _mean(ahead)
+            if "launched" in plans[0].meta:
+                each = [row[2] / row[1] for t in plans for row in t.meta["launched"]]
+                issue.append(_of_runs(each))
+            else:
+                gaps_of = [_mean(ahead_gaps(t, cluster, learning[-1])) for t in plans]
+                ahead.append(_of_runs(gaps_of))
+        return _mean(learning), _mean(ahead), _mean(issue) if issue else None
 
     def _without_waiting(
         self,

@@ -321,7 +321,11 @@ def test_a_plan_keeps_the_stream_busy():
         stage = Stage(linear, (square,), issued(APART, depth, first=1), **workers)
         with stage.machine:
             for _ in range(3):
-                rows = stage.run(StaticPlan([(1, float(i)) for i in range(8)])).trace.executions
+                trace = stage.run(StaticPlan([(1, float(i)) for i in range(8)])).trace
+        rows = trace.executions
+        ((device, count, seconds),) = trace.meta["launched"]
+        assert (device, count) == (1, 8)
+        assert 0 < seconds < rows["finish"].max()
         order = np.argsort(rows["start"])
         gaps[depth] = (rows["start"][order][1:] - rows["finish"][order][:-1]).sum()
     assert gaps[8] < gaps[1]

@@ -240,7 +240,8 @@ class SimulatedIssuing(SimulatedMachine):
 
     needs = Overhead(20e-6, 0.0, 7e-6, 60e-6)
 
-    def __init__(self, depth):
+    def __init__(self, depth, needs=needs):
+        self.needs = needs
         self.cluster = replace(
             ISSUED,
             devices=[ISSUED.devices[0], replace(ISSUED.devices[1], issue_depth=depth)],
@@ -254,6 +255,9 @@ class SimulatedIssuing(SimulatedMachine):
         trace = simulate(jobs, where, costs, scheduler, actual=actual)
         rows = trace.executions
         rows["start"][:] = rows["finish"] - kernels[rows["operator"], rows["device"]]
+        count = int((rows["device"] == 1).sum())
+        if self.needs.issue is not None and count:
+            trace.meta["launched"] = [[1, count, count * self.needs.issue]]
         return SimpleNamespace(trace=trace)
 
 
@@ -276,3 +280,18 @@ def test_where_each_operator_is_waited_for_nothing_is_left_ahead():
     found = OverheadProbe(SimulatedIssuing(1)).overhead(Fcfs, runs=1)
     assert found.ahead == 0.0
     assert found.completion == pytest.approx(67e-6, rel=0.02)
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+def test_of_streams_it_finds_what_launching_takes_the_host(depth):
+    """Longer than its operators do: they begin 100 us apart, which is no overhead of the device's."""
+    needs = Overhead(20e-6, 0.0, 0.0, 60e-6, 100e-6)
+    machine = SimulatedIssuing(depth, needs)
+    found = OverheadProbe(machine).overhead(Fcfs, runs=1)
+    assert found.issue == pytest.approx(needs.issue)
+    assert found.ahead == 0.0
+    assert found.completion == pytest.approx(needs.completion, rel=0.05)
+    again = with_overhead(machine.cluster, found, handover=10e-6)
+    assert again.devices[1].issue_overhead == found.issue
+    assert [device.launcher for device in again.devices] == ["interpreter", None]
+    assert Overhead.of_json(found.to_json()) == found
