@@ -15,6 +15,7 @@ from functools import cached_property
 
 from simulator.cooling import CoolingCurve
 from simulator.errors import InvalidInput
+from simulator.reading_curve import ReadingCurve
 from simulator.reuse_curve import ReuseCurve
 
 SHARINGS = ("slots", "processor")
@@ -80,6 +81,8 @@ class Device:
         wake_cost: seconds that an operator takes longer whose slot was idle for long before
             (:mod:`simulator.waking`).
         wake_after: seconds of idleness after which all but 1 / e of them are due.
+        far_inputs: what reading inputs takes longer that are not at hand (:mod:`simulator.far_inputs`); None: nothing.
+            Of a device of one slot.
     """
 
     name: str
@@ -101,6 +104,7 @@ class Device:
     launch_cooling: CoolingCurve | None = None
     wake_cost: float = 0.0
     wake_after: float = 0.0
+    far_inputs: ReadingCurve | None = None
 
     @property
     def least_launch(self) -> float:
@@ -226,6 +230,11 @@ class Cluster:
                 raise InvalidInput(
                     f"Device '{device.name}': launch_handover must be >= 0 s and at most "
                     f"{MOST_LATENCY:g} s"
+                )
+            if device.far_inputs is not None and device.slots > 1:
+                raise InvalidInput(
+                    f"Device '{device.name}' has far_inputs, which are of one core's caches, and {device.slots} slots; "
+                    "make it that many devices (count)"
                 )
             if not 0 <= device.wake_cost <= MOST_LATENCY:
                 raise InvalidInput(

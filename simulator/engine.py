@@ -15,6 +15,7 @@ from simulator.costs import CostTable, NoiseModel
 from simulator.decision_cost import DecisionCost
 from simulator.direct import DirectSimulation, is_routed
 from simulator.errors import InvalidInput
+from simulator.far_inputs import reads_far
 from simulator.faults import Faults
 from simulator.faulty import FaultySimulation
 from simulator.graph import DataflowGraph
@@ -304,6 +305,7 @@ def _is_constant(setting: Setting) -> bool:
         or shares_launchers(cluster)
         or cools(cluster)
         or wakes(cluster)
+        or reads_far(cluster)
         or any(device.completion_latency for device in cluster.devices)
     )
 

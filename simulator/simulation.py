@@ -31,6 +31,7 @@ from simulator.context import EVERYWHERE, RequestedTransfer
 from simulator.costs import CostTable, GraphCosts, NoiseModel, rows_of
 from simulator.decision_cost import DecisionCost
 from simulator.errors import InvalidInput, SchedulingError
+from simulator.far_inputs import FarInputs, reads_far
 from simulator.faults import Faults
 from simulator.flows import Flow
 from simulator.graph import DataflowGraph
@@ -146,6 +147,7 @@ class Simulation(BatchingContext):
         )
         self._feeders: list[Feeder] = [feeder(self, d) for d in range(len(cluster.devices))]
         self._caches = WeightCaches(cluster) if caches_weights(cluster) else None
+        self._far_inputs = FarInputs(cluster) if reads_far(cluster) else None
         self._submits_ahead = any(device.completion_latency for device in cluster.devices)
         for device, fed in enumerate(self._feeders):
             if isinstance(fed, Asynchronous):
@@ -384,6 +386,9 @@ class Simulation(BatchingContext):
         if self._caches is not None:
             index = self._job_index[job]
             seconds *= self._caches.execute(index.costs, index.graph, operator, device)
+        if self._far_inputs is not None:
+            graph = self._job_index[job].graph
+            seconds += self._far_inputs.execute(graph, job, operator, device)
         self._models[device].begin(task, seconds, self.now)
 
     def finish_at(self, task: int, moment: float) -> None:

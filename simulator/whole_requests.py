@@ -16,6 +16,7 @@ from simulator.cooling import cools
 from simulator.costs import CostTable
 from simulator.dispatching import Dispatcher
 from simulator.errors import InvalidInput
+from simulator.far_inputs import reads_far
 from simulator.graph import DataflowGraph
 from simulator.launchers import shares_launchers
 from simulator.rates import shares_rates
@@ -62,6 +63,7 @@ def covers(setting: Setting) -> bool:
         and not shares_launchers(cluster)
         and not cools(cluster)
         and not wakes(cluster)
+        and not reads_far(cluster)
         and all(len(g) == 1 and {*g.outputs} <= {*g.writes[0]} for g in workload.graphs)
         and _are_prepared(workload.batches)
         and _are_timed(setting.costs, workload.graphs, isinstance(scheduler, DynamicBatching))

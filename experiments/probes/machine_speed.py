@@ -44,6 +44,7 @@ from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator
+from simulator.reading_curve import ReadingCurve
 from simulator.workload import Workload
 
 if TYPE_CHECKING:
@@ -160,6 +161,8 @@ class MachineSpeed:
         cooling: of each device, how many times its overhead the runner needs behind an operator of so many
             seconds (:mod:`experiments.probes.cooling_launches`); nothing where that was not measured.
         added: for each device seconds that any operator takes longer; nothing where that was not looked at.
+        reading: of each device, what inputs cost that are not at hand (:mod:`experiments.probes.input_distance`);
+            nothing where that was not looked at.
     """
 
     slowness: tuple[Mapping[str, float], ...]
@@ -171,6 +174,7 @@ class MachineSpeed:
     reuse: Reuse = field(default_factory=dict)
     cooling: tuple[CoolingCurve | None, ...] = ()
     added: tuple[float, ...] = ()
+    reading: tuple[ReadingCurve, ...] = ()
 
     def without_cold(self) -> MachineSpeed:
         """What it would be taken for if cold code were not told apart."""
@@ -215,6 +219,7 @@ class MachineSpeed:
             "reuse": curves_json(self.reuse),
             "cooling": [None if curve is None else curve.to_json() for curve in self.cooling],
             "added": list(self.added),
+            "reading": [curve.to_json() for curve in self.reading],
         }
 
     @classmethod
@@ -230,6 +235,7 @@ class MachineSpeed:
             curves_of(document.get("reuse", {})),  # nor this
             cooling_of(document),
             tuple(document.get("added", ())),  # nor this
+            reading_of(document),
         )
 
 
@@ -237,6 +243,11 @@ def cooling_of(speed: Mapping[str, Any]) -> tuple[CoolingCurve | None, ...]:
     """:attr:`MachineSpeed.cooling` in the form of :meth:`MachineSpeed.to_json`; nothing where it was not looked at."""
     curves = speed.get("cooling", ())
     return tuple(None if curve is None else CoolingCurve.from_json(curve) for curve in curves)
+
+
+def reading_of(speed: Mapping[str, Any]) -> tuple[ReadingCurve, ...]:
+    """:attr:`MachineSpeed.reading` in the form of :meth:`MachineSpeed.to_json`; nothing where it was not looked at."""
+    return tuple(ReadingCurve.from_json(curve) for curve in speed.get("reading", ()))
 
 
 _CALLED = [SORTS.index(sort) for sort in CALLED]

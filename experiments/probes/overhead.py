@@ -8,6 +8,7 @@ from typing import Any
 
 from simulator.cluster import Cluster, Device
 from simulator.cooling import CoolingCurve
+from simulator.reading_curve import ReadingCurve
 from simulator.reuse_curve import ReuseCurve
 
 PASSED = 2
@@ -79,6 +80,7 @@ def with_overhead(
     corun: float | None = None,
     caches: Mapping[str, ReuseCurve] | None = None,
     cooling: Sequence[CoolingCurve | None] = (),
+    reading: Sequence[ReadingCurve | None] = (),
 ) -> Cluster:
     """The cluster with what the runner needs added to every device's launch overhead and every link's latency, and with
     the completion latency that was found.
@@ -87,7 +89,8 @@ def with_overhead(
     launched on a stream before it begins. ``corun``
     replaces the fraction by which busy devices slow each other, unless the cluster has them share a bandwidth;
     ``caches`` what the cache of a memory space keeps of weights. ``cooling`` says of each device how many times the
-    overhead a launch takes behind an operator of so many seconds (:mod:`simulator.cooling`). Runs of releases that
+    overhead a launch takes behind an operator of so many seconds (:mod:`simulator.cooling`), ``reading`` what inputs
+    cost that are not at hand (:mod:`simulator.far_inputs`). Runs of releases that
     did not measure it were predicted with an interpreter for which nobody is passed over, and stay so.
     """
     devices = [overhead.on(device) for device in cluster.devices]
@@ -107,6 +110,11 @@ def with_overhead(
         devices = [
             replace(device, launch_cooling=curve)
             for device, curve in zip(devices, cooling, strict=True)
+        ]
+    if reading:
+        devices = [
+            replace(device, far_inputs=curve)
+            for device, curve in zip(devices, reading, strict=True)
         ]
     links = [replace(link, latency=link.latency + overhead.copy) for link in cluster.links]
     spaces = cluster.spaces

@@ -23,6 +23,7 @@ from simulator.costs import CostTable, GraphCosts, NoiseModel
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
+from simulator.reading_curve import ReadingCurve
 from simulator.scheduler import Scheduler
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
@@ -53,6 +54,7 @@ class Prediction:
             for intervals; spaces that are not named keep what the cluster says.
         cooling: of each device, how many times its overhead the runner needs behind an operator of so many
             seconds; none: once behind any.
+        reading: of each device, what inputs cost that are not at hand; none: nothing.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Prediction:
         noise: float = 0.0,
         reuse: Reuse | None = None,
         cooling: Sequence[CoolingCurve | None] = (),
+        reading: Sequence[ReadingCurve | None] = (),
     ) -> None:
         self.world = world
         self.slowness = np.asarray(slowness)
@@ -72,6 +75,7 @@ class Prediction:
         self.noise = noise
         self.reuse = reuse or {}
         self.cooling = tuple(cooling)
+        self.reading = tuple(reading)
 
     @property
     def costs(self) -> CostTable:
@@ -89,7 +93,13 @@ class Prediction:
             for space, curves in self.reuse.items()
         }
         return with_overhead(
-            self.world.cluster, overhead, self.handover, self.corun, caches, self.cooling
+            self.world.cluster,
+            overhead,
+            self.handover,
+            self.corun,
+            caches,
+            self.cooling,
+            self.reading,
         )
 
     def run(

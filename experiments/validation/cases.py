@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.probes.cache_now import Reuse
-from experiments.probes.machine_speed import cooling_of
+from experiments.probes.machine_speed import cooling_of, reading_of
 from experiments.probes.overhead import Overhead
 from simulator.cluster import Cluster
 from simulator.cooling import CoolingCurve
 from simulator.costs import GraphCosts
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
+from simulator.reading_curve import ReadingCurve
 from simulator.reuse_curve import ReuseCurve
 from simulator.trace import Trace
 
@@ -164,6 +165,11 @@ class ModelValidation:
     def cooling(self) -> tuple[CoolingCurve | None, ...]:
         """Of :class:`experiments.validation.both_worlds.Prediction`."""
         return cooling_of(self.machine.get("speed") or {})
+
+    @property
+    def reading(self) -> tuple[ReadingCurve, ...]:
+        """Of :class:`experiments.validation.both_worlds.Prediction`."""
+        return reading_of(self.machine.get("speed") or {})
 
     @property
     def caches(self) -> dict[str, ReuseCurve]:

@@ -22,6 +22,7 @@ import numpy as np
 
 from experiments.probes.cache_now import CacheRuns, caches_json, caches_of
 from experiments.probes.handing_over import handover_seconds
+from experiments.probes.input_distance import InputProbes
 from experiments.probes.overhead import Overhead
 from experiments.probes.panel import PanelRuns
 from experiments.probes.runner_overhead import OverheadProbe
@@ -107,6 +108,7 @@ class Block:
     alone: np.ndarray
     panel: np.ndarray
     gaps: np.ndarray
+    inputs: np.ndarray
     caches: Mapping[str, CacheRuns]
     busy: float
     wall_s: float
@@ -130,6 +132,7 @@ class Block:
             folder / "panel.parquet", self.panel, ("together", "device", "run", "operator")
         )
         _write_seconds(folder / "gaps.parquet", self.gaps, ("device", "run", "operator"))
+        _write_seconds(folder / "inputs.parquet", self.inputs, ("run", "row", "device", "operator"))
         document = {
             "format": FORMAT,
             "makespans_s": {key: list(values) for key, values in self.makespans_s.items()},
@@ -137,6 +140,7 @@ class Block:
             "alone_shape": list(self.alone.shape),
             "panel_shape": list(self.panel.shape),
             "gaps_shape": list(self.gaps.shape),
+            "inputs_shape": list(self.inputs.shape),
             "caches": caches_json(self.caches),
             "busy_cores_before": self.busy,
             "wall_s": self.wall_s,
@@ -200,6 +204,9 @@ class MeasuredRuns:
                     _read_seconds(path / "gaps.parquet", document["gaps_shape"])
                     if "gaps_shape" in document
                     else np.empty((0, 0, 0)),  # were not looked at before
+                    _read_seconds(path / "inputs.parquet", document["inputs_shape"])
+                    if "inputs_shape" in document
+                    else np.empty((0, 0, 0, 0)),  # nor were these
                     caches_of(document.get("caches", {})),  # was not looked at before
                     float("nan")
                     if document["busy_cores_before"] is None
@@ -338,6 +345,7 @@ def measure_block(
         machine_document["overhead_s"] = plain.operator
         hardware = Hardware(machine, world, scenario, limit, config_dirs)
         panel = PanelRuns(machine)
+        inputs = InputProbes(machine, probe.model)
         alone = [_alone(name) for name in devices]
         first_runs = contestants
         if quota.budget_s is not None:  # a round would be much of it: one for each number of jobs
@@ -360,6 +368,7 @@ def measure_block(
             believed = prediction.cluster(plain)
             if panel.is_due(time.monotonic() - began):
                 panel.run()
+                inputs.run()
                 hardware.run(one, alone[0](), believed)  # what comes next finds its own caches
             return [*traces, *(hardware.run(one, make(), believed) for make in alone)]
 
@@ -369,6 +378,7 @@ def measure_block(
                 step(0, None)
                 shortest = min(trace.makespan for trace in round_of_runs(first_runs))
             panel.clear()
+            inputs.clear()
             first = time.monotonic()
             while True:
                 since = time.monotonic() - first
@@ -400,6 +410,7 @@ def measure_block(
         seconds,
         panel.seconds(),
         panel.gap_seconds(),
+        inputs.seconds(),
         panel.caches.runs(),
         busy,
         time.monotonic() - began,

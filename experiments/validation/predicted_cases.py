@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.probes.cache_now import all_runs, curves_json
+from experiments.probes.input_distance import reading_curves
 from experiments.probes.machine_speed import MachineSpeed, PanelTimes, profiles_of
 from experiments.probes.overhead import Overhead
 from experiments.runs import atomic
@@ -66,6 +67,7 @@ class Draws:
                 prediction.noise,
                 curves_json(prediction.reuse),
                 [curve and curve.to_json() for curve in prediction.cooling],
+                [curve and curve.to_json() for curve in prediction.reading],
                 simulation.draws,
                 simulation.discrepancy,
                 code_digest(),
@@ -123,6 +125,7 @@ def model_validation(
         speed.noise if at_speed else 0.0,
         speed.reuse if at_speed else None,
         speed.cooling,
+        speed.reading,
     )
     unseen = unseen_costs(world, group.scenario) if held_out else None
     alone = statistic_of(np.concatenate([block.alone for block in blocks]), statistic)
@@ -198,6 +201,9 @@ def _machine(
         if all(block.gaps.size for block in blocks)
         else None,
     )
+    if all(block.inputs.size for block in blocks):
+        inputs = np.concatenate([block.inputs for block in blocks])
+        speed = replace(speed, reading=reading_curves(inputs))
     return {**blocks[-1].machine, "handover_s": handover, "speed": speed.to_json()}
 
 

@@ -135,6 +135,7 @@ def same_beliefs_s(
                 model.corun,
                 {} if profiled_caches else model.caches,
                 model.cooling,
+                model.reading,
             ),
             CostTable({model.graph: model.costs}),
             contestant.make(),
@@ -162,6 +163,7 @@ def _present(
             model.noise,
             model.reuse,
             model.cooling,
+            model.reading,
         )
         simulated = prediction.run(contestant, case.overhead)
         low, high, draws_s = case.low_s, case.high_s, case.draws_s

@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.probes.cache_now import curves_json, curves_of
-from experiments.probes.machine_speed import cooling_of
+from experiments.probes.machine_speed import cooling_of, reading_of
 from experiments.probes.overhead import Overhead, with_overhead
 from experiments.runs import atomic
 from experiments.runs.configs import Scenario
@@ -46,6 +46,7 @@ from simulator.cooling import CoolingCurve
 from simulator.costs import CostTable, GraphCosts
 from simulator.errors import HetsimError, InvalidInput
 from simulator.graph import DataflowGraph
+from simulator.reading_curve import ReadingCurve
 from simulator.reuse_curve import ReuseCurve, shares_taken
 from simulator.trace import Trace
 
@@ -322,6 +323,7 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                         corun,
                         {space: curves[0] for space, curves in reuse.items()},
                         cooling_of(entry["machine"].get("speed") or {}),
+                        reading_of(entry["machine"].get("speed") or {}),
                     ),
                     actual,
                     row["simulated_s"],
@@ -439,7 +441,13 @@ def cluster_of(document: Mapping[str, Any]) -> Cluster:
         for row in document["links"]
     ]
     devices = [
-        Device(**{**row, "launch_cooling": _cooling(row.get("launch_cooling"))})
+        Device(
+            **{
+                **row,
+                "launch_cooling": _cooling(row.get("launch_cooling")),
+                "far_inputs": _reading(row.get("far_inputs")),
+            }
+        )
         for row in document["devices"]
     ]
     return Cluster(document["name"], spaces, devices, links, document["host"], document["labels"])
@@ -449,6 +457,10 @@ def _cooling(document: Mapping[str, Any] | None) -> CoolingCurve | None:
     if document is None:
         return None
     return CoolingCurve(tuple(document["after"]), tuple(document["factors"]))
+
+
+def _reading(document: Mapping[str, Any] | None) -> ReadingCurve | None:
+    return None if document is None else ReadingCurve.from_json(document)
 
 
 def _curve(document: Mapping[str, Any]) -> ReuseCurve:

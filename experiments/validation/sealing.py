@@ -12,12 +12,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from experiments.probes.handing_over import handover_seconds
+from experiments.probes.input_distance import InputProbes, reading_curves
 from experiments.probes.machine_speed import MachineSpeed, PanelTimes, profiles_of
 from experiments.probes.overhead import Overhead
 from experiments.probes.panel import PanelRuns
@@ -166,7 +168,14 @@ def _prediction(
         world.graph, profiles_of(world.cluster, profiles), world.costs[world.graph].seconds
     )
     return Prediction(
-        world, slowness, handover, speed.corun, speed.noise, speed.reuse, speed.cooling
+        world,
+        slowness,
+        handover,
+        speed.corun,
+        speed.noise,
+        speed.reuse,
+        speed.cooling,
+        speed.reading,
     )
 
 
@@ -200,10 +209,13 @@ def _of_machine(
         if settings.speed == "now":
             plain = probe.overhead(lambda: create("single_device"), handover=handover)
             panel = PanelRuns(machine)
+            inputs = InputProbes(machine, probe.model)
             for number in range(PANEL_RUNS + 1):
                 panel.run()
+                inputs.run()
                 if not number:
                     panel.clear()
+                    inputs.clear()
             speed = PanelTimes(world.cluster, profiles, scenario.cost_model).speed(
                 panel.alone,
                 panel.beside,
@@ -213,6 +225,7 @@ def _of_machine(
                 panel.caches.runs(),
                 panel.gap_seconds(),
             )
+            speed = replace(speed, reading=reading_curves(inputs.seconds()))
     return overheads, speed, handover
 
 

@@ -399,6 +399,7 @@ def _runner_lines(validation: Validation) -> list[str]:
             f"| {model.model} | {model.repeats} | {model.busy:.2f} | "
             f"{_speed_cells(model)} | {' | '.join(values)} |"
         )
+    lines += _reading_lines(validation)
     if any(case.overhead.copy for case in validation.cases):
         lines += [
             "",
@@ -450,6 +451,29 @@ def _speed_cells(model: ModelValidation) -> str:
     cells.append("/".join(taken))
     cells.append("" if model.handover is None else f"{model.handover * 1e6:.0f}")
     return " | ".join(cells)
+
+
+def _reading_lines(validation: Validation) -> list[str]:
+    """What inputs cost that are not at hand; nothing where nobody looked."""
+    models = [model for model in validation.models if model.reading]
+    if not models:
+        return []
+    points = [2.0**k for k in (22, 23, 24, 25, 26)]
+    heads = [*(f"{point / 2**20:.0f} MiB" for point in points), "elsewhere"]
+    lines = [
+        "",
+        "Microseconds that a megabyte of inputs takes longer that were touched last so many bytes ago, and more where "
+        "another device wrote them, found on EfficientNet-B0 among the runs:",
+        "",
+        f"| model | device | {' | '.join(heads)} |",
+        "|---|---|" + "--:|" * len(heads),
+    ]
+    for model in models:
+        for device, curve in zip(model.devices, model.reading, strict=True):
+            costs = [*(curve.cost(point) for point in points), curve.elsewhere]
+            cells = [f"{cost * 1e12:.0f}" for cost in costs]
+            lines.append(f"| {model.model} | {device} | {' | '.join(cells)} |")
+    return lines
 
 
 def _machine_lines(models: Sequence[ModelValidation]) -> list[str]:

@@ -171,13 +171,13 @@ def _without_slowdown(cluster: Cluster) -> Cluster:
     """The cluster whose tasks do not slow each other: the times in question say already how much.
 
     They contain the waiting for the interpreter, too: a kernel has ended when its worker has it again; and what
-    waking its worker cost.
+    waking its worker cost, and reading what was not at hand.
     """
     spaces = [
         replace(space, bandwidth=None, corun_slowdown=0.0, cache=None) for space in cluster.spaces
     ]
     devices = [
-        replace(device, launcher=None, launch_handover=0.0, wake_cost=0.0)
+        replace(device, launcher=None, launch_handover=0.0, wake_cost=0.0, far_inputs=None)
         for device in cluster.devices
     ]
     return replace(cluster, spaces=spaces, devices=devices)
