@@ -17,6 +17,7 @@ from scenarios.networks import link_bandwidth
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.cooling import CoolingCurve
 from simulator.errors import InvalidInput
+from simulator.reading_curve import ReadingCurve
 from simulator.reuse_curve import ReuseCurve, shares_taken
 from simulator.units import parse_bandwidth, parse_bytes, parse_power, parse_price, parse_seconds
 
@@ -65,7 +66,9 @@ class DeviceConfig:
     ``launch_passed`` times; an operator comes back to it for each of its ``launches`` kernels. ``launch_cooling``
     like ``{20us: 0.5, 5ms: 3}`` says how many times its overhead a launch takes, by the time since the last one
     on its slot ended (:mod:`simulator.cooling`). After ``wake_after`` of idleness an operator takes all but 1 / e of ``wake_cost``
-    longer (:mod:`simulator.waking`).
+    longer (:mod:`simulator.waking`). ``far_inputs`` like ``{4MiB: 0us, 32MiB: 15us, elsewhere: 20us}`` says what a
+    megabyte of inputs takes longer, by the bytes that were touched since they were, and where another device wrote
+    them (:mod:`simulator.far_inputs`).
     """
 
     profile: str
@@ -87,6 +90,7 @@ class DeviceConfig:
     launch_cooling: Any = None
     wake_cost: str = "0s"
     wake_after: str = "10ms"
+    far_inputs: Any = None
 
 
 @dataclass
@@ -182,6 +186,7 @@ def build_cluster(
         latency = parse_seconds(device.completion_latency, f"completion latency of device '{name}'")
         handover = parse_seconds(device.launch_handover, f"launch_handover of device '{name}'")
         cooling = _cooling(name, device)
+        far_inputs = _far_inputs(name, device)
         wake_cost = parse_seconds(device.wake_cost, f"wake_cost of device '{name}'")
         wake_after = parse_seconds(device.wake_after, f"wake_after of device '{name}'")
         if device.issue_depth < 1:
@@ -215,6 +220,7 @@ def build_cluster(
                     launch_cooling=cooling,
                     wake_cost=wake_cost,
                     wake_after=wake_after,
+                    far_inputs=far_inputs,
                 )
             )
     spaces = []
@@ -319,6 +325,25 @@ def _cooling(name: str, device: DeviceConfig) -> CoolingCurve | None:
     what = f"launch_cooling of device '{name}'"
     points = sorted((parse_seconds(str(after), what), by) for after, by in factors.items())
     return CoolingCurve(tuple(after for after, _ in points), tuple(by for _, by in points))
+
+
+def _far_inputs(name: str, device: DeviceConfig) -> ReadingCurve | None:
+    given = device.far_inputs
+    if given is None:
+        return None
+    what = f"far_inputs of device '{name}'"
+    try:
+        costs = {str(distance): str(cost) for distance, cost in given.items()}
+    except AttributeError:
+        costs = {}
+    elsewhere = parse_seconds(costs.pop("elsewhere", "0s"), what) * 1e-6
+    points = sorted((parse_bytes(d, what), parse_seconds(c, what) * 1e-6) for d, c in costs.items())
+    if not points:
+        raise InvalidInput(
+            f"Device '{name}' has far_inputs {given}; give distances and what a megabyte takes longer there, such as "
+            "{4MiB: 0us, 32MiB: 15us, elsewhere: 20us}"
+        )
+    return ReadingCurve(tuple(d for d, _ in points), tuple(c for _, c in points), elsewhere)
 
 
 def _known(parse: Callable[[str, str], float], text: str | None, what: str) -> float | None:

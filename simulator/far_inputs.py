@@ -5,9 +5,10 @@ several jobs take turns on a core, or several cores share a job, it does not: it
 into memory by what the core has read and written since, or lies in another core's. Reading it takes longer then, the
 longer the farther it is.
 
-How far is the *reuse distance*: the bytes that a device has read and written since it read or wrote the input last, or
-since another device wrote it what that one has (R. L. Mattson et al., *Evaluation techniques for storage
-hierarchies*, IBM Systems Journal 9(2), 1970). A :class:`simulator.reading_curve.ReadingCurve` says what a byte takes longer at a distance.
+How far is the *reuse distance*: the bytes that the devices of a memory space have read and written there since one of
+them last read or wrote the input (R. L. Mattson et al., *Evaluation techniques for storage
+hierarchies*, IBM Systems Journal 9(2), 1970). A :class:`simulator.reading_curve.ReadingCurve` says what a byte takes longer at a
+distance, and where the device has not touched it itself.
 Operator times are taken to be of a job alone on its device, in the order of its graph, so an execution takes longer by
 what its inputs cost beyond what they cost there, and never less than its time. What a job brings along costs nothing.
 Schedulers believe in the times of a job alone.
@@ -99,22 +100,18 @@ class InputDistances:
         tensors = self._jobs.get(job)
         if tensors is None:
             tensors = self._jobs[job] = _Tensors(len(graph))
+        space = self._space_of[device]
         inputs, found = reads.inputs[operator], []
         for (tensor, size), alone in zip(inputs, reads.distances[operator], strict=True):
-            holder = device
-            if (tensor, device) not in tensors.touched:
-                holder = tensors.writer.get(tensor, device)
-            mark = tensors.touched.get((tensor, holder))
-            if mark is not None:  # else forgotten with its job, of which an operator is repeated
-                distance = self._touched[self._space_of[holder]] - mark
-                found.append(FarInput(size, distance, holder != device, alone))
-        space = self._space_of[device]
+            mark = tensors.touched.get((tensor, space))
+            # Else it has just been copied there, or was forgotten with its job, of which an operator is repeated.
+            if mark is not None:
+                elsewhere = (tensor, device) not in tensors.known
+                found.append(FarInput(size, self._touched[space] - mark, elsewhere, alone))
         now = self._touched[space] = self._touched[space] + reads.touched[operator]
-        for tensor, _ in inputs:
-            tensors.touched[tensor, device] = now
-        for tensor in reads.writes[operator]:
-            tensors.touched[tensor, device] = now
-            tensors.writer[tensor] = device
+        for tensor in (*(tensor for tensor, _ in inputs), *reads.writes[operator]):
+            tensors.touched[tensor, space] = now
+            tensors.known.add((tensor, device))
         tensors.left -= 1
         if tensors.left <= 0:
             del self._jobs[job]
@@ -146,14 +143,14 @@ class FarInputs:
 
 
 class _Tensors:
-    """Of a job: who wrote each tensor, and what each device had touched when it last touched it."""
+    """Of a job: what had been touched in a memory space when a tensor was last, and which device has touched it."""
 
-    __slots__ = ("left", "touched", "writer")
+    __slots__ = ("known", "left", "touched")
 
     def __init__(self, operators: int) -> None:
         self.left = operators
         self.touched: dict[tuple[int, int], float] = {}
-        self.writer: dict[int, int] = {}
+        self.known: set[tuple[int, int]] = set()
 
 
 def reads_far(cluster: Cluster) -> bool:

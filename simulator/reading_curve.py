@@ -20,7 +20,7 @@ class ReadingCurve:
     Attributes:
         distances: bytes, above 0, ascending.
         costs: seconds for each byte, at least 0, not descending.
-        elsewhere: seconds for each byte more where another device wrote it and this one has not read it since.
+        elsewhere: seconds for each byte more where another device wrote it and this one has not read it yet.
 
     Raises:
         InvalidInput: no points, or others than these.

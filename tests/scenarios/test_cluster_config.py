@@ -276,3 +276,24 @@ def test_what_a_use_leaves_is_measured_or_stated():
 def test_refusals_name_the_thing(changes, reason):
     with pytest.raises(InvalidInput, match=reason):
         build_cluster(config(**changes))
+
+
+def test_far_inputs_are_read_by_the_megabyte():
+    costs = {"4MiB": "0us", "32 MiB": "15us", "elsewhere": "20us"}
+    device = DeviceConfig("p", "ram", count=2, far_inputs=costs)
+    cluster = build_cluster(
+        ClusterConfig("c", devices={"cpu": device}, spaces={"ram": SpaceConfig()}, host="ram")
+    )
+    for one in cluster.devices:
+        assert one.far_inputs.distances == (2.0**22, 2.0**25)
+        assert one.far_inputs.costs == pytest.approx((0.0, 1.5e-11))
+        assert one.far_inputs.elsewhere == pytest.approx(2e-11)
+
+
+@pytest.mark.parametrize("given", ["4MiB", {}, {"elsewhere": "3us"}])
+def test_far_inputs_without_distances_are_refused(given):
+    device = DeviceConfig("p", "ram", far_inputs=given)
+    with pytest.raises(InvalidInput, match="give distances and what a megabyte takes longer"):
+        build_cluster(
+            ClusterConfig("c", devices={"cpu": device}, spaces={"ram": SpaceConfig()}, host="ram")
+        )
