@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -141,9 +142,8 @@ def print_report(validation: Validation, folder: Path, console: Console) -> None
         "the runner's overhead per operator, modelled as launch overhead, us: "
         + _microseconds(validation, "operator")
     )
-    if any(case.overhead.copy for case in validation.cases):
-        copying = _microseconds(validation, "copy")
-        console.print(f"per copy beyond what its link's figures say, as latency, us: {copying}")
+    for part in _parts(validation):
+        console.print(f"{part.what}, as {part.taken_as}, us: {_microseconds(validation, part.of)}")
     console.print("every run gave the module's own result (torch.testing.assert_close)")
     for text in differences(validation):
         console.print(f"[yellow]{text}: measure it again[/yellow]", soft_wrap=True)
@@ -168,12 +168,38 @@ def verdict_table(cases: Sequence[Case], itself: Sequence[Case] = ()) -> Table:
     return table
 
 
+class _Part(NamedTuple):
+    """A part of the runner's overhead that not every machine has."""
+
+    of: str
+    what: str
+    taken_as: str
+
+
+_COPY = _Part("copy", "per copy beyond what its link's figures say", "latency")
+_SUBMITTED = (
+    _Part("ahead", "per operator that was submitted behind another", "launch overhead"),
+    _Part("completion", "until the host acts on an end", "completion latency"),
+    _Part("issue", "of the host to launch an operator on a stream", "issue overhead"),
+)
+
+
+def _parts(validation: Validation) -> list[_Part]:
+    """Those that were found."""
+    overheads = [case.overhead for case in validation.cases]
+    found = [_COPY] if any(overhead.copy for overhead in overheads) else []
+    if any(overhead.completion is not None for overhead in overheads):
+        found += [p for p in _SUBMITTED if any(getattr(o, p.of) is not None for o in overheads)]
+    return found
+
+
 def _microseconds(validation: Validation, of: str) -> str:
     """A part of the runner's overhead under each scheduler, the mean over the models."""
     found: dict[str, list[float]] = {}
     for model in validation.models:
         for label, overhead in model.overheads.items():
-            found.setdefault(label, []).append(getattr(overhead, of))
+            if (seconds := getattr(overhead, of)) is not None:
+                found.setdefault(label, []).append(seconds)
     return ", ".join(f"{label} {np.mean(seconds) * 1e6:.0f}" for label, seconds in found.items())
 
 
@@ -400,21 +426,17 @@ def _runner_lines(validation: Validation) -> list[str]:
             f"{_speed_cells(model)} | {' | '.join(values)} |"
         )
     lines += _reading_lines(validation)
-    if any(case.overhead.copy for case in validation.cases):
+    for part in _parts(validation):
         lines += [
             "",
-            "Microseconds per copy beyond what its link's figures say, found in the same runs and modelled as the "
-            "links' latency:",
+            f"Microseconds {part.what}, found in the same runs and modelled as {part.taken_as}:",
             "",
             f"| model | {' | '.join(labels)} |",
             "|---|" + "--:|" * len(labels),
         ]
         for model in validation.models:
-            values = _overhead_cells(model, labels, "copy")
+            values = _overhead_cells(model, labels, part.of)
             lines.append(f"| {model.model} | {' | '.join(values)} |")
-    lines += ["", *_machine_lines(validation.models)]
-    if found := differences(validation):
-        lines += ["", *(f"- {text}." for text in found)]
     return [
         *lines,
         "",
@@ -426,7 +448,8 @@ def _runner_lines(validation: Validation) -> list[str]:
 def _overhead_cells(model: ModelValidation, labels: Sequence[str], of: str) -> list[str]:
     """A part of the runner's overhead under each scheduler, microseconds; nothing under one that the model lacks."""
     found = model.overheads
-    return [f"{getattr(found[n], of) * 1e6:.1f}" if n in found else "" for n in labels]
+    seconds = [getattr(found[name], of) if name in found else None for name in labels]
+    return ["" if each is None else f"{each * 1e6:.1f}" for each in seconds]
 
 
 def _speed_cells(model: ModelValidation) -> str:

@@ -111,6 +111,7 @@ def test_a_budget_is_spread_over_visits_of_all_models(home, monkeypatch):
             np.zeros((2, 1, 1)),
             np.zeros((1, 1, 2, 1)),
             np.zeros((1, 2, 1)),
+            np.zeros((0, 0, 0, 0)),
             {},
             0.0,
             PREPARING_S + quota.budget_s,

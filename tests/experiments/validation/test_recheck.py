@@ -26,6 +26,7 @@ from experiments.validation.saved import (  # noqa: E402
     load_validation,
     scenario_of,
 )
+from experiments.validation.text import markdown  # noqa: E402
 from simulator.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
 from simulator.reuse_curve import ReuseCurve  # noqa: E402
@@ -105,6 +106,26 @@ def test_what_probing_the_caches_is_worth(capsys):
 
 def test_something_is_committed():
     assert COMMITTED
+
+
+def test_what_inputs_cost_is_probed_saved_and_simulated(saved):
+    validation, _ = load_validation(saved)
+    (model,) = validation.models
+    assert len(model.reading) == 2
+    assert all(curve.costs[0] == 0.0 for curve in model.reading)
+    lines = markdown(validation, "command", [])
+    assert "Microseconds that a megabyte of inputs takes longer" in lines
+    blocks = list(saved.glob("measured/*/*/inputs.parquet"))
+    assert blocks
+
+
+@pytest.mark.slow
+def test_what_submitting_ahead_leaves_is_printed():
+    validation, _ = load_validation(ROOT / "docs" / "validation" / "ahead")
+    lines = markdown(validation, "command", [])
+    assert "per operator that was submitted behind another, found in the same runs" in lines
+    assert "until the host acts on an end" in lines
+    assert "to launch an operator on a stream" not in lines  # of GPUs
 
 
 def test_what_copies_take_is_measured_simulated_and_saved(home, no_figures, capsys):
