@@ -9,12 +9,12 @@ what was executed there in between, and the rest after it.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simulator.errors import InvalidInput
+from simulator.log_curve import is_curve, value_at
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster, Device
@@ -38,15 +38,8 @@ class CoolingCurve:
     factors: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        ascending = all(a < b for a, b in zip(self.after, self.after[1:], strict=False))
-        rising = all(a <= b for a, b in zip(self.factors, self.factors[1:], strict=False))
-        if (
-            not self.after
-            or len(self.after) != len(self.factors)
-            or not (ascending and rising)
-            or not all(0 < seconds < math.inf for seconds in self.after)
-            or not all(0 < factor < math.inf for factor in self.factors)
-        ):
+        positive = all(0 < factor < math.inf for factor in self.factors)
+        if not is_curve(self.after, self.factors) or not positive:
             raise InvalidInput(
                 "A curve of cooling launches has times in seconds that ascend and factors above 0 that do not "
                 f"descend, one for each; got {list(self.after)} and {list(self.factors)}"
@@ -54,14 +47,7 @@ class CoolingCurve:
 
     def factor(self, seconds: float) -> float:
         """After so many seconds without a launch."""
-        right = bisect_right(self.after, seconds)
-        if right == 0:
-            return self.factors[0]
-        if right == len(self.after):
-            return self.factors[-1]
-        low, high = self.after[right - 1], self.after[right]
-        part = math.log(seconds / low) / math.log(high / low)
-        return self.factors[right - 1] + part * (self.factors[right] - self.factors[right - 1])
+        return value_at(self.after, self.factors, seconds)
 
     def to_json(self) -> list[list[float]]:
         """Times and factors."""

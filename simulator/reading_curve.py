@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from simulator.errors import InvalidInput
+from simulator.log_curve import is_curve, value_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,8 @@ class ReadingCurve:
     elsewhere: float = 0.0
 
     def __post_init__(self) -> None:
-        ascending = all(a < b for a, b in zip(self.distances, self.distances[1:], strict=False))
-        rising = all(a <= b for a, b in zip(self.costs, self.costs[1:], strict=False))
-        if (
-            not self.distances
-            or len(self.distances) != len(self.costs)
-            or not (ascending and rising)
-            or not all(0 < distance < math.inf for distance in self.distances)
-            or not all(0 <= cost < math.inf for cost in (*self.costs, self.elsewhere))
-        ):
+        costs = (*self.costs, self.elsewhere)
+        if not is_curve(self.distances, self.costs) or not all(0 <= c < math.inf for c in costs):
             raise InvalidInput(
                 "A curve of far inputs has distances in bytes that ascend and seconds for each byte that do not "
                 f"descend, one for each; got {list(self.distances)}, {list(self.costs)} and {self.elsewhere} elsewhere"
@@ -47,14 +40,7 @@ class ReadingCurve:
 
     def cost(self, distance: float) -> float:
         """Seconds for each byte at so many bytes."""
-        right = bisect_right(self.distances, distance)
-        if right == 0:
-            return self.costs[0]
-        if right == len(self.distances):
-            return self.costs[-1]
-        low, high = self.distances[right - 1], self.distances[right]
-        part = math.log(distance / low) / math.log(high / low)
-        return self.costs[right - 1] + part * (self.costs[right] - self.costs[right - 1])
+        return value_at(self.distances, self.costs, distance)
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
