@@ -9,7 +9,8 @@ that the job before has just used, is fitted beside it and not part of it.
 
 On virtual machines the second changes within seconds, by whether the host has the two processors on cores that share a
 cache: on an AMD EPYC of family 26 it was 0 to 5 us a megabyte in some runs and 50 to 90 in others. So it is looked for
-among the runs that a prediction is held against, each time anew, and the mean is taken.
+among the runs that a prediction is held against, each time anew, and the mean is taken of all of them: a model's own
+visits say too little of what it will be.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ class InputProbes:
             return
         found = np.full((2 + JOBS, self._devices, len(self._model.graph)), np.nan)
         for device in range(self._devices):
-            found[ALONE, device] = self._seconds(1, [device], device)[0]
+            # What ran before has left the core's caches full of something else: the second time counts.
+            for _ in range(2):
+                found[ALONE, device] = self._seconds(1, [device], device)[0]
             found[TURNS, device] = self._seconds(JOBS, [device], device)
             other = (device + 1) % self._devices
             if other != device:

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -218,6 +218,16 @@ class MeasuredRuns:
                     document["code"],
                 )
             )
+        return found
+
+    def inputs(self, groups: Iterable[Group]) -> list[np.ndarray]:
+        """What :class:`experiments.probes.input_distance.InputProbes` found in the blocks of some groups."""
+        found = []
+        for group in groups:
+            for path in self._paths(group):
+                shape = self._read(path).get("inputs_shape")
+                if shape and all(shape):
+                    found.append(_read_seconds(path / "inputs.parquet", shape))
         return found
 
     def machines(self, group: Group) -> list[Mapping[str, Any]]:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from experiments.probes.cache_now import all_runs, curves_json
-from experiments.probes.input_distance import reading_curves
 from experiments.probes.machine_speed import MachineSpeed, PanelTimes, profiles_of
 from experiments.probes.overhead import Overhead
 from experiments.runs import atomic
@@ -36,6 +35,7 @@ from experiments.validation.measured_runs import (
 from experiments.validation.waterfall import error_steps
 from simulator.costs import CostTable
 from simulator.errors import InvalidInput
+from simulator.reading_curve import ReadingCurve
 from simulator.trace import Trace
 
 
@@ -87,6 +87,7 @@ def model_validation(
     held_out: bool,
     at_speed: bool,
     config_dirs: Sequence[Path],
+    reading: Sequence[ReadingCurve] = (),
 ) -> ModelValidation | None:
     """What came of a group so far; None if no case of it was measured.
 
@@ -98,6 +99,7 @@ def model_validation(
         at_speed: whether to predict for a machine as slow as the panel of operators was on it among
             the runs; else for one as fast as when the profiles were measured.
         config_dirs: the user's configs.
+        reading: of each device, what inputs cost that are not at hand.
 
     Raises:
         HetsimError: a profile or a file of the runs cannot be used.
@@ -109,7 +111,7 @@ def model_validation(
     blocks = measured.blocks(group, world.graph)
     profiles = load_profiles(group.scenario.cluster, group.scenario.cost_model)
     said = PanelTimes(world.cluster, profiles, group.scenario.cost_model)
-    machine = _machine(group.model, blocks, said, statistic)
+    machine = _machine(group.model, blocks, said, statistic, reading)
     speed = MachineSpeed.from_json(machine["speed"])
     seconds = world.costs[world.graph].seconds
     devices = profiles_of(world.cluster, profiles)
@@ -174,7 +176,11 @@ def model_validation(
 
 
 def _machine(
-    model: str, blocks: Sequence[Block], said: PanelTimes, statistic: str
+    model: str,
+    blocks: Sequence[Block],
+    said: PanelTimes,
+    statistic: str,
+    reading: Sequence[ReadingCurve] = (),
 ) -> dict[str, Any]:
     """What the blocks ran on, what its runner needs, and how slow it was.
 
@@ -201,9 +207,7 @@ def _machine(
         if all(block.gaps.size for block in blocks)
         else None,
     )
-    if all(block.inputs.size for block in blocks):
-        inputs = np.concatenate([block.inputs for block in blocks])
-        speed = replace(speed, reading=reading_curves(inputs))
+    speed = replace(speed, reading=tuple(reading))
     return {**blocks[-1].machine, "handover_s": handover, "speed": speed.to_json()}
 
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 from rich.console import Console
 from rich.progress import TaskID
 
+from experiments.probes.input_distance import reading_curves
 from experiments.probes.machine_speed import PanelTimes
 from experiments.probes.overhead import Overhead
 from experiments.runs.pool import WorkerDiedError, available_cores, work_through
@@ -26,6 +28,7 @@ from experiments.validation.measured_runs import MeasuredRuns, Quota, measure_bl
 from experiments.validation.predicted_cases import Draws, model_validation
 from experiments.validation.settings import ValidateSettings
 from simulator.errors import HetsimError, InvalidInput
+from simulator.reading_curve import ReadingCurve
 
 PREPARING_S = 12.0
 """What a visit takes before its first round, until one has said so: loading, and the runner's overheads."""
@@ -78,6 +81,7 @@ class _Task:
     held_out: bool
     at_speed: bool
     config_dirs: tuple[Path, ...]
+    reading: tuple[ReadingCurve, ...]
 
 
 def _predict(task: _Task) -> ModelValidation | None:
@@ -88,7 +92,21 @@ def _predict(task: _Task) -> ModelValidation | None:
         task.held_out,
         task.at_speed,
         task.config_dirs,
+        task.reading,
     )
+
+
+def readings(plan: Plan, measured: MeasuredRuns) -> dict[str, tuple[ReadingCurve, ...]]:
+    """By group what inputs cost that are not at hand, from the probes in the runs of all groups on its cluster."""
+    found: dict[str, tuple[ReadingCurve, ...]] = {}
+    for group in plan.groups:
+        if group.key not in found:
+            cluster = group.scenario.cluster
+            beside = [other for other in plan.groups if other.scenario.cluster == cluster]
+            runs = measured.inputs(beside)
+            curves = reading_curves(np.concatenate(runs)) if runs else ()
+            found |= {other.key: curves for other in beside}
+    return found
 
 
 def _predicted(
@@ -99,8 +117,16 @@ def _predicted(
     console: Console,
 ) -> list[ModelValidation]:
     """The plan's models of which something was measured, in its order."""
+    reading = readings(plan, MeasuredRuns(folder))
     tasks = [
-        _Task(group, folder, settings.held_out, settings.speed == "now", tuple(config_dirs))
+        _Task(
+            group,
+            folder,
+            settings.held_out,
+            settings.speed == "now",
+            tuple(config_dirs),
+            reading[group.key],
+        )
         for group in plan.groups
     ]
     workers = max(1, min(available_cores(), plan.cases // CASES_PER_PROCESS))

@@ -9,7 +9,6 @@ import pytest
 
 from cost_models.profile import Profile
 from cost_models.roofline import Roofline
-from experiments.probes.input_distance import JOBS, reading_curves
 from experiments.probes.machine_speed import (
     SORTS,
     MachineSpeed,
@@ -27,7 +26,6 @@ from experiments.probes.panel import (
     panel_parts,
     run_seconds,
 )
-from experiments.probes.probed_model import PROBED
 from experiments.probes.resting import REST_S, WAKE_AFTER, wake_seconds, with_waking
 from experiments.runs.configs import CostModelConfig
 from experiments.validation.measured_runs import Block
@@ -452,18 +450,6 @@ def test_runs_of_all_visits_are_one_sample():
     found = MachineSpeed.from_json(_machine("m", blocks, said, "minimum")["speed"])
     for device, known in zip(found.slowness, SLOW, strict=True):
         assert device == pytest.approx(of_roofline(known))
-
-
-def test_what_inputs_cost_is_of_the_runs_of_all_visits():
-    rng = np.random.default_rng(2)
-    inputs = rng.uniform(1e-5, 1e-3, (4, 2 + JOBS, 2, len(graph_of(PROBED))))
-    plain = block_on(SimulatedMachine(SLOW))
-    blocks = [replace(plain, inputs=inputs[:1]), replace(plain, inputs=inputs[1:])]
-    said = PanelTimes(cluster(), PROFILES, MODEL)
-    found = MachineSpeed.from_json(_machine("m", blocks, said, "minimum")["speed"])
-    assert found.reading == reading_curves(inputs)
-    without = MachineSpeed.from_json(_machine("m", [blocks[0], plain], said, "minimum")["speed"])
-    assert without.reading == ()
 
 
 def test_what_the_runner_needs_is_that_of_the_visits_whose_runs_count():

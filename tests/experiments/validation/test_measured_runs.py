@@ -9,7 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from calibration.environment import cpu_model  # noqa: E402
+from experiments.probes.input_distance import JOBS, reading_curves  # noqa: E402
 from experiments.probes.overhead import Overhead  # noqa: E402
+from experiments.probes.probed_model import PROBED  # noqa: E402
 from experiments.validation import measured_runs  # noqa: E402
 from experiments.validation import run as validation_run  # noqa: E402
 from experiments.validation.both_worlds import Hardware  # noqa: E402
@@ -17,6 +19,7 @@ from experiments.validation.contestants import plan_grid  # noqa: E402
 from experiments.validation.measured_runs import MOST_REPEATS, Block, MeasuredRuns, Quota  # noqa: E402
 from experiments.validation.run import PREPARING_S, _share  # noqa: E402
 from experiments.validation.settings import read_settings  # noqa: E402
+from scenarios.model_config import graph_of  # noqa: E402
 from tests.experiments.own_machine import command  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("no_figures")
@@ -95,6 +98,26 @@ def test_several_jobs_at_once(home, monkeypatch):
     assert "| tiny x4 | [heft](gantt-tiny-heft-x4.png) |" in report
 
 
+def empty_block(contestants, wall_s, inputs=None):
+    """Two runs of each in which nothing was looked at but ``inputs``."""
+    return Block(
+        {one.key: [1.0, 1.0] for one in contestants},
+        dict.fromkeys((one.key for one in contestants), Overhead()),
+        {},
+        np.zeros((2, 1, 1)),
+        np.zeros((1, 1, 2, 1)),
+        np.zeros((1, 2, 1)),
+        np.zeros((0, 0, 0, 0)) if inputs is None else inputs,
+        {},
+        0.0,
+        wall_s,
+        PREPARING_S,
+        (),
+        {"processor": cpu_model(), "workers": {}},
+        "",
+    )
+
+
 def test_a_budget_is_spread_over_visits_of_all_models(home, monkeypatch):
     """With a clock that only the runs advance: each group as long as it is told."""
     words = ["model=tiny", "model.batch=4,64", "cluster=here", "scheduler=fcfs,heft"]
@@ -104,22 +127,7 @@ def test_a_budget_is_spread_over_visits_of_all_models(home, monkeypatch):
     def pretend(group, contestants, quota, warmup, *_):
         told.append((group.model, len(contestants), quota.budget_s, warmup))
         now[0] += PREPARING_S + quota.budget_s
-        block = Block(
-            {one.key: [1.0, 1.0] for one in contestants},
-            dict.fromkeys((one.key for one in contestants), Overhead()),
-            {},
-            np.zeros((2, 1, 1)),
-            np.zeros((1, 1, 2, 1)),
-            np.zeros((1, 2, 1)),
-            np.zeros((0, 0, 0, 0)),
-            {},
-            0.0,
-            PREPARING_S + quota.budget_s,
-            PREPARING_S,
-            (),
-            {"processor": cpu_model(), "workers": {}},
-            "",
-        )
+        block = empty_block(contestants, PREPARING_S + quota.budget_s)
         return block, None
 
     monkeypatch.setattr(validation_run, "measure_block", pretend)
@@ -143,6 +151,21 @@ def test_a_budget_is_spread_over_visits_of_all_models(home, monkeypatch):
     told.clear()
     assert validation_run.measure(plan, settings, measured, (home / "conf",), nothing) is None
     assert told == []
+
+
+def test_what_inputs_cost_is_of_the_runs_of_all_models(home):
+    plan = plan_grid(
+        ["model=tiny", "model.batch=4,64", "cluster=here", "scheduler=fcfs"], (home / "conf",)
+    )
+    keys = [group.key for group in plan.groups]
+    measured = MeasuredRuns(home)
+    assert validation_run.readings(plan, measured) == dict.fromkeys(keys, ())
+    rows = (3, 2 + JOBS, 2, len(graph_of(PROBED)))
+    inputs = np.random.default_rng(2).uniform(1e-5, 1e-3, rows)
+    for group, mine in zip(plan.groups, (inputs[:1], inputs[1:]), strict=True):
+        measured.add(group, empty_block(group.contestants, 1.0, mine))
+        measured.add(group, empty_block(group.contestants, 1.0))  # of an earlier release
+    assert validation_run.readings(plan, measured) == dict.fromkeys(keys, reading_curves(inputs))
 
 
 def test_shares_of_the_time_left_add_up():

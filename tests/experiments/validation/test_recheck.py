@@ -115,8 +115,7 @@ def test_what_inputs_cost_is_probed_saved_and_simulated(saved):
     assert all(curve.costs[0] == 0.0 for curve in model.reading)
     lines = markdown(validation, "command", [])
     assert "Microseconds that a megabyte of inputs takes longer" in lines
-    blocks = list(saved.glob("measured/*/*/inputs.parquet"))
-    assert blocks
+    assert list(saved.glob("measured/*/*/inputs.parquet"))
 
 
 @pytest.mark.slow
