@@ -46,7 +46,7 @@ class Issuing:
     """
 
     def __init__(self, run: HardwareRun, worker: Worker) -> None:
-        self.window = IssueWindow(run, worker.device)
+        self.window = IssueWindow(run, worker.device, run.cluster.devices[worker.device])
         self._run = run
         self._worker = worker
         self._device = worker.device

@@ -31,7 +31,8 @@ class SpaceConfig:
 
     What tasks that run at once in it cost each other: ``bandwidth`` like ``40 GB/s`` that they share, or
     ``corun_slowdown``, the fraction of its time that each other busy slot costs a task. ``profile``
-    takes the fraction that was measured with the profiles of the devices in it, the largest of them.
+    takes the fraction that was measured with the profiles of the devices in it, the largest of them. Busy slots of other
+    spaces count as well where both name the same ``bus``: memories of one machine, a GPU's and its host's.
 
     ``cache``: what the devices in it keep of weights between two uses (:mod:`simulator.weight_cache`):
     ``profile`` takes what was measured with their profiles, a size like ``16 MiB`` keeps everything up to
@@ -44,6 +45,7 @@ class SpaceConfig:
     per_device: bool = False
     bandwidth: str | None = None
     corun_slowdown: Any = 0.0  # of a union in a mapping OmegaConf makes no value
+    bus: str | None = None
     cache: Any = None
     cache_taken: Any = None
 
@@ -99,6 +101,9 @@ class LinkConfig:
 
     ``bandwidth`` may name a network, ``3g``, ``4g`` or ``wifi``: see :mod:`scenarios.networks`.
     ``varies`` lets less than that through at times: the keys of :class:`scenarios.bandwidth.BandwidthConfig`.
+    ``launcher`` names what begins its transfers and tells of their ends, as that of a device: a transfer has it for
+    ``launch_overhead`` before it goes and again when it has come, and where it had to wait goes on ``launch_handover``
+    behind who was before it, at most ``launch_passed`` times behind another that was awake.
     """
 
     ends: list[str]
@@ -106,6 +111,10 @@ class LinkConfig:
     latency: str = "0s"
     half_duplex: bool = False
     varies: Any = None  # a mapping; into None OmegaConf merges no dataclass
+    launcher: str | None = None
+    launch_overhead: str = "0s"
+    launch_handover: str = "0s"
+    launch_passed: int = 0
 
 
 @dataclass
@@ -233,7 +242,14 @@ def build_cluster(
         slowdown = _corun_slowdown(name, config, corun_slowdowns or {})
         cache = _cache(name, config, reuse_curves or {})
         spaces += [
-            MemorySpace(copy, capacity, bandwidth=bandwidth, corun_slowdown=slowdown, cache=cache)
+            MemorySpace(
+                copy,
+                capacity,
+                bandwidth=bandwidth,
+                corun_slowdown=slowdown,
+                bus=space.bus,
+                cache=cache,
+            )
             for copy in copies
         ]
     links = []
@@ -375,7 +391,14 @@ def _links(
         else list(itertools.product(first, second))
     )
     bandwidth = link_bandwidth(link.bandwidth, f"bandwidth of link '{name}'")
-    latency = parse_seconds(link.latency, f"latency of link '{name}'")
+    latency, overhead, handover = (
+        parse_seconds(text, f"{what} of link '{name}'")
+        for what, text in (
+            ("latency", link.latency),
+            ("launch_overhead", link.launch_overhead),
+            ("launch_handover", link.launch_handover),
+        )
+    )
     return [
         Link(
             name + (str(number) if len(pairs) > 1 else ""),
@@ -383,6 +406,10 @@ def _links(
             bandwidth,
             latency,
             link.half_duplex,
+            link.launcher,
+            overhead,
+            handover,
+            link.launch_passed,
         )
         for number, pair in enumerate(pairs)
     ]

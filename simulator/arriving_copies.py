@@ -169,7 +169,7 @@ class ArrivingCopies:
         run, space = self._run, flow.destination
         self._room.take(space, size)
         if (source, run.now, tensors) != (flow.source, flow.requested, flow.tensors):  # it waited
-            route = run.cluster.route(source, space)
+            route = run.real.route(source, space)
             total = flow.size
             if tensors != flow.tensors:
                 total = math.fsum(run._tensor_bytes(tensor) for tensor in tensors)

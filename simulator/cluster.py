@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from simulator.cooling import CoolingCurve
 from simulator.errors import InvalidInput
@@ -35,6 +36,8 @@ class MemorySpace:
         bandwidth: bytes per second that all tasks running in it share, see :mod:`simulator.rates`;
             None: they do not slow each other by it.
         corun_slowdown: fraction of its time that a task takes longer for each other busy slot.
+        bus: name of what it shares with other spaces of the cluster, a machine's memory or its host: busy slots of all
+            of them count for the ``corun_slowdown`` of each; None: only its own do.
         cache: what the cache that its devices share keeps of weights between two uses
             (:mod:`simulator.weight_cache`); None: every execution reads them from memory.
     """
@@ -43,6 +46,7 @@ class MemorySpace:
     capacity: float = math.inf
     bandwidth: float | None = None
     corun_slowdown: float = 0.0
+    bus: str | None = None
     cache: ReuseCurve | None = None
 
 
@@ -121,6 +125,11 @@ class Link:
         bandwidth: bytes per second, each way.
         latency: seconds before the first byte arrives.
         half_duplex: both directions share one channel.
+        launcher: name of what begins its transfers and tells of their ends, as of a device
+            (:mod:`simulator.launched_flows`); None: nothing that others wait for.
+        launch_overhead: seconds that each of both takes.
+        launch_handover: seconds that it takes to go on with a transfer that had to wait for its launcher.
+        launch_passed: how often others may be before one that waits while it is handed over.
     """
 
     name: str
@@ -128,6 +137,19 @@ class Link:
     bandwidth: float
     latency: float = 0.0
     half_duplex: bool = False
+    launcher: str | None = None
+    launch_overhead: float = 0.0
+    launch_handover: float = 0.0
+    launch_passed: int = 0
+
+
+class LinkLaunch(NamedTuple):
+    """What a route needs of the launcher of one of its links, before a transfer and again behind it."""
+
+    launcher: str
+    overhead: float
+    handover: float
+    passed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +160,19 @@ class Route:
         channels: indices of the channels in order; a channel is one direction of a link, or a whole
             half-duplex link.
         bandwidth: bytes per second of the slowest.
-        latency: seconds, summed.
+        latency: seconds, summed, of launches too.
+        launches: of the links that have a launcher, in their order.
     """
 
     channels: tuple[int, ...]
     bandwidth: float
     latency: float
+    launches: tuple[LinkLaunch, ...] = ()
+
+    @property
+    def launching(self) -> float:
+        """Seconds of its latency that are launchers'."""
+        return 2 * math.fsum(launch.overhead for launch in self.launches)
 
     def seconds(self, size: float) -> float:
         """Time of ``size`` bytes over the idle route."""
@@ -282,6 +311,7 @@ class Cluster:
                     f"{LEAST_BANDWIDTH:g} B/s, at most {MOST_LATENCY:g} s), got {link.bandwidth} B/s "
                     f"and {link.latency} s"
                 )
+            _check_launcher(link)
         if self.host is not None and self.host not in known:
             raise InvalidInput(f"Cluster '{self.name}': host memory '{self.host}' does not exist")
 
@@ -299,6 +329,16 @@ class Cluster:
     def space_of(self) -> tuple[int, ...]:
         """Index of each device's memory space."""
         return tuple(self.space_index[device.space] for device in self.devices)
+
+    @cached_property
+    def buses(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of the memory spaces whose tasks slow each other, in the order of the first of each; every space is
+        in one of them, alone if it names no ``bus``.
+        """
+        members: dict[str | int, list[int]] = {}
+        for number, space in enumerate(self.spaces):
+            members.setdefault(number if space.bus is None else space.bus, []).append(number)
+        return tuple(map(tuple, members.values()))
 
     @cached_property
     def channels(self) -> tuple[str, ...]:
@@ -377,9 +417,9 @@ class Cluster:
             self._kind(a, n) == self._kind(b, n) for n in neighbours
         )
 
-    def _kind(self, a: int, b: int) -> tuple[float, float]:
+    def _kind(self, a: int, b: int) -> tuple[object, ...]:
         link = self._hops[a, b][1]
-        return link.bandwidth, link.latency
+        return link.bandwidth, link.latency, _launches([link])
 
     def route(self, source: int, destination: int) -> Route:
         """The route between two different spaces (indices): fewest links, then greatest bandwidth.
@@ -396,17 +436,19 @@ class Cluster:
     def _search(self, source: int, destination: int) -> Route:
         direct = self._hops.get((source, destination))
         if direct is not None:
-            return Route((direct[0],), direct[1].bandwidth, direct[1].latency)
+            return _route([direct])
         if self._component[source] != self._component[destination]:
             raise self._without_route(source, destination)
         neighbours = self._neighbours
         if len(neighbours[destination]) == 1:  # of a hub's many leaves none but this can matter
             (last,) = neighbours[destination]
             before, (channel, link) = self.route(source, last), self._hops[last, destination]
+            after = _route([(channel, link)])
             return Route(
                 (*before.channels, channel),
-                min(before.bandwidth, link.bandwidth),
-                before.latency + link.latency,
+                min(before.bandwidth, after.bandwidth),
+                before.latency + after.latency,
+                (*before.launches, *after.launches),
             )
         # Breadth first; among the paths of equal length the one with the widest narrowest link.
         best: dict[int, tuple[float, tuple[int, ...]]] = {source: (math.inf, (source,))}
@@ -424,12 +466,7 @@ class Cluster:
             best |= reached
             frontier = sorted(reached)
         path = best[destination][1]
-        hops = [self._hops[pair] for pair in itertools.pairwise(path)]
-        return Route(
-            tuple(channel for channel, _ in hops),
-            min(link.bandwidth for _, link in hops),
-            sum(link.latency for _, link in hops),
-        )
+        return _route([self._hops[pair] for pair in itertools.pairwise(path)])
 
     def _without_route(self, source: int, destination: int) -> InvalidInput:
         ends = self.spaces[source].name, self.spaces[destination].name
@@ -452,6 +489,28 @@ class Cluster:
                 ]
         return found
 
+    def check_same_parts(self, believed: Cluster) -> None:
+        """Refuse that schedulers believe in a cluster of other parts.
+
+        Raises:
+            InvalidInput: names what is another.
+        """
+        if believed is self:
+            return
+        for what, mine, theirs in (
+            ("memory spaces", self.spaces, believed.spaces),
+            ("devices", self.devices, believed.devices),
+            ("links", self.links, believed.links),
+        ):
+            if [_part(one) for one in mine] != [_part(one) for one in theirs]:
+                names = (
+                    ", ".join(str(_part(one)) for one in some) or "none" for some in (mine, theirs)
+                )
+                raise InvalidInput(
+                    f"Cluster '{self.name}' has other {what} than the one that schedulers are to believe in "
+                    f"({' against '.join(names)}); let it differ in overheads, latencies and bandwidths alone"
+                )
+
     def check_connected(self) -> None:
         """Refuse a cluster in which some device's memory cannot reach another's, or the host's.
 
@@ -463,6 +522,55 @@ class Cluster:
         for space in used:
             if component[space] != component[used[0]]:
                 raise self._without_route(used[0], space)
+
+
+def _route(hops: Sequence[tuple[int, Link]]) -> Route:
+    links = [link for _, link in hops]
+    launches = _launches(links)
+    return Route(
+        tuple(channel for channel, _ in hops),
+        min(link.bandwidth for link in links),
+        sum(link.latency for link in links) + 2 * math.fsum(launch.overhead for launch in launches),
+        launches,
+    )
+
+
+def _launches(links: Sequence[Link]) -> tuple[LinkLaunch, ...]:
+    return tuple(
+        LinkLaunch(link.launcher, link.launch_overhead, link.launch_handover, link.launch_passed)
+        for link in links
+        if link.launcher is not None
+    )
+
+
+def _check_launcher(link: Link) -> None:
+    for what, seconds in (
+        ("launch_overhead", link.launch_overhead),
+        ("launch_handover", link.launch_handover),
+    ):
+        if not 0 <= seconds <= MOST_LATENCY:
+            raise InvalidInput(
+                f"Link '{link.name}': {what} must be >= 0 s and at most {MOST_LATENCY:g} s"
+            )
+        if seconds and link.launcher is None:
+            raise InvalidInput(
+                f"Link '{link.name}' has a {what} and no launcher that would need it; name one, or make it a part "
+                "of the latency"
+            )
+    if link.launch_passed < 0:
+        raise InvalidInput(
+            f"Link '{link.name}' has launch_passed {link.launch_passed}; give 0 where none that waits is passed over"
+        )
+
+
+def _part(thing: MemorySpace | Device | Link) -> tuple[object, ...]:
+    """What cannot be believed to be otherwise."""
+    if isinstance(thing, MemorySpace):
+        return thing.name, thing.capacity
+    if isinstance(thing, Link):
+        return thing.name, *thing.ends, thing.half_duplex
+    submits = thing.issue_depth if thing.completion_latency else 0
+    return thing.name, thing.space, thing.slots, submits
 
 
 def _check_sharing(space: MemorySpace) -> None:
@@ -477,6 +585,11 @@ def _check_sharing(space: MemorySpace) -> None:
         raise InvalidInput(
             f"Memory space '{space.name}' has a bandwidth and a corun_slowdown, two models of the "
             "same thing; give one"
+        )
+    if space.bandwidth is not None and space.bus is not None:
+        raise InvalidInput(
+            f"Memory space '{space.name}' has a bandwidth, which is its own, and shares bus '{space.bus}'; give a "
+            "corun_slowdown instead of the bandwidth, or no bus"
         )
 
 

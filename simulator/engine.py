@@ -46,6 +46,7 @@ def simulate(
     scheduler: Scheduler,
     *,
     actual: CostTable | NoiseModel | None = None,
+    believed: Cluster | None = None,
     movement: str = "push",
     contention: str = "none",
     seed: int = 0,
@@ -66,6 +67,8 @@ def simulate(
         costs: seconds of every operator on every device, as the scheduler believes them.
         scheduler: a fresh scheduler (:func:`simulator.schedulers.create`).
         actual: what happens; None: what is believed. A noise model is drawn once a job.
+        believed: the cluster as the scheduler is to see it, of the same devices, memory spaces and links with
+            other overheads, latencies or bandwidths; None: as it is.
         movement: ``push`` or ``pull``.
         contention: ``none``, ``fifo`` or ``fair``.
         seed: of the noise.
@@ -113,6 +116,7 @@ def simulate(
         end,
         faults or Faults(),
         decision_cost,
+        believed,
     )
     simulation = _way(setting, way)(setting)
     simulation.explain = explain
@@ -296,6 +300,7 @@ def _is_constant(setting: Setting) -> bool:
     return not (
         setting.faults
         or setting.decision_cost is not None
+        or setting.believed is not None
         or {"pack", "batch"} & setting.scheduler.needs
         or setting.workload.reacts
         or setting.horizon < math.inf

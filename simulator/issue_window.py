@@ -16,6 +16,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from simulator.cluster import Device
     from simulator.context import SchedulingContext
 
 
@@ -25,10 +26,10 @@ class IssueWindow:
     Args:
         run: whose queues they are taken from.
         device: index in its cluster.
+        description: the device as it is, or as it is believed to be.
     """
 
-    def __init__(self, run: SchedulingContext, device: int) -> None:
-        description = run.cluster.devices[device]
+    def __init__(self, run: SchedulingContext, device: int, description: Device) -> None:
         self._run = run
         self._device = device
         self._room = description.issue_depth * description.slots

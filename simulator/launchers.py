@@ -13,6 +13,8 @@ never).
 Of a device whose launches take longer after long operators (:mod:`simulator.cooling`) they do so here, whether it
 shares a launcher or not.
 
+Transfers may be launched, too (:mod:`simulator.launched_flows`).
+
 An operator may be several kernels (``launches``), one after the other and equally long: between two of them it
 must have the launcher again, for no time of its own, and waits if that is busy.
 """
@@ -20,7 +22,7 @@ must have the launcher again, for no time of its own, and waits if that is busy.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from simulator.cluster import Cluster, Device
 from simulator.cooling import LaunchClock
@@ -157,25 +159,44 @@ class Launched:
             at(self._launcher.begin(now, overhead, self._handover, self._passed, at))
 
 
-def launched(cluster: Cluster, models: Sequence[ExecutionModel]) -> list[ExecutionModel]:
-    """The execution models of a cluster's devices, behind launchers where devices share one or launches cool."""
-    launchers: dict[str | None, Launcher] = {name: Launcher() for name in _shared(cluster)}
+def launchers_of(cluster: Cluster) -> dict[str, Launcher]:
+    """By name those for which a launch may have to wait."""
+    return {name: Launcher() for name in _shared(cluster)}
+
+
+def launched(
+    cluster: Cluster, models: Sequence[ExecutionModel], launchers: Mapping[str, Launcher]
+) -> list[ExecutionModel]:
+    """The execution models of a cluster's devices, behind launchers where they are shared or launches cool.
+
+    Args:
+        cluster: of the devices.
+        models: of its devices.
+        launchers: of :func:`launchers_of`.
+    """
+    shared: list[Launcher | None] = [
+        None if device.launcher is None else launchers.get(device.launcher)
+        for device in cluster.devices
+    ]
     return [
-        Launched(model, launchers.get(device.launcher), device)
-        if device.launcher in launchers or device.launch_cooling is not None
+        Launched(model, launcher, device)
+        if launcher is not None or device.launch_cooling is not None
         else model
-        for device, model in zip(cluster.devices, models, strict=True)
+        for device, model, launcher in zip(cluster.devices, models, shared, strict=True)
     ]
 
 
 def shares_launchers(cluster: Cluster) -> bool:
-    """Whether a launch may have to wait for another."""
-    return bool(_shared(cluster))
+    """Whether a launch may have to wait for another, or transfers are launched."""
+    return bool(_shared(cluster)) or any(link.launcher is not None for link in cluster.links)
 
 
 def _shared(cluster: Cluster) -> list[str]:
-    slots: Counter[str] = Counter()
+    users: Counter[str] = Counter()
     for device in cluster.devices:
         if device.launcher is not None:
-            slots[device.launcher] += device.slots
-    return [name for name, count in slots.items() if count > 1]
+            users[device.launcher] += device.slots
+    for link in cluster.links:
+        if link.launcher is not None:
+            users[link.launcher] += 2  # one each way at least
+    return [name for name, count in users.items() if count > 1]

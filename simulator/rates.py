@@ -7,7 +7,7 @@ is the product of
   ``sharing: processor``;
 - its device's factor, below 1 during an interval of slowdown (:mod:`simulator.faults`);
 - what its memory space leaves of that: all of it; ``1 / (1 + s (k - 1))`` with ``corun_slowdown`` s and
-  k busy slots in the space; or, with a ``bandwidth``, the max-min fair share of it over the task's
+  k busy slots in the space, or in all spaces of its ``bus``; or, with a ``bandwidth``, the max-min fair share of it over the task's
   demand, at most 1. A task's demand is the bytes that it reads and writes over its seconds, at the rate
   that its device gives it.
 
@@ -25,41 +25,41 @@ from typing import Protocol
 
 from simulator.cluster import Cluster, MemorySpace
 from simulator.execution import ConstantRate, ExecutionModel
-from simulator.launchers import launched
+from simulator.launchers import Launcher, launched, launchers_of
 from simulator.waking import woken
 
 
 class CoRun(Protocol):
     """What tasks that run at once in one memory space leave each other."""
 
-    def rates(self, given: Sequence[float], demands: Sequence[float]) -> list[float]:
+    def rates(
+        self, given: Sequence[float], demands: Sequence[float], spaces: Sequence[int]
+    ) -> list[float]:
         """Rates of all running tasks.
 
         Args:
             given: the rate that its device gives each task, above 0 and at most 1.
             demands: bytes per second of each task at full rate.
+            spaces: the memory space that each runs in.
         """
         ...
 
 
-class Independent:
-    """Tasks do not slow each other."""
-
-    def rates(self, given: Sequence[float], demands: Sequence[float]) -> list[float]:
-        """See :class:`CoRun`."""
-        return list(given)
-
-
 class SlowdownPerSlot:
-    """Every other busy slot costs the same fraction of a task's time."""
+    """Every other busy slot costs the same fraction of a task's time, one for each memory space."""
 
-    def __init__(self, fraction: float) -> None:
-        self._fraction = fraction
+    def __init__(self, fractions: Mapping[int, float]) -> None:
+        self._fractions = fractions
 
-    def rates(self, given: Sequence[float], demands: Sequence[float]) -> list[float]:
+    def rates(
+        self, given: Sequence[float], demands: Sequence[float], spaces: Sequence[int]
+    ) -> list[float]:
         """See :class:`CoRun`."""
-        factor = 1.0 / (1.0 + self._fraction * (len(given) - 1))
-        return [rate * factor for rate in given]
+        others = len(given) - 1
+        factors = {
+            space: 1.0 / (1.0 + fraction * others) for space, fraction in self._fractions.items()
+        }
+        return [rate * factors[space] for rate, space in zip(given, spaces, strict=True)]
 
 
 class SharedBandwidth:
@@ -68,7 +68,9 @@ class SharedBandwidth:
     def __init__(self, bandwidth: float) -> None:
         self._bandwidth = bandwidth
 
-    def rates(self, given: Sequence[float], demands: Sequence[float]) -> list[float]:
+    def rates(
+        self, given: Sequence[float], demands: Sequence[float], spaces: Sequence[int]
+    ) -> list[float]:
         """See :class:`CoRun`."""
         wanted = [rate * demand for rate, demand in zip(given, demands, strict=True)]
         level = fair_level(wanted, self._bandwidth)
@@ -91,13 +93,12 @@ def fair_level(demands: Sequence[float], capacity: float) -> float:
     return left / max(count, 1)
 
 
-def co_run(space: MemorySpace) -> CoRun:
-    """The model that a memory space asks for."""
-    if space.bandwidth is not None:
-        return SharedBandwidth(space.bandwidth)
-    if space.corun_slowdown:
-        return SlowdownPerSlot(space.corun_slowdown)
-    return Independent()
+def co_run(spaces: Mapping[int, MemorySpace]) -> CoRun:
+    """The model that memory spaces ask for whose tasks slow each other: several, or one with a bandwidth."""
+    for space in spaces.values():
+        if space.bandwidth is not None:
+            return SharedBandwidth(space.bandwidth)
+    return SlowdownPerSlot({number: space.corun_slowdown for number, space in spaces.items()})
 
 
 class Running:
@@ -117,11 +118,12 @@ class Running:
 
 
 class SharedRates:
-    """The running tasks of one memory space and their rates.
+    """The running tasks of one memory space, or of those that share a bus, and their rates.
 
     Args:
-        space: how tasks in it slow each other.
-        overheads: launch overhead in seconds of each device in it.
+        spaces: by index; how tasks in them slow each other.
+        overheads: launch overhead in seconds of each device in them.
+        space_of: index of the memory space of each of those devices.
         processor_sharing: those of the devices that share one full rate.
         bytes_of: called with a task for the bytes that it reads and writes.
         finish_at: called with a task and its finish, again whenever that moves.
@@ -129,14 +131,16 @@ class SharedRates:
 
     def __init__(
         self,
-        space: MemorySpace,
+        spaces: Mapping[int, MemorySpace],
         overheads: Mapping[int, float],
+        space_of: Mapping[int, int],
         processor_sharing: Collection[int],
         bytes_of: Callable[[int], float],
         finish_at: Callable[[int, float], None],
     ) -> None:
-        self._co_run = co_run(space)
+        self._co_run = co_run(spaces)
         self._overheads = overheads
+        self._space_of = space_of
         self._sharing = frozenset(processor_sharing)
         self._bytes_of = bytes_of
         self._finish_at = finish_at
@@ -173,7 +177,11 @@ class SharedRates:
             count = sum(member.device == device for member in members)
             share[device] /= max(count, 1)
         given = [share[member.device] for member in members]
-        rates = self._co_run.rates(given, [member.demand for member in members])
+        rates = self._co_run.rates(
+            given,
+            [member.demand for member in members],
+            [self._space_of[member.device] for member in members],
+        )
         for member, rate in zip(members, rates, strict=True):
             if rate != member.rate and member.finish > now:
                 self._pace(member, rate, now)
@@ -217,7 +225,12 @@ class RateShared:
 
 def shares_rates(cluster: Cluster) -> bool:
     """Whether tasks of a cluster slow each other."""
-    return bool(_sharing_spaces(cluster))
+    return bool(_sharing_buses(cluster))
+
+
+def _sharing_buses(cluster: Cluster, slowed: Collection[int] = ()) -> list[tuple[int, ...]]:
+    spaces = _sharing_spaces(cluster) | {cluster.space_of[device] for device in slowed}
+    return [bus for bus in cluster.buses if not spaces.isdisjoint(bus)]
 
 
 def _sharing_spaces(cluster: Cluster) -> set[int]:
@@ -238,34 +251,39 @@ def execution_models(
     bytes_of: Callable[[int], float],
     finish_at: Callable[[int, float], None],
     slowed: Collection[int] = (),
+    launchers: Mapping[str, Launcher] | None = None,
 ) -> tuple[list[ExecutionModel], dict[int, SharedRates]]:
-    """How each device executes, and what is shared, by memory space.
+    """How each device executes, and what is shared, by memory space; spaces of one bus share it.
 
     Args:
         cluster: says which devices and spaces share.
         bytes_of: called with a task for the bytes that it reads and writes.
         finish_at: called with a task and its finish.
         slowed: devices whose factor may change.
+        launchers: of the cluster, where transfers share them; None: devices alone do.
     """
-    spaces = _sharing_spaces(cluster) | {cluster.space_of[device] for device in slowed}
     shared: dict[int, SharedRates] = {}
-    for space in sorted(spaces):
+    for bus in _sharing_buses(cluster, slowed):
         inside = {
             number: device
             for number, device in enumerate(cluster.devices)
-            if cluster.space_of[number] == space
+            if cluster.space_of[number] in bus
         }
-        shared[space] = SharedRates(
-            cluster.spaces[space],
+        rates = SharedRates(
+            {space: cluster.spaces[space] for space in bus},
             {number: device.launch_overhead for number, device in inside.items()},
+            {number: cluster.space_of[number] for number in inside},
             [number for number, device in inside.items() if device.sharing == "processor"],
             bytes_of,
             finish_at,
         )
+        shared |= dict.fromkeys(bus, rates)
     models: list[ExecutionModel] = [
         RateShared(shared[cluster.space_of[number]], number)
         if cluster.space_of[number] in shared
         else ConstantRate(device.launch_overhead, finish_at)
         for number, device in enumerate(cluster.devices)
     ]
-    return woken(cluster, launched(cluster, models)), shared
+    if launchers is None:
+        launchers = launchers_of(cluster)
+    return woken(cluster, launched(cluster, models, launchers)), shared

@@ -26,7 +26,6 @@ import simpy
 from simulator.batching import SERVING, BatchingContext
 from simulator.clock import Clock
 from simulator.cluster import Cluster, Route
-from simulator.contention import flow_model
 from simulator.context import EVERYWHERE, RequestedTransfer
 from simulator.costs import CostTable, GraphCosts, NoiseModel, rows_of
 from simulator.decision_cost import DecisionCost
@@ -35,6 +34,8 @@ from simulator.far_inputs import FarInputs, reads_far
 from simulator.faults import Faults
 from simulator.flows import Flow
 from simulator.graph import DataflowGraph
+from simulator.launched_flows import flows_of
+from simulator.launchers import launchers_of
 from simulator.links import transfer_model
 from simulator.memory import Memory, abilities, make_memory
 from simulator.packing import Message, is_weight, message
@@ -64,6 +65,7 @@ class Setting:
     horizon: float = math.inf
     faults: Faults = field(default_factory=Faults)
     decision_cost: DecisionCost | None = None
+    believed: Cluster | None = None
 
 
 FINISHED, LOST = "finished", "lost"
@@ -91,7 +93,10 @@ class Simulation(BatchingContext):
     def __init__(self, setting: Setting) -> None:
         cluster, costs = setting.cluster, setting.costs
         self._setting = setting
-        super().__init__(cluster, costs, setting.movement, setting.contention)
+        believed = cluster if setting.believed is None else setting.believed
+        cluster.check_same_parts(believed)
+        super().__init__(believed, costs, setting.movement, setting.contention)
+        self.real = cluster
         self.offers = abilities(setting.weights) | ({"pack"} if self._packs else set())
         resident = setting.weights == "resident"
         if self._serves and resident and not setting.faults.fails_devices:
@@ -141,9 +146,10 @@ class Simulation(BatchingContext):
 
     def _prepare(self) -> None:
         """Make what carries out transfers and executions, and what counts memory."""
-        cluster = self.cluster
+        cluster = self.real
+        launchers = launchers_of(cluster)
         self._models, self._shared_rates = execution_models(
-            cluster, self._bytes_of, self.finish_at, self._slowed()
+            cluster, self._bytes_of, self.finish_at, self._slowed(), launchers
         )
         self._feeders: list[Feeder] = [feeder(self, d) for d in range(len(cluster.devices))]
         self._caches = WeightCaches(cluster) if caches_weights(cluster) else None
@@ -152,9 +158,7 @@ class Simulation(BatchingContext):
         for device, fed in enumerate(self._feeders):
             if isinstance(fed, Asynchronous):
                 self._projections[device] = fed.window.project
-        self._links = flow_model(
-            self.contention, self._clock, cluster.capacities, self._on_delivered
-        )
+        self._links = flows_of(cluster, self.contention, self._clock, launchers, self._on_delivered)
         setting = self._setting
         self._memory = make_memory(
             self, self._links, setting.memory, setting.weights, setting.workload
@@ -601,10 +605,13 @@ class Simulation(BatchingContext):
             for tensor, space, home, route, size, _, _ in self._requests:
                 parcel = packed.get((tensor, space)) if packed else None
                 if parcel is None:
-                    flow = Flow((tensor,), home, space, route, size, self.now)
+                    flow = Flow(
+                        (tensor,), home, space, self._way(route, home, space), size, self.now
+                    )
                     self._under_way[tensor, space] = flow
                 elif tensor == parcel.tensors[0]:
-                    flow = Flow(parcel.tensors, home, space, route, parcel.bytes, self.now)
+                    way = self._way(route, home, space)
+                    flow = Flow(parcel.tensors, home, space, way, parcel.bytes, self.now)
                     self._under_way |= {(t, space): flow for t in parcel.tensors}
                 else:
                     continue
@@ -620,6 +627,12 @@ class Simulation(BatchingContext):
             self._memory.settle()
         if self.delivered:  # the scheduler is asked in another round of this instant
             self._wake(self.now)
+
+    def _way(self, believed: Route, source: int, destination: int) -> Route:
+        """The route that transfers really take."""
+        if self.real is self.cluster:
+            return believed
+        return self.real.route(source, destination)
 
     def _on_delivered(self, flow: Flow) -> None:
         self._delivered.append(flow)

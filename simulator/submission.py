@@ -45,7 +45,7 @@ class Feeder(Protocol):
 
 def feeder(run: Simulation, device: int) -> Feeder:
     """What a device's latency asks for."""
-    if run.cluster.devices[device].completion_latency > 0:
+    if run.real.devices[device].completion_latency > 0:
         return Asynchronous(run, device)
     return Synchronous(run, device)
 
@@ -94,12 +94,12 @@ class Asynchronous:
     """
 
     def __init__(self, run: Simulation, device: int) -> None:
-        description = run.cluster.devices[device]
+        description = run.real.devices[device]
         self._run = run
         self._device = device
         self._slots = run._free_slots[device]
         self._latency = description.completion_latency
-        self.window = IssueWindow(run, device)
+        self.window = IssueWindow(run, device, description)
         self._waiting: deque[int] = deque()  # submitted, in no slot yet
         self._issued: deque[float] = deque()  # when the device can begin with each of them
         self._awaited = 0.0  # the last of these that a slot waited for

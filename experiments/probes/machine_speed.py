@@ -18,6 +18,7 @@ percentile of a sum is larger than the sum of 10th percentiles, which is what a 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ from cost_models.roofline import Roofline
 from experiments.probes.cache_now import CacheRuns, Reuse, curves_json, curves_of
 from experiments.probes.cold_calls import coldness, fitted
 from experiments.probes.cooling_launches import cooling_curve
-from experiments.probes.overhead import Overhead, with_overhead
+from experiments.probes.overhead import Corun, Overhead, with_overhead
 from experiments.probes.panel import PANEL, beside_itself, panel_parts, run_seconds
 from experiments.probes.probed_model import PROBED
 from experiments.runs.configs import CostModelConfig
@@ -149,8 +150,8 @@ class MachineSpeed:
         slowness: for each device by sort of operators; 1 is as long. Of :data:`CALLED` where their code is in
             the caches.
         whole: for each device of all operators of the panel together.
-        corun: fraction of its time that a task takes longer for each other busy device of its memory; None
-            where that was not measured.
+        corun: fraction of its time that a task takes longer for each other busy device of its memory, or of the
+            memories that share its bus, one for each memory then; None where that was not measured.
         cold: for each device seconds that an operator of :data:`CALLED` takes longer where the code that any
             operator needs is gone from the caches, and where its own kind's is.
         reuse: what the cache of a memory space keeps of weights, and what else it might have been found to keep;
@@ -167,7 +168,7 @@ class MachineSpeed:
 
     slowness: tuple[Mapping[str, float], ...]
     whole: tuple[float, ...] = ()
-    corun: float | None = None
+    corun: Corun = None
     noise: float = 0.0
     cold: tuple[tuple[float, float], ...] = ()
     plain: tuple[Mapping[str, float], ...] = ()
@@ -212,7 +213,7 @@ class MachineSpeed:
         return {
             "slowness": [dict(device) for device in self.slowness],
             "whole": list(self.whole),
-            "corun": self.corun,
+            "corun": dict(self.corun) if isinstance(self.corun, Mapping) else self.corun,
             "noise": self.noise,
             "cold": [list(device) for device in self.cold],
             "plain": [dict(device) for device in self.plain],
@@ -329,9 +330,7 @@ class PanelTimes:
             whole.append(float(total / said.sum()))
             added.append(0.0)
         cooling = self._cooling(alone, gaps, whole, added)
-        corun = None
-        if len(slowness) > 1 and len({device.space for device in self._cluster.devices}) == 1:
-            corun = self._corun(alone, beside, statistic, overhead, handover, cooling)
+        corun = self._corun(alone, beside, statistic, overhead, handover, cooling)
         noise = _noise(alone, statistic)
         found = {space: runs.curves() for space, runs in (caches or {}).items()}
         reuse = {space: curves for space, curves in found.items() if curves}
@@ -403,12 +402,15 @@ class PanelTimes:
         overhead: float,
         handover: float | None,
         cooling: Sequence[CoolingCurve | None],
-    ) -> float:
-        """What the fastest devices' kernels take longer while all others run, by their number; what they
-        wait for the interpreter is left to the simulation.
+    ) -> Corun:
+        """What kernels of the fastest devices of each memory take longer while all others run, by the number of those
+        that share its bus; what they wait for the interpreter is left to the simulation.
         """
         from calibration.one_by_one import OneByOne
 
+        shared = self._beside_others()
+        if not shared:
+            return None
         times = np.stack([np.apply_along_axis(statistic, 0, np.array(r)) for r in alone], axis=1)
         totals = [statistic(np.array(runs).sum(axis=1)) for runs in alone]
         spaces = [replace(s, corun_slowdown=0.0, cache=None) for s in self._cluster.spaces]
@@ -422,7 +424,8 @@ class PanelTimes:
         def simulated(jobs: Workload, devices: Sequence[int]) -> Trace:
             return simulate(jobs, unhindered, taken, OneByOne(devices))
 
-        waited = dict.fromkeys(self._fastest(totals), 0.0)
+        fastest = {space: self._fastest(totals, space) for space in shared}
+        waited = dict.fromkeys(itertools.chain.from_iterable(fastest.values()), 0.0)
         for part, rows in panel_parts().items():
             together = beside_itself(part, self._cluster, times[rows].sum(axis=0).tolist())
             trace = simulated(together.jobs, together.devices)
@@ -430,19 +433,35 @@ class PanelTimes:
             for device in waited:
                 by_itself = simulated(Workload([job]), [device]).makespan
                 waited[device] += together.spans(trace, device).sum() - by_itself
-        longer = [
-            (statistic(np.array(beside[device]).sum(axis=1)) - totals[device] - more)
+        longer = {
+            device: (statistic(np.array(beside[device]).sum(axis=1)) - totals[device] - more)
             / totals[device]
             for device, more in waited.items()
-        ]
-        return max(0.0, float(np.mean(longer))) / (len(totals) - 1)
+        }
+        found = {
+            self._cluster.spaces[space].name: max(0.0, float(np.mean([longer[d] for d in mine])))
+            / shared[space]
+            for space, mine in fastest.items()
+        }
+        return found if len(found) > 1 else next(iter(found.values()))
 
-    def _fastest(self, totals: Sequence[float]) -> list[int]:
-        """The fastest device, and those that are equal to it: of equal ones the one that seemed faster alone would
-        seem to be slowed more than it is.
+    def _beside_others(self) -> dict[int, int]:
+        """The memory spaces whose devices are slowed by others, and of each by how many."""
+        at, spaces = self._cluster.space_of, range(len(self._cluster.spaces))
+        others = {
+            space: sum(at.count(other) for other in bus) - 1
+            for bus in self._cluster.buses
+            for space in bus
+        }
+        return {space: others[space] for space in spaces if space in at and others[space] > 0}
+
+    def _fastest(self, totals: Sequence[float], space: int) -> list[int]:
+        """The fastest device of a memory space, and those in it that are equal to it: of equal ones the one that
+        seemed faster alone would seem to be slowed more than it is.
         """
-        fastest = self._cluster.devices[int(np.argmin(totals))]
-        return [i for i, d in enumerate(self._cluster.devices) if d.profile == fastest.profile]
+        inside = [d for d, home in enumerate(self._cluster.space_of) if home == space]
+        fastest = self._cluster.devices[min(inside, key=lambda device: totals[device])]
+        return [d for d in inside if self._cluster.devices[d].profile == fastest.profile]
 
 
 def _by_sort(

@@ -16,7 +16,8 @@ what is compared.
 
 Where devices have memories of their own, what copies take beyond what their links' figures say is found in the same
 runs: these figures are of an idle machine, while in a run the thread that copies has to be woken and waits, like
-workers, for the interpreter. On an H200 beside two cores copies of tens of KiB took 250 us where they take 40.
+workers, for the interpreter, and workers wait for it. On an H200 beside two cores copies of tens of KiB took 250 us
+where they take 40. How long a copy has the interpreter is that with which the simulated probe's copies take as long.
 
 Devices that operators are submitted to ahead have gaps of their own (:mod:`experiments.probes.learning_ends`).
 """
@@ -51,6 +52,8 @@ LEAST_GAPS = 20
 """In a run, from which a mean is taken."""
 STEPS = 3
 """Of the search for what the simulated probe needs; a known overhead is found within 5% by them."""
+COPY_STEPS = 6
+"""Where copies need the interpreter, too; both are found within 5%, up to four jobs."""
 
 
 class OverheadProbe:
@@ -97,7 +100,7 @@ class OverheadProbe:
             learning.append(self._learnt(trace))
         gap, copy = _of_runs(means), _of_runs(copying)
         found = Overhead(gap, copy, self._ahead, self._completion(learning), self._issue)
-        if handover is not None and gap:
+        if handover is not None and (gap or copy):
             return self._without_waiting(found, handover, make_scheduler, jobs)
         return found
 
@@ -142,19 +145,26 @@ class OverheadProbe:
         make_scheduler: Callable[[], Scheduler],
         jobs: int,
     ) -> Overhead:
-        """With the overhead per operator with which the simulated probe has the measured gap."""
-        gap = found.operator
-        for _ in range(STEPS):
-            simulated = self._simulated(found, handover, make_scheduler(), jobs)
-            if simulated <= 0:
-                break
-            found = replace(found, operator=found.operator * min(1.0, gap / simulated))
+        """With the overhead per operator, and the time of the interpreter per copy, with which the simulated probe has
+        the measured gap, and copies take as long beyond their links' figures.
+        """
+        gap, copy = found.operator, found.copy
+        if copy:
+            found = replace(found, copy_launch=copy / 4)
+        for _ in range(COPY_STEPS if copy else STEPS):
+            simulated_gap, simulated_copy = self._simulated(found, handover, make_scheduler(), jobs)
+            if simulated_gap > 0:
+                found = replace(found, operator=found.operator * min(1.0, gap / simulated_gap))
+            if found.copy_launch and simulated_copy > 0:
+                found = replace(found, copy_launch=found.copy_launch * copy / simulated_copy)
         return found
 
     def _simulated(
         self, overhead: Overhead, handover: float, scheduler: Scheduler, jobs: int
-    ) -> float:
-        """The mean gap of a simulated run, in which executions have the overhead and the waiting in them."""
+    ) -> tuple[float, float]:
+        """The mean gap of a simulated run, in which executions have the overhead and the waiting in them, and what its
+        copies take beyond their links' figures, the mean.
+        """
         graph, here = self.model.graph, self.model.cluster
         spaces = [replace(space, corun_slowdown=0.0, cache=None) for space in here.spaces]
         # Between the kernels of one operator nobody needs time of the interpreter's.
@@ -166,11 +176,14 @@ class OverheadProbe:
             cooling=[None] * len(devices),
         )
         costs = CostTable.of(graph, self._beliefs)
-        trace = simulate(self.model.workload([0.0] * jobs), cluster, costs, scheduler)
+        workload = self.model.workload([0.0] * jobs)
+        # One thread copies each way, one tensor after the other.
+        trace = simulate(workload, cluster, costs, scheduler, believed=here, contention="fifo")
         rows = trace.executions
         before, after = _awaited(trace, graph, cluster)
         kernels = self._beliefs[rows["operator"][after], rows["device"][after]]
-        return _mean(rows["finish"][after] - rows["finish"][before] - kernels)
+        gap = _mean(rows["finish"][after] - rows["finish"][before] - kernels)
+        return gap, _mean(copies_beyond(trace, here))
 
 
 def _mean(seconds: Sequence[float] | np.ndarray) -> float:

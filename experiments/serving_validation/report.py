@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.probes.machine_speed import SORTS, MachineSpeed
+from experiments.probes.overhead import corun_text
 from experiments.runs import atomic
 from experiments.runs.provenance import revision, versions
 from experiments.serving_validation.figures import Figures, settled
@@ -140,7 +141,7 @@ def _sharing(figures: Figures) -> list[str]:
     found = []
     corun = (figures.speed or {}).get("corun")
     if corun is not None:
-        found.append(f"{corun:.1%} longer for each other busy device beside the bursts")
+        found.append(f"{corun_text(corun)} longer for each other busy device beside the bursts")
     if figures.wake_s is not None:
         costs = " and ".join(format_seconds(s) for s in sorted(set(figures.wake_s)))
         found.append(f"up to {costs} longer after a rest")

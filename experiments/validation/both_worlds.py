@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.probes.cache_now import Reuse
-from experiments.probes.overhead import Overhead, with_overhead
+from experiments.probes.overhead import Corun, Overhead, with_overhead
 from experiments.runs import catalog
 from experiments.runs.configs import Scenario
 from experiments.runs.discrepancy import discrepancies
@@ -62,7 +62,7 @@ class Prediction:
         world: World,
         slowness: float | np.ndarray = 1.0,
         handover: float | None = None,
-        corun: float | None = None,
+        corun: Corun = None,
         noise: float = 0.0,
         reuse: Reuse | None = None,
         cooling: Sequence[CoolingCurve | None] = (),
@@ -86,8 +86,12 @@ class Prediction:
         """The cluster with what the runner needs added to every device and link."""
         return self._cluster(overhead, 0)
 
+    def believed(self, overhead: Overhead) -> Cluster:
+        """The cluster as schedulers are told of it where the runner needs so much."""
+        return with_overhead(self.world.cluster, overhead)
+
     def _cluster(self, overhead: Overhead, draw: int) -> Cluster:
-        """The same with caches as they were found (0), or as they might have been."""
+        """The first one with caches as they were found (0), or as they might have been."""
         caches = {
             space: curves[draw and 1 + (draw - 1) % (len(curves) - 1)] if curves[1:] else curves[0]
             for space, curves in self.reuse.items()
@@ -107,36 +111,40 @@ class Prediction:
         contestant: Contestant,
         overhead: Overhead,
         actual: CostTable | NoiseModel | None = None,
-        seed: int = 0,
-        earlier: Scheduler | None = None,
+        believed: Overhead | None = None,
     ) -> Trace:
-        """One simulated run; ``earlier`` has planned the same one before."""
-        return self._run(contestant, overhead, actual, seed, earlier)[0]
+        """One simulated run.
+
+        Args:
+            contestant: whose.
+            overhead: of the runner.
+            actual: what happens at the profiles' speed; None: what they say.
+            believed: what schedulers are told that the runner needs; None: what it needs.
+        """
+        return self._run(contestant.make(), contestant, overhead, actual, believed)
 
     def _run(
         self,
+        scheduler: Scheduler,
         contestant: Contestant,
         overhead: Overhead,
         actual: CostTable | NoiseModel | None,
-        seed: int,
-        earlier: Scheduler | None,
+        believed: Overhead | None,
+        seed: int = 0,
         draw: int = 0,
-    ) -> tuple[Trace, Scheduler]:
+    ) -> Trace:
         simulation = contestant.scenario.simulation
-        scheduler = contestant.make()
-        if earlier is not None:
-            scheduler.recall(earlier)
-        trace = simulate(
+        return simulate(
             self.world.workload(contestant.scenario),
             self._cluster(overhead, draw),
             self.world.costs,
             scheduler,
             actual=self._at_speed(actual),
+            believed=None if believed is None else self.believed(believed),
             movement=simulation.movement,
             contention=simulation.contention,
             seed=seed,
         )
-        return trace, scheduler
 
     def _at_speed(self, actual: CostTable | NoiseModel | None) -> CostTable | NoiseModel | None:
         if (self.slowness == 1.0).all():
@@ -147,7 +155,13 @@ class Prediction:
             return actual.scaled(self.slowness)
         return SlowedNoise(actual, dict.fromkeys(self.world.costs, self.slowness))
 
-    def draws(self, contestant: Contestant, overhead: Overhead, simulated: Trace) -> np.ndarray:
+    def draws(
+        self,
+        contestant: Contestant,
+        overhead: Overhead,
+        simulated: Trace,
+        believed: Overhead | None = None,
+    ) -> np.ndarray:
         """float64[draws] makespans under draws of the predictor's errors, those of one setting paired.
 
         Each is a makespan as it might be measured, on a machine as slow as it might have been found to be, which is
@@ -157,15 +171,19 @@ class Prediction:
             contestant: whose.
             overhead: of the runner.
             simulated: its one run.
+            believed: as in :meth:`run`.
         """
         seed = contestant.scenario.seed.noise
-        earlier: Scheduler | None = None
+        first: Scheduler | None = None
         draws: list[float] = []
-        for number, actual in enumerate(self.world.draws(contestant.scenario)):
-            trace, scheduler = self._run(
-                contestant, overhead, actual, seed + number + 1, earlier, number + 1
+        for number, actual in enumerate(self.world.draws(contestant.scenario), 1):
+            scheduler = contestant.make()
+            if first is not None:
+                scheduler.recall(first)
+            first = first or scheduler
+            trace = self._run(
+                scheduler, contestant, overhead, actual, believed, seed + number, number
             )
-            earlier = earlier or scheduler
             draws.append(trace.makespan)
         rng = np.random.default_rng([seed, len(draws)])
         found_slow = np.exp(np.sqrt(2.0) * self.noise * rng.standard_normal(len(draws)))

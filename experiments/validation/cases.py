@@ -19,7 +19,7 @@ import numpy as np
 
 from experiments.probes.cache_now import Reuse
 from experiments.probes.machine_speed import cooling_of, reading_of
-from experiments.probes.overhead import Overhead
+from experiments.probes.overhead import Corun, Overhead
 from simulator.cluster import Cluster
 from simulator.cooling import CoolingCurve
 from simulator.costs import GraphCosts
@@ -74,6 +74,7 @@ class Case:
         steps: signed seconds of each of :data:`experiments.validation.waterfall.STEPS`; they sum to
             ``measured_s - simulated_s``.
         overhead: the runner's in the simulation.
+        believed: the one that schedulers were told of; None where that was another one in every visit.
         draws_s: float64[draws] makespans under draws of the predictor's errors, those of one setting paired;
             empty where they were not kept.
     """
@@ -92,6 +93,7 @@ class Case:
     jobs: int = 1
     overhead: Overhead = field(default_factory=Overhead)
     draws_s: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    believed: Overhead | None = None
 
     @property
     def setting(self) -> str:
@@ -157,7 +159,7 @@ class ModelValidation:
     machine: Mapping[str, Any]
     slowness: np.ndarray = field(default_factory=lambda: np.array(np.nan))
     slowed: np.ndarray = field(default_factory=lambda: np.array(1.0))
-    corun: float | None = None
+    corun: Corun = None
     noise: float = 0.0
     reuse: Reuse = field(default_factory=dict)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from experiments.probes.overhead import Overhead
 from experiments.runs.cell import label_of, make_scheduler
 from experiments.runs.configs import Scenario
 from experiments.runs.grid import compose_grid
@@ -67,11 +68,13 @@ class Plan:
     Attributes:
         name: of the folder that keeps it; None: a new one.
         output_dir: where folders of results are.
+        believed: what schedulers are told that the runner needs, by contestant, where that is known before.
     """
 
     groups: tuple[Group, ...]
     name: str | None
     output_dir: Path
+    believed: Mapping[str, Overhead] = field(default_factory=dict)
 
     @property
     def cases(self) -> int:

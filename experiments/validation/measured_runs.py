@@ -89,6 +89,7 @@ class Block:
     Attributes:
         makespans_s: of each case by key, a run each.
         overheads: of the runner, of each case by key.
+        believed: the overheads that schedulers were told of.
         traces: of each case by key, of each run.
         alone: float64[rounds, operators, devices] seconds, all operators of a job on that device.
         panel: :meth:`experiments.probes.panel.PanelRuns.seconds` among the rounds.
@@ -104,6 +105,7 @@ class Block:
 
     makespans_s: Mapping[str, Sequence[float]]
     overheads: Mapping[str, Overhead]
+    believed: Mapping[str, Overhead]
     traces: Mapping[str, Sequence[Trace]]
     alone: np.ndarray
     panel: np.ndarray
@@ -136,7 +138,8 @@ class Block:
         document = {
             "format": FORMAT,
             "makespans_s": {key: list(values) for key, values in self.makespans_s.items()},
-            "overheads": {key: one.to_json() for key, one in self.overheads.items()},
+            "overheads": _overheads_json(self.overheads),
+            "believed": _overheads_json(self.believed),
             "alone_shape": list(self.alone.shape),
             "panel_shape": list(self.panel.shape),
             "gaps_shape": list(self.gaps.shape),
@@ -165,6 +168,14 @@ class MeasuredRuns:
     def repeats(self, group: Group, key: str) -> int:
         """How often a case was measured."""
         return sum(len(d["makespans_s"].get(key, ())) for d in self._documents(group))
+
+    def believed(self, group: Group) -> dict[str, Overhead]:
+        """What the schedulers of each case were told that the runner needs, the first time it ran."""
+        found: dict[str, Overhead] = {}
+        for document in self._documents(group):
+            for key in document["makespans_s"]:
+                found.setdefault(key, _believed(document, key))
+        return found
 
     def spent_s(self, group: Group) -> float:
         """Seconds that the blocks of a group took."""
@@ -198,6 +209,7 @@ class MeasuredRuns:
                 Block(
                     makespans,
                     {key: _overhead(document, key) for key in makespans},
+                    {key: _believed(document, key) for key in makespans},
                     {key: [traces[name] for name in names[key]] for key in names},
                     _read_seconds(path / "alone.parquet", document["alone_shape"]),
                     _read_seconds(path / "panel.parquet", document["panel_shape"]),
@@ -298,6 +310,7 @@ def profile_statistic(group: Group) -> str:
 def measure_block(
     group: Group,
     contestants: Sequence[Contestant],
+    believed: Mapping[str, Overhead],
     quota: Quota,
     warmup: int,
     cores: Sequence[int] | None,
@@ -310,6 +323,8 @@ def measure_block(
     Args:
         group: of the contestants.
         contestants: those to run.
+        believed: what their schedulers are told that the runner needs, by key: what they were told before, lest
+            they plan otherwise; of others it is what the runner needs now.
         quota: when to stop.
         warmup: rounds first that are not counted; with a budget of one case for each number of jobs.
         cores: of the workers.
@@ -351,6 +366,7 @@ def measure_block(
         probe = OverheadProbe(machine)
         handover = machine_document["handover_s"] = handover_seconds(machine, probe.model)
         overheads = runner_overheads(probe, contestants, handover)
+        told = {**overheads, **{key: one for key, one in believed.items() if key in overheads}}
         plain = probe.overhead(lambda: create("single_device"), handover=handover)
         machine_document["overhead_s"] = plain.operator
         hardware = Hardware(machine, world, scenario, limit, config_dirs)
@@ -369,18 +385,18 @@ def measure_block(
                     hardware.run(
                         world.workload(contestant.scenario),
                         contestant.make(),
-                        prediction.cluster(overheads[contestant.key]),
+                        prediction.believed(told[contestant.key]),
                         simulation.movement,
                         simulation.contention,
                     )
                 )
             one = hardware.one_job()
-            believed = prediction.cluster(plain)
+            of_one = prediction.believed(plain)
             if panel.is_due(time.monotonic() - began):
                 panel.run()
                 inputs.run()
-                hardware.run(one, alone[0](), believed)  # what comes next finds its own caches
-            return [*traces, *(hardware.run(one, make(), believed) for make in alone)]
+                hardware.run(one, alone[0](), of_one)  # what comes next finds its own caches
+            return [*traces, *(hardware.run(one, make(), of_one) for make in alone)]
 
         shortest = 0.0
         try:
@@ -416,6 +432,7 @@ def measure_block(
     block = Block(
         makespans,
         overheads,
+        told,
         kept,
         seconds,
         panel.seconds(),
@@ -439,6 +456,16 @@ def _overhead(document: Mapping[str, Any], key: str) -> Overhead:
     # Blocks of earlier releases have a column for each.
     columns = ("dispatch_s", "copying_s")
     return Overhead.of_json({c: document[c][key] for c in columns if c in document})
+
+
+def _believed(document: Mapping[str, Any], key: str) -> Overhead:
+    """That schedulers were told of; before that was noted it was what a block was measured with."""
+    found = document.get("believed")
+    return _overhead(document, key) if found is None else Overhead.of_json(found[key])
+
+
+def _overheads_json(overheads: Mapping[str, Overhead]) -> dict[str, dict[str, float]]:
+    return {key: one.to_json() for key, one in overheads.items()}
 
 
 def runner_overheads(

@@ -53,7 +53,12 @@ class Draws:
             self._known = content if isinstance(content, dict) else {}
 
     def get(
-        self, prediction: Prediction, contestant: Contestant, overhead: Overhead, simulated: Trace
+        self,
+        prediction: Prediction,
+        contestant: Contestant,
+        overhead: Overhead,
+        simulated: Trace,
+        believed: Overhead | None,
     ) -> np.ndarray:
         """:meth:`Prediction.draws`, drawn unless they are known."""
         simulation = contestant.scenario.simulation
@@ -61,6 +66,7 @@ class Draws:
             [
                 contestant.key,
                 asdict(overhead),
+                believed and asdict(believed),
                 prediction.slowness.tolist(),
                 prediction.handover,
                 prediction.corun,
@@ -74,7 +80,8 @@ class Draws:
             ]
         )
         if key not in self._known:
-            self._known[key] = prediction.draws(contestant, overhead, simulated).tolist()
+            found = prediction.draws(contestant, overhead, simulated, believed)
+            self._known[key] = found.tolist()
             if self._path is not None:
                 atomic.write_json(self._path, self._known)
         return np.array(self._known[key])
@@ -246,8 +253,10 @@ def _case(
             for name in documents[0]
         }
     )
-    simulated = prediction.run(contestant, overhead)
-    draws_s = draws.get(prediction, contestant, overhead, simulated)
+    told = [block.believed[key] for block in blocks]
+    believed = told[0] if all(one == told[0] for one in told) else None
+    simulated = prediction.run(contestant, overhead, believed=believed)
+    draws_s = draws.get(prediction, contestant, overhead, simulated, believed)
     steps = error_steps(
         world.workload(contestant.scenario),
         prediction.cluster(overhead),
@@ -267,11 +276,14 @@ def _case(
         simulated.makespan,
         *interval_of(draws_s),
         # The same scheduler with the same beliefs; only what happens is predicted anew.
-        float("nan") if unseen is None else prediction.run(contestant, overhead, unseen).makespan,
+        float("nan")
+        if unseen is None
+        else prediction.run(contestant, overhead, unseen, believed).makespan,
         repeats_s,
         measured_s,
         steps,
         contestant.jobs,
         overhead,
         draws_s,
+        believed,
     )

@@ -123,6 +123,8 @@ def same_beliefs_s(
     Caches keep of weights what was found among the runs, or what the profiles found (``profiled_caches``).
     """
     scenario = contestant.scenario
+    costs = CostTable({model.graph: model.costs})
+    told = None if case.believed is None else with_overhead(model.cluster, case.believed)
     try:
         return simulate(
             build_workload(
@@ -137,9 +139,10 @@ def same_beliefs_s(
                 model.cooling,
                 model.reading,
             ),
-            CostTable({model.graph: model.costs}),
+            costs,
             contestant.make(),
-            actual=CostTable({model.graph: model.costs}).scaled(model.slowed),
+            actual=costs.scaled(model.slowed),
+            believed=told,
             movement=scenario.simulation.movement,
             contention=scenario.simulation.contention,
         ).makespan
@@ -165,10 +168,10 @@ def _present(
             model.cooling,
             model.reading,
         )
-        simulated = prediction.run(contestant, case.overhead)
+        simulated = prediction.run(contestant, case.overhead, believed=case.believed)
         low, high, draws_s = case.low_s, case.high_s, case.draws_s
         if not _close(simulated.makespan, case.simulated_s):
-            draws_s = prediction.draws(contestant, case.overhead, simulated)
+            draws_s = prediction.draws(contestant, case.overhead, simulated, case.believed)
             low, high = interval_of(draws_s)
     except HetsimError as error:
         return None, str(error)

@@ -203,6 +203,7 @@ def measure(
             block, stopped = measure_block(
                 group,
                 open_cases,
+                {**plan.believed, **measured.believed(group)},
                 Quota(settings.repeats, settings.seconds, budget_s),
                 settings.warmup if budget_s is None else min(1, settings.warmup),
                 settings.cores,

@@ -159,6 +159,7 @@ def _document(validation: Validation, command: str, figures: Mapping[str, Any]) 
                         "high_s": case.high_s,
                         "unseen_s": case.unseen_s,
                         **case.overhead.to_json(),
+                        "believed": case.believed and case.believed.to_json(),
                     }
                     for one, case in zip(model.contestants, model.cases, strict=True)
                 ],
@@ -336,6 +337,7 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                 row["jobs"],
                 overhead,
                 np.array(files.draws.get(row["key"], ()), dtype=np.float64),
+                Overhead.of_json(row["believed"]) if row.get("believed") else None,
             )
         )
     return ModelValidation(

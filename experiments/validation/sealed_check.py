@@ -58,7 +58,11 @@ def check_sealed(
     contestants = [
         contestant(scenario_of(case["scenario"]), config_dirs) for case in sealed["cases"]
     ]
-    plan = Plan(grouped(contestants), None, output_dir)
+    believed = {
+        one.key: Overhead.of_json(case)
+        for one, case in zip(contestants, sealed["cases"], strict=True)
+    }
+    plan = Plan(grouped(contestants), None, output_dir, believed)
     changes = changes_since(sealed, [_present(one, config_dirs) for one in contestants])
     for text in changes:
         console.print(f"[yellow]since it was sealed: {text}[/yellow]")

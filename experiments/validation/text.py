@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.probes.machine_speed import SORTS, MachineSpeed
+from experiments.probes.overhead import corun_text
 from experiments.validation.both_worlds import INTERVAL
 from experiments.validation.cases import (
     Case,
@@ -177,6 +178,12 @@ class _Part(NamedTuple):
 
 
 _COPY = _Part("copy", "per copy beyond what its link's figures say", "latency")
+_COPY_TOLD = _COPY._replace(taken_as="the latency that schedulers are told of")
+_COPY_LAUNCH = _Part(
+    "copy_launch",
+    "of the interpreter before a copy goes, and again when it has come",
+    "launch overhead of the links",
+)
 _SUBMITTED = (
     _Part("ahead", "per operator that was submitted behind another", "launch overhead"),
     _Part("completion", "until the host acts on an end", "completion latency"),
@@ -188,6 +195,8 @@ def _parts(validation: Validation) -> list[_Part]:
     """Those that were found."""
     overheads = [case.overhead for case in validation.cases]
     found = [_COPY] if any(overhead.copy for overhead in overheads) else []
+    if any(overhead.copy_launch for overhead in overheads):
+        found = [_COPY_TOLD, _COPY_LAUNCH]
     if any(overhead.completion is not None for overhead in overheads):
         found += [p for p in _SUBMITTED if any(getattr(o, p.of) is not None for o in overheads)]
     return found
@@ -465,7 +474,7 @@ def _speed_cells(model: ModelValidation) -> str:
         cells += (
             [f"{us:.0f}" for us in np.mean(speed.cold, axis=0) * 1e6] if speed.cold else ["", ""]
         )
-        cells.append("" if speed.corun is None else f"{speed.corun:+.1%}")
+        cells.append(corun_text(speed.corun))
         cells.append(f"{speed.noise:.1%}")
     else:
         cells += [""] * (len(SORTS) + 4)

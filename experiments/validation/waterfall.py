@@ -27,42 +27,21 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heapreplace
-from typing import ClassVar
 
 import numpy as np
 
+from experiments.validation.replayed import Replayed
 from simulator.cluster import Cluster
-from simulator.context import SchedulingContext
 from simulator.cooling import LaunchClock
 from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.noise import NoiseModel
-from simulator.scheduler import Scheduler
 from simulator.trace import Trace
 from simulator.workload import Workload
 
 STEPS = ("decisions", "operators", "co-run", "transfers", "dispatch", "repeats")
-
-
-class AsMeasured(Scheduler):
-    """Every operator on the device, and there in the order, of a recorded run of the same jobs."""
-
-    name: ClassVar[str] = "as measured"
-
-    def __init__(self, trace: Trace) -> None:
-        rows = trace.executions
-        self._placements: dict[int, list[tuple[int, int, int]]] = {}
-        for rank, row in enumerate(np.argsort(rows["start"], kind="stable").tolist()):
-            mine = self._placements.setdefault(int(rows["job"][row]), [])
-            mine.append((int(rows["task"][row]), int(rows["device"][row]), rank))
-
-    def decide(self, context: SchedulingContext) -> None:
-        """See :class:`Scheduler`."""
-        for job in context.arrived:
-            for task, device, rank in self._placements.get(job, ()):
-                context.place(task, device, rank=rank)
 
 
 class _JobTimes:
@@ -134,7 +113,7 @@ def error_steps(
             workload,
             where,
             costs,
-            AsMeasured(measured),
+            Replayed(measured),
             actual=actual,
             movement=movement,
             contention=contention,

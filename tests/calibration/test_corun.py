@@ -42,7 +42,7 @@ def test_fraction_is_what_the_simulator_divides_rates_by():
     found = summary(slowdowns(together, [1, 3]), "cores")
     assert (found["of"], found["fraction"]) == ("cores", 0.05)
     # Four runners of models: each takes 1.15 times as long in the simulation as well.
-    rates = SlowdownPerSlot(found["fraction"]).rates([1.0] * 4, [0.0] * 4)
+    rates = SlowdownPerSlot({0: found["fraction"]}).rates([1.0] * 4, [0.0] * 4, [0] * 4)
     assert [1 / rate for rate in rates] == pytest.approx([1.15] * 4)
     row = {"victim": "compute", "aggressor": "memory", "others": 3, "slowdown": 1.9}
     assert row in found["rows"]

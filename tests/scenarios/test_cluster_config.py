@@ -156,7 +156,7 @@ def test_what_is_no_curve_of_cooling_launches_is_refused(curve):
 
 def test_measured_slowdown_is_the_largest_of_the_profiles_in_a_space():
     spaces = {
-        "ram": SpaceConfig(corun_slowdown="profile"),
+        "ram": SpaceConfig(corun_slowdown="profile", bus="host"),
         "vram": SpaceConfig(per_device=True, corun_slowdown=0.2),
     }
     devices = {
@@ -170,6 +170,7 @@ def test_measured_slowdown_is_the_largest_of_the_profiles_in_a_space():
         corun_slowdowns={"core": 0.03, "slow-core": 0.05, "some-gpu": 0.9},
     )
     assert [space.corun_slowdown for space in cluster.spaces] == [0.05, 0.2]
+    assert [space.bus for space in cluster.spaces] == ["host", None]
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_an_interval_of_slowdown() -> None:
     """4 s of work, at a quarter of the rate from 1 s to 5 s: 1 + 1 done at 5, the rest until 7."""
     told: list[tuple[int, float]] = []
     shared = SharedRates(
-        MemorySpace("m"), {0: 0.0}, [], lambda _: 0.0, lambda *row: told.append(row)
+        {0: MemorySpace("m")}, {0: 0.0}, {0: 0}, [], lambda _: 0.0, lambda *row: told.append(row)
     )
     shared.begin(0, 7, 4.0, 0.0)
     shared.settle(0.0)
@@ -134,7 +134,12 @@ def test_an_interval_of_slowdown() -> None:
 def test_only_tasks_whose_rate_changes_are_timed_anew() -> None:
     told: list[int] = []
     shared = SharedRates(
-        MemorySpace("m"), {0: 0.0, 1: 0.0}, [1], lambda _: 0.0, lambda task, _: told.append(task)
+        {0: MemorySpace("m")},
+        {0: 0.0, 1: 0.0},
+        {0: 0, 1: 0},
+        [1],
+        lambda _: 0.0,
+        lambda task, _: told.append(task),
     )
     for task, device in enumerate((0, 1)):
         shared.begin(device, task, 4.0, 0.0)
@@ -201,6 +206,7 @@ def sharing_cases(draw: st.DrawFn) -> Case:
                 space,
                 bandwidth=draw(st.sampled_from([0.5, 3.0, 20.0])) if kind == "bandwidth" else None,
                 corun_slowdown=draw(st.sampled_from([0.03, 1.0])) if kind == "slowdown" else 0.0,
+                bus=None if kind == "bandwidth" else draw(st.sampled_from([None, "x", "y"])),
             )
         )
     devices = [
@@ -251,10 +257,15 @@ def test_rates_add_up_to_the_work(case: Case) -> None:
                     return 1.0
                 return 1.0 / sum(tasks[m][0] == device for m in running)  # noqa: B023
 
-            space = devices[d].space
-            beside = [k for k in running if devices[tasks[k][0]].space == space]
+            memory = spaces[case.cluster.space_index[devices[d].space]]
+
+            def slows(k: int) -> bool:
+                other = spaces[case.cluster.space_index[devices[tasks[k][0]].space]]
+                own = other.name == memory.name  # noqa: B023
+                return own or (other.bus is not None and other.bus == memory.bus)  # noqa: B023
+
+            beside = [k for k in running if slows(k)]
             rate = given_rate(i)
-            memory = spaces[case.cluster.space_index[space]]
             rate /= 1 + memory.corun_slowdown * (len(beside) - 1)
             if memory.bandwidth is not None and demand:
                 # Water-filling by bisection, another way than the engine's.
@@ -317,12 +328,37 @@ def test_where_nobody_is_slowed_the_trace_is_the_same(case: Case) -> None:
         ({"corun_slowdown": -0.1}, {}, "Memory space 'm' has corun_slowdown -0.1; give the"),
         ({"corun_slowdown": math.nan}, {}, "Memory space 'm' has corun_slowdown nan"),
         ({"bandwidth": 1.0, "corun_slowdown": 0.1}, {}, "two models of the same thing"),
+        (
+            {"bandwidth": 1.0, "bus": "host"},
+            {},
+            "Memory space 'm' has a bandwidth.*shares bus 'host'",
+        ),
         ({}, {"sharing": "time"}, "Device 'd' has sharing 'time'; known: slots, processor"),
     ],
 )
 def test_refused(space: dict[str, float], device: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         Cluster("c", [MemorySpace("m", **space)], [Device("d", "m", **device)], [])  # type: ignore[arg-type]
+
+
+def test_memories_of_one_bus() -> None:
+    """Each is slowed by its own fraction for each busy slot of both: A and B need 1 s, C of a third memory too."""
+    cluster = Cluster(
+        "host",
+        [
+            MemorySpace("ram", corun_slowdown=0.5, bus="host"),
+            MemorySpace("vram", corun_slowdown=0.25, bus="host"),
+            MemorySpace("other", corun_slowdown=0.5),
+        ],
+        [Device("A", "ram"), Device("B", "vram"), Device("C", "other")],
+        [Link("ab", ("ram", "vram"), 1.0), Link("ac", ("ram", "other"), 1.0)],
+    )
+    assert cluster.buses == ((0, 1), (2,))
+    graph = from_edges("three", 3, [])
+    costs = CostTable.of(graph, np.ones((3, 3)))
+    trace = simulate(graph, cluster, costs, StaticPlan([(0, 0.0), (1, 0.0), (2, 0.0)]))
+    # B ends at 1.25, when A has done 1.25 / 1.5 of its second, and has the rest alone.
+    assert trace.tasks["finish"].tolist() == pytest.approx([1.25 + 1 / 6, 1.25, 1.0])
 
 
 def test_links_and_shares_together() -> None:

@@ -16,7 +16,7 @@ from experiments.probes.machine_speed import (
     check_speed,
     sorts_of,
 )
-from experiments.probes.overhead import Overhead, with_overhead
+from experiments.probes.overhead import Overhead, corun_text, with_overhead
 from experiments.probes.panel import (
     LEAST_RUNS,
     PANEL,
@@ -290,15 +290,31 @@ def test_noise_is_what_another_measurement_would_differ_by():
     assert MachineSpeed.from_json(speed.to_json()) == speed
 
 
+def apart(bus=None, slowdowns=(0.0, 0.0)):
+    spaces = [
+        MemorySpace(name, corun_slowdown=s, bus=bus)
+        for name, s in zip("ab", slowdowns, strict=True)
+    ]
+    devices = [Device("one", "a", "fast"), Device("two", "b", "slow")]
+    return Cluster("apart", spaces, devices, [Link("link", ("a", "b"), 1e9)], host="a")
+
+
 def test_devices_that_share_no_memory_do_not_slow_each_other():
-    apart = Cluster(
-        "apart",
-        [MemorySpace("a"), MemorySpace("b")],
-        [Device("one", "a", "fast"), Device("two", "b", "slow")],
-        [Link("bus", ("a", "b"), 1e9)],
-        host="a",
-    )
-    assert speed_of(panel_on(SimulatedMachine(SLOW, here=apart))).corun is None
+    assert speed_of(panel_on(SimulatedMachine(SLOW, here=apart()))).corun is None
+
+
+def test_devices_whose_memories_share_a_bus_slow_each_other():
+    """Each memory's own are slowed by their own fraction, which is what is simulated then."""
+    found = speed_of(panel_on(SimulatedMachine(SLOW, here=apart("host", (0.08, 0.02)))))
+    assert found.corun == {
+        "a": pytest.approx(0.08, abs=0.012),
+        "b": pytest.approx(0.02, abs=0.012),
+    }
+    assert MachineSpeed.from_json(found.to_json()) == found
+    simulated = with_overhead(apart("host"), Overhead(), corun={"a": 0.25})
+    assert [space.corun_slowdown for space in simulated.spaces] == [0.25, 0.0]
+    assert corun_text({"a": 0.0312, "b": 0.0}) == "+3.1/+0.0%"
+    assert [corun_text(None), corun_text(0.0312)] == ["", "+3.1%"]
 
 
 def test_the_panel_takes_a_share_of_the_time(monkeypatch):
@@ -425,6 +441,7 @@ def block_on(machine):
     seconds, gaps = panel.seconds(), panel.gap_seconds()
     alone = np.zeros((2, 1, 2))
     return Block(
+        {},
         {},
         {},
         {},

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.validation.replayed import Replayed
 from experiments.validation.waterfall import (
     STEPS,
-    AsMeasured,
     error_steps,
     mean_steps,
     replayed_makespan,
@@ -54,7 +54,7 @@ def test_a_replayed_run_is_the_run(dag, scheduler, data):
     happens = CostTable.of(graph, actual)
     jobs = jobs_of(graph, data.draw(st.integers(1, 3)))
     first = simulate(jobs, cluster, costs, create(scheduler), actual=happens)
-    again = simulate(jobs, cluster, costs, AsMeasured(first), actual=happens)
+    again = simulate(jobs, cluster, costs, Replayed(first), actual=happens)
     one, two = first.tasks, again.tasks
     for column in ("task", "device", "start", "finish"):
         np.testing.assert_array_equal(one[column], two[column])
