@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -82,6 +83,13 @@ class Machine:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def spare_cores(self) -> int:
+        """Cores that this process may use, beyond one for each worker: where there are none, whoever copies waits for a
+        core.
+        """
+        return len(os.sched_getaffinity(0)) - len(self.workers)
 
     def _spec(self, name: str, workers: Mapping[str, WorkerSpec]) -> WorkerSpec:
         spec = workers.get(name)

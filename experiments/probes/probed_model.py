@@ -54,6 +54,11 @@ class ProbedModel:
             machine.load(self._segment.graph, weights, self._segment)
         self._inputs = named_inputs(self.graph, list(given.args))
 
+    @property
+    def spare_cores(self) -> int:
+        """See :attr:`calibration.runner.Machine.spare_cores`."""
+        return self._machine.spare_cores
+
     def trace(
         self,
         arrivals: Sequence[float],

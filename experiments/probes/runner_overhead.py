@@ -17,7 +17,8 @@ what is compared.
 Where devices have memories of their own, what copies take beyond what their links' figures say is found in the same
 runs: these figures are of an idle machine, while in a run the thread that copies has to be woken and waits, like
 workers, for the interpreter, and workers wait for it. On an H200 beside two cores copies of tens of KiB took 250 us
-where they take 40. How long a copy has the interpreter is that with which the simulated probe's copies take as long.
+where they take 40. How long a copy has the interpreter is that with which the simulated probe's copies take as long;
+unless every core has a worker, so that copies wait for cores, too: then all of it is latency.
 
 Devices that operators are submitted to ahead have gaps of their own (:mod:`experiments.probes.learning_ends`).
 """
@@ -148,7 +149,9 @@ class OverheadProbe:
         """With the overhead per operator, and the time of the interpreter per copy, with which the simulated probe has
         the measured gap, and copies take as long beyond their links' figures.
         """
-        gap, copy = found.operator, found.copy
+        gap = found.operator
+        # Copies that wait for a core as well do not say how long they have the interpreter.
+        copy = found.copy if self.model.spare_cores > 0 else 0.0
         if copy:
             found = replace(found, copy_launch=copy / 4)
         for _ in range(COPY_STEPS if copy else STEPS):

@@ -158,7 +158,7 @@ class Alternating(Fcfs):
 class SimulatedMachine:
     """Runs in which each operator takes 10 us on the first device and 30 on the second, behind a launch of 20."""
 
-    needs, handover = Overhead(20e-6), 35e-6
+    needs, handover, spare_cores = Overhead(20e-6), 35e-6, 1
 
     def __init__(self):
         self.cluster = Cluster(
@@ -234,6 +234,16 @@ def test_what_copies_take_has_the_waiting_in_it_and_what_they_need_has_not(jobs)
     assert (told.latency, told.launcher) == (own.latency + found.copy, None)
     assert (link.latency, link.launch_overhead) == (own.latency, found.copy_launch)
     assert link.launcher == "interpreter"
+
+
+def test_copies_that_wait_for_cores_do_not_say_how_long_they_have_the_interpreter():
+    machine = SimulatedMachineApart()
+    machine.spare_cores = 0
+    found = OverheadProbe(machine).overhead(Alternating, 4, runs=1, handover=machine.handover)
+    assert found.copy > 0
+    assert found.copy_launch is None
+    (link,) = with_overhead(machine.cluster, found, machine.handover).links
+    assert (link.latency, link.launcher) == (machine.cluster.links[0].latency + found.copy, None)
 
 
 ISSUED = Cluster(

@@ -12,6 +12,7 @@ from rich.console import Console
 
 torch = pytest.importorskip("torch")
 
+from calibration.runner import Machine  # noqa: E402
 from experiments.validation.both_worlds import interval_of  # noqa: E402
 from experiments.validation.contestants import plan_grid  # noqa: E402
 from experiments.validation.recheck import (  # noqa: E402
@@ -127,7 +128,7 @@ def test_what_submitting_ahead_leaves_is_printed():
     assert "to launch an operator on a stream" not in lines  # of GPUs
 
 
-def test_what_copies_take_is_measured_simulated_and_saved(home, no_figures, capsys):
+def test_what_copies_take_is_measured_simulated_and_saved(home, no_figures, capsys, monkeypatch):
     """Between memories whose link is said to take no time."""
     here = (home / "conf" / "cluster" / "here.yaml").read_text()
     (home / "conf" / "cluster" / "apart.yaml").write_text(
@@ -137,6 +138,7 @@ def test_what_copies_take_is_measured_simulated_and_saved(home, no_figures, caps
         ).replace("-3x, space: ram", "-3x, space: far")
         + "links: {between: {ends: [ram, far], bandwidth: 1000 GB/s, latency: 0s}}\n"
     )
+    monkeypatch.setattr(Machine, "spare_cores", 1)  # else copies wait for cores
     words = ["model=tiny", "scheduler=olb", "cluster=apart", "simulation.draws=5"]
     words += ["workload=concurrent", "repeats=3", "warmup=1", "seconds=0"]
     assert command(home, *words) == 0
