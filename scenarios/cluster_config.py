@@ -32,7 +32,7 @@ class SpaceConfig:
     What tasks that run at once in it cost each other: ``bandwidth`` like ``40 GB/s`` that they share, or
     ``corun_slowdown``, the fraction of its time that each other busy slot costs a task. ``profile``
     takes the fraction that was measured with the profiles of the devices in it, the largest of them. Busy slots of other
-    spaces count as well where both name the same ``bus``: memories of one machine, a GPU's and its host's.
+    spaces count as well where both name the same ``bus``: memories of one machine.
 
     ``cache``: what the devices in it keep of weights between two uses (:mod:`simulator.weight_cache`):
     ``profile`` takes what was measured with their profiles, a size like ``16 MiB`` keeps everything up to

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from simulator.cluster import Cluster, MemorySpace
 from simulator.execution import ConstantRate, ExecutionModel
-from simulator.launchers import Launcher, launched, launchers_of
+from simulator.launchers import Launcher, launched
 from simulator.waking import woken
 
 
@@ -250,8 +250,8 @@ def execution_models(
     cluster: Cluster,
     bytes_of: Callable[[int], float],
     finish_at: Callable[[int, float], None],
+    launchers: Mapping[str, Launcher],
     slowed: Collection[int] = (),
-    launchers: Mapping[str, Launcher] | None = None,
 ) -> tuple[list[ExecutionModel], dict[int, SharedRates]]:
     """How each device executes, and what is shared, by memory space; spaces of one bus share it.
 
@@ -259,8 +259,8 @@ def execution_models(
         cluster: says which devices and spaces share.
         bytes_of: called with a task for the bytes that it reads and writes.
         finish_at: called with a task and its finish.
+        launchers: of :func:`simulator.launchers.launchers_of`, which transfers may share.
         slowed: devices whose factor may change.
-        launchers: of the cluster, where transfers share them; None: devices alone do.
     """
     shared: dict[int, SharedRates] = {}
     for bus in _sharing_buses(cluster, slowed):
@@ -284,6 +284,4 @@ def execution_models(
         else ConstantRate(device.launch_overhead, finish_at)
         for number, device in enumerate(cluster.devices)
     ]
-    if launchers is None:
-        launchers = launchers_of(cluster)
     return woken(cluster, launched(cluster, models, launchers)), shared

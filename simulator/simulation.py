@@ -149,7 +149,7 @@ class Simulation(BatchingContext):
         cluster = self.real
         launchers = launchers_of(cluster)
         self._models, self._shared_rates = execution_models(
-            cluster, self._bytes_of, self.finish_at, self._slowed(), launchers
+            cluster, self._bytes_of, self.finish_at, launchers, self._slowed()
         )
         self._feeders: list[Feeder] = [feeder(self, d) for d in range(len(cluster.devices))]
         self._caches = WeightCaches(cluster) if caches_weights(cluster) else None

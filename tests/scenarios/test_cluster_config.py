@@ -77,6 +77,17 @@ def test_one_of_a_kind_keeps_its_name():
     assert [link.name for link in cluster.links] == ["pcie"]
 
 
+def test_links_are_launched_where_they_say_so():
+    launched = LinkConfig(["ram", "vram"], "12 GB/s", "10us", launcher="process")
+    launched.launch_overhead, launched.launch_handover, launched.launch_passed = "60us", "20us", 2
+    (link, _) = build_cluster(config(links={"pcie": launched})).links
+    assert (link.launcher, link.launch_passed) == ("process", 2)
+    assert (link.launch_overhead, link.launch_handover) == pytest.approx((6e-5, 2e-5))
+    launched.launch_overhead = "soon"
+    with pytest.raises(InvalidInput, match="launch_overhead of link 'pcie'"):
+        build_cluster(config(links={"pcie": launched}))
+
+
 def test_a_link_within_a_space_of_each_device_joins_every_pair():
     links = {
         "pcie": LinkConfig(["ram", "vram"], "12 GB/s"),

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.cluster import Cluster, Device, Link, LinkLaunch, MemorySpace, Route
@@ -333,11 +333,7 @@ def test_runs_in_which_something_breaks_end(
 ) -> None:
     case, faults = broken
     case = settled(case, overhead, handover, passed)
-    try:
-        trace = case.run(faults=faults)
-    except InvalidInput:
-        assume(False)
-        raise
+    trace = case.run(faults=faults)
     assert math.isfinite(trace.makespan)
     rows = trace.transfers
     assert (rows["finish"] >= rows["start"]).all()
