@@ -288,10 +288,14 @@ def _normalised(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) 
 def _pool(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
     window = math.prod(attributes.get("kernel_size", [1]))
     reads = math.prod(outputs[0]) * window
+    planes = math.prod(inputs[0][:2])
+    values: Values = {}
     if "kernel_size" not in attributes:
         reads = math.prod(inputs[0])
-    planes = math.prod(inputs[0][:2])
-    return {"window": log2(window), "window_reads": log2(reads), "planes": log2(planes)}
+        # One output is the sum of a window, which other kernels than a loop over windows compute for whole planes.
+        found = max(math.prod(outputs[0]), 1)
+        values = {"pooled": log2(reads / found), "whole_planes": float(found == planes)}
+    return {"window": log2(window), "window_reads": log2(reads), "planes": log2(planes), **values}
 
 
 def _joined(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:

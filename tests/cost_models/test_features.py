@@ -29,6 +29,16 @@ def test_batched_product_separates_the_batch():
     assert (found["batch"], found["m"], found["n"], found["k"]) == (2.0, 4.0, 6.0, 5.0)
 
 
+@pytest.mark.parametrize(("output", "pooled", "whole"), [(1, 196, 1), (7, 4, 0), (14, 1, 0)])
+def test_adaptive_pooling_says_how_much_an_output_sums(output, pooled, whole):
+    shapes = ((2, 8, 14, 14),), ((2, 8, output, output),)
+    found = features_of("adaptive_avg_pool2d", "float32", *shapes, {})
+    assert found["pooled"] == pytest.approx(math.log2(pooled))
+    assert found["whole_planes"] == whole
+    fixed = features_of("avg_pool2d", "float32", *shapes, {"kernel_size": [2, 2]})
+    assert "pooled" not in fixed
+
+
 def test_convolution():
     attributes = {"stride": [2, 2], "padding": [3, 3], "dilation": [1, 1], "groups": 1}
     shapes = ((1, 3, 224, 224), (64, 3, 7, 7)), ((1, 64, 112, 112),)
