@@ -81,6 +81,7 @@ class AcrossDevices:
                 values[position] = row
         groups = fit_groups(
             measurements["kind"].to_numpy(),
+            measurements["dtype"].to_numpy(),
             values,
             terms,
             seconds,

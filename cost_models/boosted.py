@@ -4,7 +4,8 @@ A roofline whose overhead and rates are fitted to the kind (:mod:`cost_models.re
 scale, so the trees only learn how far a kernel stays from it: a ratio that changes slowly and
 extrapolates better than a time.
 
-A kind that multiplies matrices (convolution, linear layer, attention, ...) has a model of its own. All
+A kind that multiplies matrices (convolution, linear layer, attention, ...) has a model of its own
+(:mod:`cost_models.kind_groups`, of element types, too). All
 kinds that stream through memory share one in which the kind is a feature: they differ by little more
 than a constant, and on 38 of them the shared model was as accurate as 38 models (median held-out error
 10.9% against 11.3% on noisy data whose A/A error was 11%) at a tenth of the size.
@@ -135,6 +136,7 @@ class Boosted:
             device = spec_of_measured(str(measurements["device"].iloc[0]))
         groups = fit_groups(
             measurements["kind"].to_numpy(),
+            measurements["dtype"].to_numpy(),
             feature_rows(measurements, device),
             terms_of(measurements, roofline),
             measurements["seconds"].to_numpy(),
@@ -194,8 +196,8 @@ class Boosted:
     def _by_group(self, rows: pd.DataFrame, terms: np.ndarray) -> dict[str, np.ndarray]:
         """Row positions by the group that prices them; not those that none does."""
         shared = self.groups[SHARED].kinds if SHARED in self.groups else ()
-        kinds = rows["kind"].to_numpy(dtype=object)
-        return rows_by_group(kinds, terms[:, 0] > 0, self.groups, shared)
+        kinds, dtypes = (rows[c].to_numpy(dtype=object) for c in ("kind", "dtype"))
+        return rows_by_group(kinds, dtypes, terms[:, 0] > 0, self.groups, shared)
 
     def to_json(self) -> dict[str, Any]:
         """The model as a JSON object; boosters are XGBoost's UBJ, gzipped, in base 85."""
@@ -271,6 +273,7 @@ def _check(parameters: Mapping[str, Any], members: int, without: Collection[str]
 
 def fit_groups(
     kinds: np.ndarray,
+    dtypes: np.ndarray,
     values: Sequence[Values],
     terms: np.ndarray,
     seconds: np.ndarray,
@@ -287,6 +290,7 @@ def fit_groups(
 
     Args:
         kinds: of each row.
+        dtypes: of each row.
         values: features of each row.
         terms: float64[rows, 2] of :func:`cost_models.reached_rates.terms_of`.
         seconds: float64[rows], measured.
@@ -299,10 +303,10 @@ def fit_groups(
         parameters: that were given.
     """
     groups = {}
-    for label, rows in groups_of(kinds, values, only, own_model).items():
+    for label, rows in groups_of(kinds, dtypes, values, only, own_model).items():
         large = len(rows) >= LARGE
         settings = {**PARAMETERS, **(LARGE_PARAMETERS if large else {}), **parameters}
-        if label == SHARED and not large:
+        if label.startswith(SHARED) and not large:
             settings["rounds"] = int(settings["rounds"]) * SHARED_ROUNDS
         chosen = [values[i] for i in rows.tolist()]
         rates = ReachedRates.fitted(terms[rows], seconds[rows], overhead)

@@ -1,4 +1,4 @@
-"""Several cost models at once: the median of what they say.
+"""Several cost models at once: the median of what they say, of two their geometric mean.
 
 Trees are exact on shapes like those measured, networks between them, polynomials beyond; each is now
 and then far off where the others are not, and a median does not follow it. Nothing is tuned, so there
@@ -20,6 +20,17 @@ from cost_models.table import Measurements, load
 from simulator.errors import InvalidInput
 
 MEMBERS = ("boosted", "mlp", "polynomial")
+"""Where no others are asked for."""
+
+
+def members_among(models: Collection[str]) -> tuple[str, ...]:
+    """The members of an ensemble that stands beside these models: those of :data:`MEMBERS` that are there, if they are two or more.
+
+    Args:
+        models: names; an ensemble alone brings all its members along.
+    """
+    found = tuple(name for name in MEMBERS if name in models)
+    return found if len(found) > 1 else MEMBERS
 
 
 @dataclass

@@ -24,7 +24,7 @@ from cost_models.fitting import fitted_models
 from cost_models.folds import FOLDS, folds_of
 from cost_models.model import DEFAULT, Prediction
 from cost_models.roofline import Roofline
-from cost_models.table import identities
+from cost_models.table import identities, telling
 from simulator.lifeline import end_with
 
 
@@ -61,7 +61,8 @@ def cross_validate(
     Args:
         table: a valid measurement table.
         roofline: measured peaks.
-        cache: rows of other cache states are trained on and not counted; None counts all.
+        cache: rows of other cache states are not counted, and trained on as :func:`cost_models.table.telling` says;
+            None counts all.
         models: their names; the roofline is always there, and an ensemble brings its members.
         seed: of the models.
         options: of models, by their names.
@@ -76,7 +77,7 @@ def cross_validate(
         for way, ways in (("architecture", architectures_of(table)), ("fold", fold_splits(table)))
         for split in ways
     ]
-    work = _Work(table, roofline, tuple(models), seed, options)
+    work = _Work(table, telling(table, cache), roofline, tuple(models), seed, options)
     parts: dict[tuple[str, str], list[pd.DataFrame]] = {}
     show(f"without {splits[0][0]} {splits[0][1].group}, 1 of {len(splits)}" if splits else "")
     with contextlib.closing(_results(work, [split for _, split in splits], workers)) as results:
@@ -99,6 +100,7 @@ class _Work:
     """What every split is worked with."""
 
     table: pd.DataFrame
+    told: np.ndarray
     roofline: Roofline
     models: tuple[str, ...]
     seed: int
@@ -106,7 +108,7 @@ class _Work:
 
     def result(self, split: Split) -> list[tuple[str, pd.DataFrame]]:
         """What each model, not having seen the rows held out, says of them."""
-        rows = self.table[split.seen].reset_index(drop=True)
+        rows = self.table[split.seen & self.told].reset_index(drop=True)
         test = self.table[split.held].reset_index(drop=True)
         fitted = fitted_models(
             rows,

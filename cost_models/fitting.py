@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from cost_models.ensemble import MEMBERS, Ensemble
+from cost_models.ensemble import Ensemble, members_among
 from cost_models.model import CostModel, model_class, names
 from cost_models.roofline import Roofline
 
@@ -22,7 +22,8 @@ def fitted_models(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     show: Callable[[str], None] | None = None,
 ) -> dict[str, CostModel]:
-    """Cost models fitted to the same rows, each once: an ensemble is made of those beside it.
+    """Cost models fitted to the same rows, each once: an ensemble is made of those beside it
+    (:func:`cost_models.ensemble.members_among`).
 
     Args:
         rows: a valid table of one device.
@@ -38,7 +39,9 @@ def fitted_models(
     """
     for name in models:
         model_class(name)  # refuses an unknown one
-    wanted = list(dict.fromkeys([*models, *(MEMBERS if "ensemble" in models else ())]))
+    wanted = list(
+        dict.fromkeys([*models, *(members_among(models) if "ensemble" in models else ())])
+    )
     found: dict[str, CostModel] = {}
     for name in names():
         if name in wanted and name not in ("roofline", "ensemble"):
@@ -48,5 +51,5 @@ def fitted_models(
                 rows, roofline=roofline, seed=seed, only=only, **(options or {}).get(name, {})
             )
     if "ensemble" in models:
-        found["ensemble"] = Ensemble({name: found[name] for name in MEMBERS})
+        found["ensemble"] = Ensemble({name: found[name] for name in members_among(found)})
     return found

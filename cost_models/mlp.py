@@ -67,7 +67,8 @@ class _Network:
 
     def log_ratios(self, data: np.ndarray, kinds: np.ndarray) -> np.ndarray:
         """float64[members, rows]: log(time / time at the group's rates)."""
-        hidden = _standardised(data, self.mean, self.scale, kinds, self.coded)[None]
+        there = _told(data, self.names)
+        hidden = _standardised(there, self.mean, self.scale, kinds, self.coded)[None]
         last = len(self.weights) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             hidden = hidden @ weight + bias
@@ -117,10 +118,10 @@ class MLP:
         roofline = roofline or Roofline.fitted(measurements)
         seconds = measurements["seconds"].to_numpy(dtype=np.float64)
         terms = terms_of(measurements, roofline)
-        kinds = measurements["kind"].to_numpy(dtype=object)
+        kinds, dtypes = (measurements[c].to_numpy(dtype=object) for c in ("kind", "dtype"))
         values = feature_rows(measurements)
         networks = {}
-        for label, rows in groups_of(kinds, values, only).items():
+        for label, rows in groups_of(kinds, dtypes, values, only).items():
             networks[label] = _trained(
                 kinds[rows],
                 [values[i] for i in rows],
@@ -142,11 +143,11 @@ class MLP:
         seconds = self.roofline.of_rows(rows)
         spread = np.full(len(rows), np.nan)
         inside = np.zeros(len(rows), dtype=bool)
-        kinds = rows["kind"].to_numpy(dtype=object)
+        kinds, dtypes = (rows[c].to_numpy(dtype=object) for c in ("kind", "dtype"))
         values = feature_rows(rows)
         terms = terms_of(rows, self.roofline)
         shared = self.networks[SHARED].measured.kinds if SHARED in self.networks else ()
-        by_group = rows_by_group(kinds, terms[:, 0] > 0, self.networks, shared)
+        by_group = rows_by_group(kinds, dtypes, terms[:, 0] > 0, self.networks, shared)
         for label, chosen in by_group.items():
             network = self.networks[label]
             data = matrix([values[i] for i in chosen], network.names)
@@ -223,6 +224,15 @@ class MLP:
             raise InvalidInput(f"The mlp model is incomplete or damaged ({error})") from None
 
 
+def _told(data: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """float32[rows, features] in which a row has 0 of an element type or a word that it does not have.
+
+    They are 1 where they apply and absent elsewhere, and an absent feature takes its mean, which is 1 then.
+    """
+    codes = np.array(["=" in name for name in names], dtype=bool)
+    return np.where(codes & np.isnan(data), np.float32(0), data)
+
+
 def _standardised(
     data: np.ndarray, mean: np.ndarray, scale: np.ndarray, kinds: np.ndarray, coded: Sequence[str]
 ) -> np.ndarray:
@@ -251,6 +261,7 @@ def _trained(
     names = sorted({name for row in values for name in row})
     data = matrix(values, names)
     measured = MeasuredRange.of(kinds, data)
+    data = _told(data, names)
     deviation = np.nanstd(data, axis=0)
     told = deviation > 1e-6
     mean = np.nanmean(data, axis=0).astype(np.float32)

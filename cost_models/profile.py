@@ -17,10 +17,11 @@ import pandas as pd
 
 from cost_models import evaluation
 from cost_models.correlation import read_rows, residual_rows
+from cost_models.ensemble import members_among
 from cost_models.fitting import fitted_models
 from cost_models.model import DEFAULT, OWN, CostModel, names
 from cost_models.roofline import Roofline
-from cost_models.table import FEATURES, identities, load, row_of
+from cost_models.table import FEATURES, identities, load, row_of, telling
 from cost_models.uncertainty import Residuals, repeat_residuals, residuals_by_kind
 from simulator.errors import InvalidInput
 from simulator.graph import Operator
@@ -309,7 +310,7 @@ class Profile:
             cache: the state to be priced, where the table has the column.
             errors: held-out errors of the same table (:func:`evaluation.cross_validate`); without
                 them the profile states no error and its times have no interval.
-            models: which cost models to fit; an ensemble brings its members along.
+            models: which cost models to fit; an ensemble is of those beside it, or alone brings its members along.
             seed: of the models.
             options: of models, by their names.
             show: called with a line of progress.
@@ -348,7 +349,14 @@ class Profile:
             name=name,
             label=label,
             roofline=roofline,
-            models=fitted_models(table, roofline, models, seed=seed, options=options, show=show),
+            models=fitted_models(
+                table[telling(table, cache)].reset_index(drop=True),
+                roofline,
+                models,
+                seed=seed,
+                options=options,
+                show=show,
+            ),
             default=_least_wrong(held_out, models),
             cache=cache if "cache" in table else None,
             statistic=str(table["statistic"].iloc[0]) if "statistic" in table else None,
@@ -376,7 +384,8 @@ class Profile:
 
         Args:
             architecture: as the measurement table names it.
-            models: the cost models that the new profile has; the preferred one unless given.
+            models: the cost models that the new profile has, and of an ensemble the members; the preferred one unless
+                given. The new one prefers the first.
             only: kinds that will be asked for; None for all.
             seed: of the models.
             options: of models, by their names.
@@ -402,16 +411,24 @@ class Profile:
             )
         same = identities(table)
         rows = table[~np.isin(same, same[held])].reset_index(drop=True)
+        told = telling(rows, self.cache)
+        wanted = tuple(models) or (self.model_name(),)
+        # An ensemble is of the models beside it.
+        members = members_among(tuple(self.models)) if "ensemble" in wanted else ()
         fitted = fitted_models(
-            rows,
+            rows[told].reset_index(drop=True),
             self.roofline,
-            models or (self.model_name(),),
+            (*wanted, *members),
             seed=seed,
             only=None if only is None else {*only},
             options=options,
         )
         return replace(
-            self, name=f"{self.name}-without-{architecture}", models=fitted, default="", table=rows
+            self,
+            name=f"{self.name}-without-{architecture}",
+            models=fitted,
+            default=wanted[0] if wanted[0] in fitted else "",
+            table=rows,
         )
 
     # -- files --------------------------------------------------------------------------------------

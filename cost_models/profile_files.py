@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from cost_models.correlation import rows_digest, write_rows
-from cost_models.ensemble import MEMBERS, Ensemble
+from cost_models.ensemble import Ensemble, members_among
 from cost_models.model import CostModel, model_class
 from cost_models.profile import LABELS, Profile
 from cost_models.roofline import Roofline
@@ -54,7 +54,9 @@ class StoredModels(Mapping[str, CostModel]):
             raise KeyError(name)
         if name not in self._read:
             if name == "ensemble":
-                self._read[name] = Ensemble({member: self[member] for member in MEMBERS})
+                self._read[name] = Ensemble(
+                    {member: self[member] for member in members_among(self._names)}
+                )
             else:
                 self._read[name] = _model(self._folder, name)
         return self._read[name]

@@ -40,6 +40,8 @@ from simulator.errors import InvalidInput
 from simulator.graph import ITEM_BYTES, Operator, TensorSpec
 from simulator.whole_file import replacing
 
+AWAITED = "awaited"
+"""The state of an operator that is launched and awaited (:mod:`calibration.timing`)."""
 _SHAPES = pa.list_(pa.list_(pa.int64()))
 FEATURES = {
     "kind": pa.string(),
@@ -212,6 +214,22 @@ def row_of(operator: Operator) -> dict[str, Any]:
 def rows_of(operators: Sequence[Operator]) -> pd.DataFrame:
     """A table without seconds, to predict from: one row per operator, in order."""
     return pd.DataFrame([row_of(operator) for operator in operators], columns=list(FEATURES))
+
+
+def telling(rows: pd.DataFrame, cache: str | None) -> np.ndarray:
+    """bool[rows]: which rows a model that prices a cache state is fitted to.
+
+    Kernels in other states of the caches take about as long, and tell of it. What an operator takes that is
+    launched and awaited has both in it: neither tells of the other.
+
+    Args:
+        rows: a valid table.
+        cache: the state to be priced; None where the table has none.
+    """
+    if cache is None or "cache" not in rows:
+        return np.ones(len(rows), dtype=bool)
+    found: np.ndarray = (rows["cache"] == AWAITED).to_numpy() == (cache == AWAITED)
+    return found
 
 
 def identities(rows: pd.DataFrame) -> np.ndarray:

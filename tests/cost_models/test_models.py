@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cost_models import fit
-from cost_models.ensemble import Ensemble
+from cost_models.ensemble import MEMBERS, Ensemble, members_among
+from cost_models.fitting import fitted_models
 from cost_models.mlp import MLP
 from cost_models.model import Prediction, model_class, names
 from cost_models.polynomial import PARAMETERS, Polynomial, parameters_of
@@ -232,6 +233,16 @@ def test_numpy_predicts_what_torch_computes(table):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_networks_are_told_what_applies_to_some_rows_alone():
+    """An element type is 1 or absent; an absent feature takes its mean, which would be 1 as well."""
+    table = random_table(150)
+    fast = table.assign(dtype="tf32", seconds=table["seconds"] / 3)
+    model = fit(pd.concat([table, fast]), "mlp", roofline=ROOFLINE, steps=300)
+    rows = random_table(40, seed=5)
+    slow, three = (model.predict(rows.assign(dtype=dtype)) for dtype in ("float32", "tf32"))
+    assert np.median(slow / three) == pytest.approx(3.0, rel=0.1)
+
+
 def test_members_disagree_more_far_from_what_was_measured():
     size = np.exp(np.random.default_rng(2).uniform(np.log(64), np.log(256), (150, 3))).astype(int)
     table = pd.DataFrame([linear_row(*map(int, row)) for row in size])
@@ -269,6 +280,20 @@ def test_an_ensemble_is_the_median_and_its_spread_the_distance():
     assert found.in_range.all()
     members["c"] = Says(2.0, False)
     assert not Ensemble(members).predict_in_full(random_table(1)).in_range.any()
+
+
+def test_an_ensemble_is_of_the_models_beside_it():
+    assert members_among(["mlp", "ensemble", "boosted"]) == ("boosted", "mlp")
+    assert members_among(["polynomial", "boosted", "mlp", "roofline"]) == MEMBERS
+    assert members_among(["ensemble"]) == members_among(["mlp", "ensemble"]) == MEMBERS
+
+
+def test_an_ensemble_of_two_is_their_geometric_mean(table):
+    models = fitted_models(load(table), ROOFLINE, ["boosted", "mlp", "ensemble"], options=QUICK)
+    assert set(models) == {"boosted", "mlp", "ensemble"}
+    rows = random_table(9, seed=4)
+    one, other, found = (models[name].predict(rows) for name in ("boosted", "mlp", "ensemble"))
+    assert found == pytest.approx(np.sqrt(one * other))
 
 
 @pytest.mark.parametrize("members", [["boosted"], ["boosted", "ensemble"], []])

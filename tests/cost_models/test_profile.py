@@ -10,6 +10,7 @@ from calibration.measure import SHIPPED_OPERATORS
 from calibration.samples import read_samples
 from cost_models import evaluation
 from cost_models.boosted import Boosted
+from cost_models.ensemble import Ensemble
 from cost_models.pricing import price_graphs
 from cost_models.profile import Profile
 from cost_models.profile_files import available, digest, document_of, folder_of
@@ -161,6 +162,28 @@ def test_without_an_architecture_knows_none_of_its_shapes(profile):
     assert len(other.measurements) < len(profile.measurements)
     with pytest.raises(InvalidInput, match="no operators of 'zzz'; it has those of a, b, c, d"):
         profile.without("zzz")
+
+
+def test_without_an_architecture_an_ensemble_is_of_the_same_members(profile):
+    kept = {name: profile.models[name] for name in ("boosted", "mlp")}
+    two = replace(profile, models={**kept, "ensemble": Ensemble(kept)}, default="ensemble")
+    other = two.without("a", options=QUICK)
+    assert set(other.models) == {"boosted", "mlp", "ensemble"}
+    assert other.model_name() == "ensemble"
+    operators = [linear(10, 20, 30)]
+    one, another, found = (
+        other.price(operators, model=model).seconds for model in ("boosted", "mlp", "default")
+    )
+    assert found == pytest.approx(np.sqrt(one * another))
+
+
+def test_an_ensemble_of_two_is_read_as_one(tmp_path, profile):
+    kept = {name: profile.models[name] for name in ("boosted", "mlp")}
+    two = replace(profile, models={**kept, "ensemble": Ensemble(kept)}, default="ensemble")
+    two.save(tmp_path / "box")
+    operators = [linear(10, 20, 30), linear(64, 64, 64)]
+    before, after = (p.price(operators).seconds for p in (two, Profile.load(tmp_path / "box")))
+    assert (before == after).all()
 
 
 def test_datasheet_prices_by_its_roofline_out_of_range():

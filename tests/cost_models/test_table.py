@@ -1,10 +1,14 @@
 import pandas as pd
 import pytest
 
-from cost_models.table import identities, layout_of, load, row_of, rows_of, write
+from cost_models.profile import Profile
+from cost_models.table import identities, layout_of, load, row_of, rows_of, telling, write
 from simulator.errors import InvalidInput
 from simulator.graph import Operator, TensorSpec
-from tests.cost_models.conftest import linear_row, relu_row
+from tests.cost_models.conftest import linear_row, random_table, relu_row
+
+STATES = ["graph", "warm", "cold", "awaited"]
+SPECS = [TensorSpec((size,)) for size in (64, 4096, 100_000)]
 
 
 def test_file_round_trip(tmp_path, measured_table):
@@ -125,3 +129,24 @@ def test_load_does_not_touch_the_callers_frame(table):
     loaded = load(table)
     loaded["seconds"] = -1.0
     pd.testing.assert_frame_equal(table, before)
+
+
+def test_what_is_awaited_tells_nothing_of_kernels():
+    rows = pd.DataFrame([linear_row(2, 3, 4) | {"cache": state} for state in STATES])
+    assert list(telling(rows, "graph")) == [True, True, True, False]
+    assert list(telling(rows, "awaited")) == [False, False, False, True]
+    assert telling(rows, None).all()
+    assert telling(rows.drop(columns="cache"), "graph").all()
+
+
+def test_a_profile_of_kernels_is_fitted_without_what_is_awaited():
+    """Awaited operators take ten times as long: a model that had seen them would be told."""
+    graph = random_table(60).assign(cache="graph", architectures=None)
+    awaited = graph.assign(cache="awaited", seconds=graph["seconds"] * 10)
+    both = pd.concat([graph, awaited], ignore_index=True)
+    alone, found = (
+        Profile.fitted("box", rows, models=("boosted",), options={"boosted": {"rounds": 20}})
+        for rows in (graph, both)
+    )
+    operators = [Operator("s", "relu", inputs=(spec,), outputs=(spec,)) for spec in SPECS]
+    assert (alone.price(operators).seconds == found.price(operators).seconds).all()
