@@ -1,7 +1,8 @@
 """How wrong a profile is by element type: its held-out residuals, whole architectures left out of the fit.
 
 ``python -m tests.benchmarks.element_types nvidia-h200 nvidia-h200-awaited`` prints median, mean and 90th percentile of the
-error for each type that operators compute in, and of the kinds that have most of them.
+error of the model that each profile prefers (``--model mlp``: of another), for each type that operators compute in, and of the
+kinds that have most of them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import numpy as np
 import pandas as pd
 
 from cost_models.correlation import signature
+from cost_models.model import OWN
+from cost_models.profile import Profile
 from cost_models.profile_files import folder_of
 from cost_models.table import FEATURES, load
 from simulator.errors import InvalidInput
@@ -21,11 +24,15 @@ KINDS = 6
 """With most operators."""
 
 
-def errors(name: str) -> pd.DataFrame:
+def errors(name: str, model: str = OWN) -> pd.DataFrame:
     """``dtype``, ``kind`` and ``error`` (predicted over measured, minus one, absolute) of each held-out operator.
 
+    Args:
+        name: of the profile.
+        model: of its cost models; ``default`` for the one that it prefers.
+
     Raises:
-        InvalidInput: the profile has no table, or no residuals.
+        InvalidInput: the profile has no table, or no residuals of that model.
     """
     folder = folder_of(name)
     if not (folder / "measurements.parquet").is_file():
@@ -34,7 +41,9 @@ def errors(name: str) -> pd.DataFrame:
     numbers = [signature(row) for row in zip(*(table[c] for c in FEATURES), strict=True)]
     dtypes = dict(zip(numbers, table["dtype"], strict=True))
     rows = pd.read_parquet(folder / "residuals.parquet")
-    model = "boosted" if "boosted" in rows else rows.columns[3]
+    model = Profile.load(name).model_name(model)
+    if model not in rows:
+        raise InvalidInput(f"Profile '{name}' keeps no residuals of '{model}'")
     return pd.DataFrame(
         {
             "dtype": rows["operator"].map(dtypes),
@@ -48,9 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.element_types")
     parser.add_argument("profiles", nargs="+")
-    for name in parser.parse_args(arguments).profiles:
+    parser.add_argument("--model", default=OWN)
+    chosen = parser.parse_args(arguments)
+    for name in chosen.profiles:
         try:
-            found = errors(name)
+            found = errors(name, chosen.model)
         except InvalidInput as error:
             raise SystemExit(str(error)) from None
         kinds = found["kind"].value_counts().index[:KINDS].tolist()
