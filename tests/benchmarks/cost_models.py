@@ -147,6 +147,7 @@ def log_time(rows: pd.DataFrame) -> Predicts:
     device = spec_of_measured(str(rows["device"].iloc[0]))
     groups = fit_groups(
         rows["kind"].to_numpy(),
+        rows["dtype"].to_numpy(),
         feature_rows(rows, device),
         np.zeros((len(rows), 2)),  # where nothing has work, every ratio is to the same constant
         rows["seconds"].to_numpy(),
