@@ -4,11 +4,11 @@ A roofline whose overhead and rates are fitted to the kind (:mod:`cost_models.re
 scale, so the trees only learn how far a kernel stays from it: a ratio that changes slowly and
 extrapolates better than a time.
 
-A kind that multiplies matrices (convolution, linear layer, attention, ...) has a model of its own
-(:mod:`cost_models.kind_groups`, of element types, too). All
-kinds that stream through memory share one in which the kind is a feature: they differ by little more
-than a constant, and on 38 of them the shared model was as accurate as 38 models (median held-out error
-10.9% against 11.3% on noisy data whose A/A error was 11%) at a tenth of the size.
+A kind that multiplies matrices (convolution, linear layer, attention, ...) has a model of its own, and
+the element type with most rows another (:mod:`cost_models.kind_groups`). All kinds that stream through
+memory share one in which the kind is a feature: they differ by little more than a constant, and on 38 of
+them the shared model was as accurate as 38 models (median held-out error 10.9% against 11.3% on noisy
+data whose A/A error was 11%) at a tenth of the size.
 
 Several boosters that differ in what they draw may be averaged; how far they disagree is the spread.
 """

@@ -91,7 +91,7 @@ def rows_by_group(
             if it streams, as those do: of a product that is none of them it says nothing.
     """
     found = {}
-    alone = {label for label in labels if _OF_TYPE not in label}
+    alone = [label for label in labels if _OF_TYPE not in label]
     own = np.isin(kinds, [label for label in alone if label != SHARED])
     for label in alone:
         if label == SHARED:
