@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TypeVar
 
 Case = TypeVar("Case")
@@ -16,3 +17,8 @@ def examples(thoroughly: int) -> int:
 def only_thoroughly(*cases: Case) -> tuple[Case, ...]:
     """Cases of a test that ``HETSIM_THOROUGH=1`` alone tries: large ones, beside smaller that always are."""
     return cases if os.environ.get("HETSIM_THOROUGH") else ()
+
+
+def a_third(cases: Sequence[Case], first: int) -> Sequence[Case]:
+    """Every third case from the ``first`` on, taken modulo 3; with ``HETSIM_THOROUGH=1`` all."""
+    return cases if os.environ.get("HETSIM_THOROUGH") else cases[first % 3 :: 3]
