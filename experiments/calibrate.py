@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from experiments.calibrating.fitting import fit_step
-from experiments.calibrating.measuring import measure_step
+from experiments.calibrating.fitting import fit_step, measured_by
+from experiments.calibrating.measuring import measure_step, measuring_plan
 from experiments.calibrating.operators import chosen_operators
 from experiments.calibrating.settings import CalibrateConfig
 from experiments.runs import atomic
@@ -41,8 +41,13 @@ def calibrate(config: CalibrateConfig, invocation: Invocation) -> None:
         return
     console = Console(stderr=True)
     folder = _folder(config)
-    measures = config.step in ("measure", "all")
-    operators = chosen_operators(config, folder) if measures else []
+    # What is refused is so before anything is written.
+    plan, operators, measured = None, [], None
+    if config.step == "fit":
+        measured = measured_by(config, folder)
+    else:
+        plan = measuring_plan(config)
+        operators = chosen_operators(config, folder)
     _note_command(folder, invocation)
     for text in same_device(config):
         console.print(f"[yellow]{text}[/yellow]", soft_wrap=True)
@@ -54,9 +59,12 @@ def calibrate(config: CalibrateConfig, invocation: Invocation) -> None:
             if not console.is_terminal:
                 console.print(line, highlight=False, soft_wrap=True)
 
-        if measures:
-            finished = measure_step(config, folder, operators, show)
-        profile = fit_step(config, folder, show) if finished and config.step != "measure" else None
+        if plan is not None:
+            finished = measure_step(config, plan, folder, operators, show)
+        profile = None
+        if finished and config.step != "measure":
+            measured = measured or measured_by(config, folder)
+            profile = fit_step(config, folder, measured, show)
     out = make_console()
     if not finished:
         out.print(

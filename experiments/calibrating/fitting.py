@@ -138,21 +138,26 @@ def measured_for(base: str, name: str | None, cache: str | None = None) -> Measu
     return Measured(table, pd.DataFrame(), described)
 
 
-def fit_step(config: CalibrateConfig, folder: Path, show: Callable[[str], None]) -> Profile:
-    """Fit and evaluate the profile of a folder's samples; leaves table, profile and report.
+def measured_by(config: CalibrateConfig, folder: Path) -> Measured:
+    """What a profile is to be fitted to: of ``config.base`` where one is named, else the samples of ``folder``.
 
     Raises:
-        InvalidInput: the folder holds no samples.
+        InvalidInput: they are not there, or not of the state that is asked for.
     """
+    if config.base is not None:
+        return measured_for(config.base, config.name, config.cache)
+    return measured_in(config, folder)
+
+
+def fit_step(
+    config: CalibrateConfig, folder: Path, measured: Measured, show: Callable[[str], None]
+) -> Profile:
+    """Fit and evaluate the profile of what was measured; leaves table, profile and report in ``folder``."""
     from cost_models import table as tables
     from cost_models.evaluation import cross_validate
     from cost_models.profile import Profile
     from experiments.calibrating.report import write_report
 
-    if config.base is None:
-        measured = measured_in(config, folder)
-    else:
-        measured = measured_for(config.base, config.name, config.cache)
     table, described = measured.table, dict(measured.described)
     folder.mkdir(parents=True, exist_ok=True)
     tables.write(table, folder / "measurements.parquet")

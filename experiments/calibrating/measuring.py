@@ -13,20 +13,18 @@ from experiments.calibrating.settings import CalibrateConfig
 from simulator.units import parse_seconds
 
 if TYPE_CHECKING:
+    from calibration.plan import MeasurePlan
     from calibration.samples import OperatorSample
 
 
-def measure_step(
-    config: CalibrateConfig,
-    folder: Path,
-    operators: Sequence[OperatorSample],
-    show: Callable[[str], None],
-) -> bool:
-    """Measure these and what turns of choosing add into ``folder/raw``; returns False if it was interrupted."""
+def measuring_plan(config: CalibrateConfig) -> MeasurePlan:
+    """What is measured of the device, by these settings.
+
+    Raises:
+        InvalidInput: there is no such state of the caches, or the one to be priced is not measured.
+    """
     from calibration import environment
-    from calibration.measure import measure
     from calibration.plan import MeasurePlan
-    from calibration.samples import read_samples
     from calibration.timing import default_states
 
     states = tuple(config.states.split(",")) if config.states else default_states(config.device)
@@ -34,10 +32,23 @@ def measure_step(
     name = config.name or environment.device_name(
         config.device, config.threads, config.repeat_kernel
     )
-    plan = MeasurePlan(
+    return MeasurePlan(
         config.device, name, states, config.threads, config.repeat_kernel, config.seed
     )
-    show(f"{len(operators)} operators on {name} for {config.budget}, into {folder}")
+
+
+def measure_step(
+    config: CalibrateConfig,
+    plan: MeasurePlan,
+    folder: Path,
+    operators: Sequence[OperatorSample],
+    show: Callable[[str], None],
+) -> bool:
+    """Measure these and what turns of choosing add into ``folder/raw``; returns False if it was interrupted."""
+    from calibration.measure import measure
+    from calibration.samples import read_samples
+
+    show(f"{len(operators)} operators on {plan.name} for {config.budget}, into {folder}")
     end = time.monotonic() + parse_seconds(config.budget, "budget")
     for turn in range(turns(config), -1, -1):
         left = end - time.monotonic()

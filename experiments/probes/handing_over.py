@@ -56,26 +56,28 @@ def handover_seconds(machine: Machine, model: ProbedModel, runs: int = RUNS) -> 
     """Seconds until a worker that had to wait for the interpreter goes on, the mean.
 
     Args:
-        machine: whose first two devices execute.
+        machine: whose first two CPU devices, in the order of its cluster, execute.
         model: on it.
         runs: counted.
 
     Returns:
-        0 where none is seen to wait; None where there is one device, or the first two are not both CPUs.
+        0 where none is seen to wait; None where there are no two CPU devices.
     """
     from calibration.one_by_one import OneByOne
 
-    if [spec.device for spec in machine.specs[:2]] != ["cpu", "cpu"]:
+    workers = [index for index, spec in enumerate(machine.specs) if spec.device == "cpu"][:2]
+    if len(workers) < 2:
         return None
-    places = [0, 1, 0, 0]  # a slower worker is not alone for long
+    one, other = workers
+    places = [one, other, one, one]  # a slower worker is not alone for long
     traces = [model.trace([0.0] * len(places), OneByOne(places)) for _ in range(runs + 1)]
-    return handover(traces[1:])
+    return handover(traces[1:], (one, other))
 
 
-def handover(traces: Sequence[Trace]) -> float:
-    """The mean hand-over of runs on two devices; 0 where ends are not more frequent behind beginnings."""
-    behind = sum((ends_behind(trace, 0.0) for trace in traces), _NONE)
-    otherwise = sum((ends_behind(trace, LATER_S) for trace in traces), _NONE)
+def handover(traces: Sequence[Trace], pair: tuple[int, int] = (0, 1)) -> float:
+    """The mean hand-over of runs on a pair of devices; 0 where ends are not more frequent behind beginnings."""
+    behind = sum((ends_behind(trace, 0.0, pair) for trace in traces), _NONE)
+    otherwise = sum((ends_behind(trace, LATER_S, pair) for trace in traces), _NONE)
     if not otherwise.at_risk.sum():
         return 0.0
     chance = behind.at_risk * (otherwise.counts.sum() / otherwise.at_risk.sum())
@@ -91,11 +93,11 @@ def handover(traces: Sequence[Trace]) -> float:
     return float((more[first:last] * middles).sum() / total)
 
 
-def ends_behind(trace: Trace, seconds: float) -> Ends:
-    """First ends on each of two devices behind the moments ``seconds`` after kernels on the other began."""
+def ends_behind(trace: Trace, seconds: float, pair: tuple[int, int] = (0, 1)) -> Ends:
+    """First ends on each of a pair of devices behind the moments ``seconds`` after kernels on the other began."""
     rows, found = trace.executions, _NONE
-    for device in (0, 1):
-        mine, others = rows["device"] == device, rows["device"] == 1 - device
+    for device, partner in (pair, pair[::-1]):
+        mine, others = rows["device"] == device, rows["device"] == partner
         ends = np.append(np.sort(rows["finish"][mine]), np.inf)
         moments = rows["start"][others] + seconds
         stops = rows["finish"][others] - moments

@@ -18,7 +18,7 @@ from cost_models.roofline import Roofline
 from cost_models.table import load
 from experiments.calibrate import main
 from experiments.calibrating.few_shot import few_operators
-from experiments.calibrating.measuring import measure_step
+from experiments.calibrating.measuring import measure_step, measuring_plan
 from experiments.calibrating.operators import (
     VISITS,
     affordable,
@@ -259,6 +259,7 @@ def test_mistakes_are_one_sentence(tmp_path, capsys, words, message):
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_profile_of_a_state_that_was_not_measured_is_refused(fitted, tmp_path, capsys):
@@ -366,7 +367,7 @@ def test_budget_is_spent_in_turns_between_choices(tmp_path, monkeypatch):
         "experiments.calibrating.measuring.more_operators", lambda *given: [relu(given[3] + 1000)]
     )
     config = CalibrateConfig(budget="1200s", active=True)
-    assert measure_step(config, tmp_path, begun, lambda line: None)
+    assert measure_step(config, measuring_plan(config), tmp_path, begun, lambda line: None)
     assert spent == [(10, 720), (11, 240), (12, 240)]
 
 

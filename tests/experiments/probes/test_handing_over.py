@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from experiments.probes.handing_over import handover
+from experiments.probes.handing_over import handover, handover_seconds
 
 
 def run_of(rng, hand_over, count=1500, gap=5e-5):
@@ -48,3 +48,35 @@ def test_none_where_nobody_waits():
         runs.append(SimpleNamespace(executions=columns))
     assert handover(runs) == 0.0
     assert handover([]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("devices", "places"),
+    [
+        (["cpu", "cpu"], {0, 1}),
+        (["cuda:0", "cpu", "cpu", "cpu"], {1, 2}),
+        (["cpu", "cuda:0", "cpu"], {0, 2}),
+        (["cpu", "cuda:0"], None),
+        (["cuda:0", "cuda:1"], None),
+    ],
+)
+def test_two_cpu_workers_are_asked_wherever_the_cluster_has_them(devices, places, monkeypatch):
+    monkeypatch.setattr(
+        "calibration.one_by_one.OneByOne", lambda devices: SimpleNamespace(places=devices)
+    )
+    machine = SimpleNamespace(specs=[SimpleNamespace(device=device) for device in devices])
+    rng = np.random.default_rng(5)
+    asked = set()
+
+    def trace(arrivals, scheduler):
+        asked.update(scheduler.places)
+        run = run_of(rng, 2.5e-5)
+        of = np.array(sorted(set(scheduler.places)))
+        return SimpleNamespace(executions=run.executions | {"device": of[run.executions["device"]]})
+
+    found = handover_seconds(machine, SimpleNamespace(trace=trace))
+    if places is None:
+        assert (found, asked) == (None, set())
+    else:
+        assert asked == places
+        assert found == pytest.approx(2.5e-5, rel=0.25, abs=3e-6)
