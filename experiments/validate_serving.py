@@ -20,6 +20,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from experiments.probes.machine_speed import check_speed
+from experiments.probes.phases import Phases
 from experiments.probes.within_segments import task_seconds
 from experiments.runs import atomic, catalog
 from experiments.runs.cell import label_of, make_scheduler
@@ -279,6 +280,8 @@ def validate_serving(
                 atomic.write_json(
                     cell / "result.json", {"format": FORMAT, "key": case_key, "case": asdict(case)}
                 )
+            elif case.phases is not None:
+                site.remember(Phases.of_json(case.phases))
             finished.append(case)
 
 
@@ -337,6 +340,7 @@ def _measure(
         figures_of(steady, warm_up),
         own_speed,
         own_phases,
+        None if conditions.speed is None else conditions.phases.to_json(),
     )
 
 

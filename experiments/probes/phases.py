@@ -1,18 +1,21 @@
 """How the speed of a machine wanders within a run, and a simulated machine whose speed does.
 
-A shared host has phases: for some tenths of a second all that its cores do takes a tenth longer, or less. A mean says
-nothing of them, but who waits in a queue does: what a slow phase adds to it the next fast one does not take off. So
-a run of requests is simulated several times, each time with phases drawn from the executions of the panel around it
-(:mod:`experiments.probes.machine_speed`), whole runs of the panel at a time, so that what follows each other there does
-in the simulation. (The block bootstrap: H. R. Kuensch, *The jackknife and the bootstrap for general stationary
-observations*, Annals of Statistics 17(3), 1989, doi:10.1214/aos/1176347265.)
+A shared host has phases: for tenths of a second or for ten seconds all that its cores do takes a tenth longer, or less.
+A mean says nothing of them, but who waits in a queue does: what a slow phase adds to it the next fast one does not take
+off. So a run of requests is simulated several times, each time with phases drawn from the executions of the panel
+before and after it and the runs before it (:mod:`experiments.probes.panel`): the runs of the panel that followed each
+other are one stretch, and a stretch is drawn as a whole, so that what lasts for seconds there does in the simulation.
+(The moving block bootstrap: H. R. Kuensch, *The jackknife and the bootstrap for general stationary observations*,
+Annals of Statistics 17(3), 1989, doi:10.1214/aos/1176347265.) Single runs of the panel, drawn one by one, leave out two
+thirds of what the speed of five seconds differs by (docs/validation.md, "Serving on hardware").
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,8 +25,8 @@ from simulator.faults import Fault, Faults
 if TYPE_CHECKING:
     from experiments.probes.panel import PanelRuns
 
-Block = tuple[tuple[float, float], ...]
-"""Of one run of the panel: seconds, and how many times as long as on average operators took in them."""
+Stretch = tuple[tuple[float, float], ...]
+"""Steps that followed each other: seconds, and how many times as long as on average operators took in them."""
 
 
 @dataclass(frozen=True)
@@ -62,36 +65,89 @@ class Phases:
     """What the speed may do in a run.
 
     Attributes:
-        blocks: that follow each other in any order; none: it does not wander.
+        stretches: that follow each other in any order; none: it does not wander.
+        variances: of the log of the mean speed of stretches that were taken for one mean, one for each such set of them.
     """
 
-    blocks: tuple[Block, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
+    variances: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, panel: PanelRuns) -> Phases:
-        """Of runs of the panel: on each device alone, then on all at once."""
-        alone = [[float(each.sum()) for each in runs] for runs in panel.alone]
-        columns = list(alone)
+    def of(cls, panel: PanelRuns, stretches: Sequence[tuple[int, float]]) -> Phases:
+        """Of runs of the panel: on each device alone, then on all at once, beside the mean of all of them.
+
+        By how much a few stretches differ from their own mean is less than from the mean of all that might have
+        been: two differ from theirs by a square root of two less, and so much more is taken.
+
+        Args:
+            panel: its runs.
+            stretches: of each how many runs it has, in order, and how many seconds it took.
+        """
+        columns = [[float(each.sum()) for each in runs] for runs in panel.alone]
         if any(panel.beside):
             beside = np.mean([[each.sum() for each in runs] for runs in panel.beside], axis=0)
             columns.append(beside.tolist())
-        means = [float(np.mean(column)) for column in columns]
-        rows = zip(*columns, strict=True)
+        took = np.array(columns).T  # runs, columns
+        slowness = took / took.mean(axis=0)
+        edges = np.cumsum([0, *(count for count, _ in stretches)])
+        parts = [slice(low, high) for low, high in itertools.pairwise(edges.tolist())]
+        levels = np.array([np.log(slowness[part].mean()) for part in parts])
+        count = len(levels)
+        if count < 2:
+            return cls((_steps(took, slowness, stretches[0][1]),))
+        away = levels - levels.mean()
+        wider = np.exp((np.sqrt(count / (count - 1)) - 1.0) * away)
         return cls(
-            tuple(tuple((s, s / m) for s, m in zip(row, means, strict=True)) for row in rows)
+            tuple(
+                _steps(took[part], slowness[part] * more, seconds)
+                for part, more, (_, seconds) in zip(parts, wider, stretches, strict=True)
+            ),
+            (float((away**2).sum() / (count - 1) / count),),
         )
 
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the log of a mean of such stretches; 0 where nothing says."""
+        return float(np.sqrt(np.mean(self.variances))) if self.variances else 0.0
+
+    def __add__(self, other: Phases) -> Phases:
+        return Phases(self.stretches + other.stretches, self.variances + other.variances)
+
     def path(self, seconds: float, rng: np.random.Generator) -> SpeedPath:
-        """A drawn path of at least so many seconds; one without steps where the speed does not wander."""
+        """A drawn path of at least so many seconds, which begins within a stretch; one without steps where the speed
+        does not wander.
+        """
         ends: list[float] = []
         slowness: list[float] = []
         now = 0.0
-        while self.blocks and now < seconds:
-            for length, slow in self.blocks[int(rng.integers(len(self.blocks)))]:
+        while self.stretches and now < seconds:
+            steps = self.stretches[int(rng.integers(len(self.stretches)))]
+            for length, slow in steps if ends else steps[int(rng.integers(len(steps))) :]:
                 now += length
                 ends.append(now)
                 slowness.append(slow)
         return SpeedPath(tuple(ends), tuple(slowness))
+
+    def to_json(self) -> dict[str, Any]:
+        """For :meth:`of_json`."""
+        return {"stretches": [*map(list, self.stretches)], "variances": list(self.variances)}
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> Phases:
+        """What :meth:`to_json` gave."""
+        return cls(
+            tuple(
+                tuple((float(length), float(slow)) for length, slow in steps)
+                for steps in document["stretches"]
+            ),
+            tuple(map(float, document["variances"])),
+        )
+
+
+def _steps(took: np.ndarray, slowness: np.ndarray, seconds: float) -> Stretch:
+    """Of a stretch that took so many seconds, of which what its runs took is a part (caches are probed between them)."""
+    lengths = took.ravel() * (seconds / took.sum())
+    return tuple(zip(lengths.tolist(), slowness.ravel().tolist(), strict=True))
 
 
 def windowed(

@@ -57,6 +57,8 @@ class ServingCase:
         steady: as ``simulated``, of one run at the mean speed throughout.
         own_speed: the same by one who knew how long each model's executions took on average in the measured run.
         own_phases: the same by one who knew that from moment to moment.
+        phases: how the speed wandered before and after the run, as
+            :meth:`experiments.probes.phases.Phases.to_json` has it; None where nobody asked.
     """
 
     load: float
@@ -71,6 +73,7 @@ class ServingCase:
     steady: Mapping[str, Any] = field(default_factory=dict)
     own_speed: Mapping[str, Any] = field(default_factory=dict)
     own_phases: Mapping[str, Any] = field(default_factory=dict)
+    phases: Mapping[str, Any] | None = None
 
     def error(self, figure: str) -> float:
         """Simulated over measured, minus one; NaN where there is no such figure."""

@@ -38,11 +38,13 @@ class Conditions:
     Attributes:
         speed: how much longer operators take on average than the profiles say, and what busy devices cost each
             other; None: as the profiles and the cluster say.
-        phases: how that wanders.
+        phases: how that wandered before and after the run.
+        known: the same with what it did around the runs before.
     """
 
     speed: MachineSpeed | None = None
     phases: Phases = field(default_factory=Phases)
+    known: Phases = field(default_factory=Phases)
 
 
 class ServingPrediction:
@@ -107,7 +109,8 @@ class ServingPrediction:
         count: int,
     ) -> Iterator[Trace]:
         """Runs as they might be: each with the predictors' errors, measured noise, another mean speed that the panel
-        might have shown, and other phases, for twice as long as at the mean speed. None where all of that is certain.
+        might have shown, and phases as there have been, for twice as long as at the mean speed. None where all of that
+        is certain.
 
         By what predictors err on average is not drawn: the panel's operators are held against the same profiles, and
         the speed has it.
@@ -117,9 +120,11 @@ class ServingPrediction:
         drawn: list[CostTable | NoiseModel | None] = [
             *self.world.draws(replace(self.scenario, simulation=simulation))
         ]
-        if not drawn and conditions.phases.blocks:
+        if not drawn and conditions.known.stretches:
             drawn = [None] * count
-        priced, noise = self._priced(speed), speed.noise if speed else 0.0
+        # Runs of the panel that follow each other are alike, so that they say too little of how sure their mean is.
+        noise = max(speed.noise if speed else 0.0, conditions.known.noise)
+        priced = self._priced(speed)
         tables = [table for draw in drawn if (table := _table_of(draw)) is not None]
         longer = {}
         for graph, entry in priced.items():
@@ -130,7 +135,7 @@ class ServingPrediction:
         for number, draw in enumerate(drawn):
             rng = np.random.default_rng([seed, number])
             slowness = float(np.exp(noise * rng.standard_normal()))
-            path = conditions.phases.path(2.0 * steady.makespan, rng)
+            path = conditions.known.path(2.0 * steady.makespan, rng)
             by = {graph: slowness * path.fastest * factor for graph, factor in longer.items()}
             actual = _at_speed(self.world.costs if draw is None else draw, by)
             yield self._simulate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -60,6 +61,7 @@ class Site:
         self.machine = machine
         self.requests = prediction.requests
         self._panel = PanelRuns(machine) if at_speed else None
+        self._known = Phases()
         self._said = PanelTimes(world.cluster, prediction.profiles, scenario.cost_model)
         self._inputs: dict[DataflowGraph, list[dict[str, torch.Tensor]]] = {}
         self._modules: dict[DataflowGraph, torch.nn.Module] = {}
@@ -112,10 +114,16 @@ class Site:
             found.append(Conditions())
             return
         panel.clear()
-        _repeat(panel.run)
+        before = _repeat(panel.run)
         yield found
-        _repeat(panel.run)
-        found.append(Conditions(self._speed(overhead), Phases.of(panel)))
+        after = _repeat(panel.run)
+        phases = Phases.of(panel, [before, after])
+        self.remember(phases)
+        found.append(Conditions(self._speed(overhead), phases, self._known))
+
+    def remember(self, phases: Phases) -> None:
+        """How the speed wandered around a run: so it may around later ones."""
+        self._known += phases
 
     def run(
         self, workload: Workload, scheduler: Scheduler, overhead: float, limit: float
@@ -178,9 +186,12 @@ class Site:
         return self._expected[key]
 
 
-def _repeat(run: Callable[[], None]) -> None:
+def _repeat(run: Callable[[], None]) -> tuple[int, float]:
+    """How often, and how many seconds that took."""
+    began = time.monotonic()
     for _ in range(PANEL_RUNS):
         run()
+    return PANEL_RUNS, time.monotonic() - began
 
 
 def _named(graph: DataflowGraph, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:

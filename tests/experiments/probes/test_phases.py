@@ -23,27 +23,48 @@ def runs(*seconds):
     return [np.array([0.25, 0.75]) * total for total in seconds]
 
 
-def test_each_run_of_the_panel_is_a_block():
-    """Alone on each device, then on both at once; each beside its own mean."""
+def test_runs_of_the_panel_that_follow_each_other_are_a_stretch():
+    """Alone on each device, then on both at once; each beside its own mean, in seconds that it all took."""
     panel = SimpleNamespace(
         alone=[runs(1.0, 3.0), runs(2.0, 2.0)], beside=[runs(2.0, 6.0), runs(4.0, 4.0)]
     )
-    first, second = Phases.of(panel).blocks
-    assert first == ((1.0, 0.5), (2.0, 1.0), (3.0, 0.75))
-    assert second == ((3.0, 1.5), (2.0, 1.0), (5.0, 1.25))
+    phases = Phases.of(panel, [(2, 32.0)])
+    (steps,) = phases.stretches
+    lengths, slowness = zip(*steps, strict=True)
+    assert slowness == pytest.approx((0.5, 1.0, 0.75, 1.5, 1.0, 1.25))
+    assert lengths == pytest.approx((2.0, 4.0, 6.0, 6.0, 4.0, 10.0))
+    assert (phases.variances, phases.noise) == ((), 0.0)
     one_device = SimpleNamespace(alone=[runs(1.0, 3.0)], beside=[[]])
-    assert Phases.of(one_device).blocks == (((1.0, 0.5),), ((3.0, 1.5),))
+    assert Phases.of(one_device, [(2, 4.0)]).stretches == (((1.0, 0.5), (3.0, 1.5)),)
 
 
-def test_a_path_is_made_of_whole_blocks():
+def test_two_stretches_differ_by_more_than_from_their_mean():
+    """One twice as slow as the other: the logs are ln 2 / 2 off from their mean, of which the variance is (ln 2)^2 / 4;
+    from that of all that might be a square root of two more.
+    """
+    panel = SimpleNamespace(alone=[runs(1.0, 1.0, 2.0, 2.0)], beside=[[]])
+    phases = Phases.of(panel, [(2, 2.0), (2, 4.0)])
+    fast, slow = ({slowness for _, slowness in steps} for steps in phases.stretches)
+    assert len(fast) == len(slow) == 1
+    assert np.log(slow.pop() / fast.pop()) == pytest.approx(np.sqrt(2.0) * np.log(2.0))
+    assert phases.noise == pytest.approx(np.log(2.0) / 2.0)
+    assert Phases.of_json(phases.to_json()) == phases
+    both = phases + Phases((((1.0, 1.0),),), (0.0,))
+    assert (len(both.stretches), both.noise) == (3, pytest.approx(np.log(2.0) / np.sqrt(8.0)))
+
+
+def test_a_path_is_made_of_whole_stretches_and_begins_within_one():
     phases = Phases((((1.0, 0.5), (2.0, 1.0)), ((4.0, 1.5),)))
-    seen = set()
-    for seed in range(20):
+    first, seen = set(), set()
+    for seed in range(30):
         path = phases.path(30.0, np.random.default_rng(seed))
         assert path == phases.path(30.0, np.random.default_rng(seed))
         assert 30.0 <= path.ends[-1] < 34.0
         lengths = np.diff([0.0, *path.ends])
         steps = list(zip(lengths.tolist(), path.slowness, strict=True))
+        first.add(steps[0])
+        if steps[0] == (2.0, 1.0):
+            del steps[0]
         while steps:
             seen.add(steps[0])
             if steps[0] == (4.0, 1.5):
@@ -52,7 +73,48 @@ def test_a_path_is_made_of_whole_blocks():
                 assert steps[:2] == [(1.0, 0.5), (2.0, 1.0)]
                 del steps[:2]
     assert seen == {(1.0, 0.5), (4.0, 1.5)}
+    assert first == seen | {(2.0, 1.0)}
     assert Phases().path(30.0, np.random.default_rng(0)) == SpeedPath((), ())
+
+
+def wandering(rng, seconds, step=0.25):
+    """Seconds that each next ``step`` of work takes on a machine whose speed has phases of some six seconds."""
+    took, now = [], 0.0
+    while now < seconds:
+        end, slowness = now + rng.exponential(6.0), np.exp(0.1 * rng.standard_normal())
+        while now < end:
+            took.append(step * slowness * np.exp(0.02 * rng.standard_normal()))
+            now += took[-1]
+    return np.array(took)
+
+
+def test_what_a_run_may_take_is_known_from_around_it():
+    """Against the truth: twelve seconds of panel, fifteen of a run, twelve of panel, forty times; the middle 90% of the
+    drawn mean speeds has that of the run in most. Drawn step by step it would be in a third.
+    """
+    rng = np.random.default_rng(7)
+    known, inside, by_steps = Phases(), 0, 0
+    for _ in range(40):
+        took = wandering(rng, 60.0)
+        around = np.concatenate([took[:48], took[108:156]])
+        run = took[48:108].mean() / around.mean()
+        panel = SimpleNamespace(alone=[[np.array([each]) for each in around]], beside=[[]])
+        spans = [(48, float(took[:48].sum())), (48, float(took[108:156].sum()))]
+        known += Phases.of(panel, spans)
+        means = []
+        for _ in range(60):
+            path = known.path(15.0, rng)
+            lengths = np.diff([0.0, *path.ends])
+            lengths[-1] -= path.ends[-1] - 15.0
+            worked = (lengths / path.slowness).sum()
+            means.append(15.0 / worked * np.exp(known.noise * rng.standard_normal()))
+        low, high = np.quantile(means, [0.05, 0.95])
+        inside += low <= run <= high
+        mixed = rng.choice(around, (60, 60)).mean(axis=1) / around.mean()
+        low, high = np.quantile(mixed, [0.05, 0.95])
+        by_steps += low <= run <= high
+    assert 31 <= inside <= 40
+    assert by_steps <= 22
 
 
 def test_operators_take_as_long_as_the_steps_say():

@@ -96,7 +96,7 @@ def test_draws_are_of_the_seed_and_wander_with_the_phases(served):
     prediction, contestants, workload = served
     make = contestants[0].make
     length = workload.jobs[-1].arrival
-    wandering = Conditions(None, Phases((((length / 10, 0.5),), ((length / 10, 1.5),))))
+    wandering = Conditions(known=Phases((((length / 10, 0.5),), ((length / 10, 1.5),))))
 
     steady = prediction.steady(workload, make(), 0.0, STILL)
 
