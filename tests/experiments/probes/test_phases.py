@@ -90,7 +90,7 @@ def wandering(rng, seconds, step=0.25):
 
 def test_what_a_run_may_take_is_known_from_around_it():
     """Against the truth: twelve seconds of panel, fifteen of a run, twelve of panel, forty times; the middle 90% of the
-    drawn mean speeds has that of the run in most. Drawn step by step it would be in a third.
+    drawn mean speeds has that of the run in most. Drawn step by step it is in a sixth.
     """
     rng = np.random.default_rng(7)
     known, inside, by_steps = Phases(), 0, 0
@@ -114,7 +114,7 @@ def test_what_a_run_may_take_is_known_from_around_it():
         low, high = np.quantile(mixed, [0.05, 0.95])
         by_steps += low <= run <= high
     assert 31 <= inside <= 40
-    assert by_steps <= 22
+    assert by_steps <= 15
 
 
 def test_operators_take_as_long_as_the_steps_say():
