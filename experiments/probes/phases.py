@@ -5,7 +5,7 @@ A mean says nothing of them, but who waits in a queue does: what a slow phase ad
 off. So a run of requests is simulated several times, each time with phases drawn from the executions of the panel
 before and after it and the runs before it (:mod:`experiments.probes.panel`): the runs of the panel that followed each
 other are one stretch, and a stretch is drawn as a whole, so that what lasts for seconds there does in the simulation.
-(The moving block bootstrap: H. R. Kuensch, *The jackknife and the bootstrap for general stationary observations*,
+(The block bootstrap: H. R. Kuensch, *The jackknife and the bootstrap for general stationary observations*,
 Annals of Statistics 17(3), 1989, doi:10.1214/aos/1176347265.) Single runs of the panel, drawn one by one, leave out two
 thirds of what the speed of five seconds differs by (docs/validation.md, "Serving on hardware").
 """
@@ -13,7 +13,7 @@ thirds of what the speed of five seconds differs by (docs/validation.md, "Servin
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,22 +66,23 @@ class Phases:
 
     Attributes:
         stretches: that follow each other in any order; none: it does not wander.
-        variances: of the log of the mean speed of stretches that were taken for one mean, one for each such set of them.
+        variances: of the log of the mean speed of two stretches, one for each pair that was taken for one mean.
     """
 
     stretches: tuple[Stretch, ...] = ()
     variances: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, panel: PanelRuns, stretches: Sequence[tuple[int, float]]) -> Phases:
+    def of(cls, panel: PanelRuns, before: tuple[int, float], after: tuple[int, float]) -> Phases:
         """Of runs of the panel: on each device alone, then on all at once, beside the mean of all of them.
 
-        By how much a few stretches differ from their own mean is less than from the mean of all that might have
-        been: two differ from theirs by a square root of two less, and so much more is taken.
+        Two stretches differ from their own mean by a square root of two less than from the mean of all that might
+        have been, and so much more is taken.
 
         Args:
             panel: its runs.
-            stretches: of each how many runs it has, in order, and how many seconds it took.
+            before: of the first stretch how many runs it has, and how many seconds it took.
+            after: the same of the second.
         """
         columns = [[float(each.sum()) for each in runs] for runs in panel.alone]
         if any(panel.beside):
@@ -89,20 +90,15 @@ class Phases:
             columns.append(beside.tolist())
         took = np.array(columns).T  # runs, columns
         slowness = took / took.mean(axis=0)
-        edges = np.cumsum([0, *(count for count, _ in stretches)])
-        parts = [slice(low, high) for low, high in itertools.pairwise(edges.tolist())]
-        levels = np.array([np.log(slowness[part].mean()) for part in parts])
-        count = len(levels)
-        if count < 2:
-            return cls((_steps(took, slowness, stretches[0][1]),))
-        away = levels - levels.mean()
-        wider = np.exp((np.sqrt(count / (count - 1)) - 1.0) * away)
+        first, second = slice(0, before[0]), slice(before[0], before[0] + after[0])
+        apart = float(np.log(slowness[second].mean() / slowness[first].mean()))
+        wider = float(np.exp((np.sqrt(2.0) - 1.0) * apart / 2.0))
         return cls(
-            tuple(
-                _steps(took[part], slowness[part] * more, seconds)
-                for part, more, (_, seconds) in zip(parts, wider, stretches, strict=True)
+            (
+                _steps(took[first], slowness[first] / wider, before[1]),
+                _steps(took[second], slowness[second] * wider, after[1]),
             ),
-            (float((away**2).sum() / (count - 1) / count),),
+            (apart**2 / 4.0,),
         )
 
     @property

@@ -117,7 +117,7 @@ class Site:
         before = _repeat(panel.run)
         yield found
         after = _repeat(panel.run)
-        phases = Phases.of(panel, [before, after])
+        phases = Phases.of(panel, before, after)
         self.remember(phases)
         found.append(Conditions(self._speed(overhead), phases, self._known))
 

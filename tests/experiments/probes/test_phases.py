@@ -26,16 +26,18 @@ def runs(*seconds):
 def test_runs_of_the_panel_that_follow_each_other_are_a_stretch():
     """Alone on each device, then on both at once; each beside its own mean, in seconds that it all took."""
     panel = SimpleNamespace(
-        alone=[runs(1.0, 3.0), runs(2.0, 2.0)], beside=[runs(2.0, 6.0), runs(4.0, 4.0)]
+        alone=[runs(1.0, 3.0) * 2, runs(2.0, 2.0) * 2],
+        beside=[runs(2.0, 6.0) * 2, runs(4.0, 4.0) * 2],
     )
-    phases = Phases.of(panel, [(2, 32.0)])
-    (steps,) = phases.stretches
-    lengths, slowness = zip(*steps, strict=True)
-    assert slowness == pytest.approx((0.5, 1.0, 0.75, 1.5, 1.0, 1.25))
-    assert lengths == pytest.approx((2.0, 4.0, 6.0, 6.0, 4.0, 10.0))
-    assert (phases.variances, phases.noise) == ((), 0.0)
-    one_device = SimpleNamespace(alone=[runs(1.0, 3.0)], beside=[[]])
-    assert Phases.of(one_device, [(2, 4.0)]).stretches == (((1.0, 0.5), (3.0, 1.5)),)
+    phases = Phases.of(panel, (2, 32.0), (2, 16.0))
+    for steps, seconds in zip(phases.stretches, (32.0, 16.0), strict=True):
+        lengths, slowness = zip(*steps, strict=True)
+        assert slowness == pytest.approx((0.5, 1.0, 0.75, 1.5, 1.0, 1.25))
+        assert lengths == pytest.approx(np.array([2.0, 4.0, 6.0, 6.0, 4.0, 10.0]) * seconds / 32.0)
+    assert phases.noise == pytest.approx(0.0)  # neither was slower than the other
+    one_device = SimpleNamespace(alone=[runs(1.0, 3.0) * 2], beside=[[]])
+    found = Phases.of(one_device, (2, 4.0), (2, 4.0)).stretches
+    assert found == (((1.0, 0.5), (3.0, 1.5)),) * 2
 
 
 def test_two_stretches_differ_by_more_than_from_their_mean():
@@ -43,7 +45,7 @@ def test_two_stretches_differ_by_more_than_from_their_mean():
     from that of all that might be a square root of two more.
     """
     panel = SimpleNamespace(alone=[runs(1.0, 1.0, 2.0, 2.0)], beside=[[]])
-    phases = Phases.of(panel, [(2, 2.0), (2, 4.0)])
+    phases = Phases.of(panel, (2, 2.0), (2, 4.0))
     fast, slow = ({slowness for _, slowness in steps} for steps in phases.stretches)
     assert len(fast) == len(slow) == 1
     assert np.log(slow.pop() / fast.pop()) == pytest.approx(np.sqrt(2.0) * np.log(2.0))
@@ -100,7 +102,7 @@ def test_what_a_run_may_take_is_known_from_around_it():
         run = took[48:108].mean() / around.mean()
         panel = SimpleNamespace(alone=[[np.array([each]) for each in around]], beside=[[]])
         spans = [(48, float(took[:48].sum())), (48, float(took[108:156].sum()))]
-        known += Phases.of(panel, spans)
+        known += Phases.of(panel, *spans)
         means = []
         for _ in range(60):
             path = known.path(15.0, rng)

@@ -32,7 +32,7 @@ from experiments.validation.text import markdown  # noqa: E402
 from simulator.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
 from simulator.reuse_curve import ReuseCurve  # noqa: E402
-from tests.examples import one_in  # noqa: E402
+from tests.examples import a_third  # noqa: E402
 from tests.experiments.own_machine import command, newest  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
@@ -67,15 +67,15 @@ def saved(home, no_figures, tmp_path_factory, _validation):
 @pytest.mark.parametrize("folder", COMMITTED, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_is_committed_follows_from_its_traces_and_is_simulated_as_then(folder):
     """By the present code with its operator times, not those of today's profiles: a change of these
-    makespans is a change of semantics. Of the presets' 336 cases it is every seventh that is simulated, other
-    schedulers' of each model, unless all are asked for (``HETSIM_THOROUGH``).
+    makespans is a change of semantics. Of the presets' 336 cases it is every third that is simulated, another
+    scheduler's of each model, unless all are asked for (``HETSIM_THOROUGH``).
     """
     validation, document = load_validation(folder)
     assert list(figure_differences(validation, document)) == []
     many = sum(len(model.cases) for model in validation.models) > MANY
     for number, model in enumerate(validation.models):
         pairs = [*zip(model.contestants, model.cases, strict=True)]
-        for contestant, case in one_in(7, pairs, number) if many else pairs:
+        for contestant, case in a_third(pairs, number) if many else pairs:
             again = Resimulated(case, same_beliefs_s(model, contestant, case), present=None)
             assert not again.code_changed, f"{case.setting} under {case.scheduler}"
 
@@ -101,7 +101,7 @@ def test_what_probing_the_caches_is_worth(tmp_path, capsys):
             same_beliefs_s(model, contestant, case, profiled_caches=True) / case.simulated_s - 1
         )
         for model in (cells, without)
-        for contestant, case in one_in(3, [*zip(model.contestants, model.cases, strict=True)])
+        for contestant, case in zip(model.contestants, model.cases, strict=True)
     }
     of_cells = [change for (model, *_), change in changes.items() if model == "gru_cells"]
     assert max(of_cells) > 0.02
