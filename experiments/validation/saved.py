@@ -21,7 +21,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from experiments.runs.results import read_document
 from experiments.validation.cases import Case, ModelValidation, Validation, statistic_of
 from experiments.validation.compact_traces import TICK, read_traces, write_traces
 from experiments.validation.contestants import Contestant, contestant
-from experiments.validation.waterfall import error_steps
+from experiments.validation.waterfall import ErrorSteps, error_steps
 from scenarios.arrivals import build_workload
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.cooling import CoolingCurve
@@ -315,24 +315,29 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
                 _number(row["unseen_s"]),
                 repeats_s,
                 measured_s,
-                error_steps(
-                    build_workload(scenario.workload, graph, cluster.host, scenario.seed.workload),
-                    with_overhead(
-                        cluster,
-                        overhead,
-                        entry["machine"].get("handover_s"),
-                        corun,
-                        {space: curves[0] for space, curves in reuse.items()},
-                        cooling_of(entry["machine"].get("speed") or {}),
-                        reading_of(entry["machine"].get("speed") or {}),
-                    ),
-                    actual,
-                    row["simulated_s"],
-                    measured,
-                    measured_s,
-                    {graph: alone},
-                    scenario.simulation.movement,
-                    scenario.simulation.contention,
+                ErrorSteps(
+                    partial(
+                        error_steps,
+                        build_workload(
+                            scenario.workload, graph, cluster.host, scenario.seed.workload
+                        ),
+                        with_overhead(
+                            cluster,
+                            overhead,
+                            entry["machine"].get("handover_s"),
+                            corun,
+                            {space: curves[0] for space, curves in reuse.items()},
+                            cooling_of(entry["machine"].get("speed") or {}),
+                            reading_of(entry["machine"].get("speed") or {}),
+                        ),
+                        actual,
+                        row["simulated_s"],
+                        measured,
+                        measured_s,
+                        {graph: alone},
+                        scenario.simulation.movement,
+                        scenario.simulation.contention,
+                    )
                 ),
                 row["jobs"],
                 overhead,

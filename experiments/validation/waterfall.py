@@ -24,8 +24,9 @@ With the last but one nothing simulated is left, so the steps sum to measured mi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from heapq import heapify, heapreplace
 
 import numpy as np
@@ -69,6 +70,26 @@ class _JobTimes:
         found = costs.seconds.copy()
         found[operator, device] = seconds
         return found
+
+
+class ErrorSteps(Mapping[str, float]):
+    """Steps of a case, worked out once somebody asks for one: that takes three simulations.
+
+    Args:
+        take_apart: gives them.
+    """
+
+    def __init__(self, take_apart: Callable[[], Mapping[str, float]]) -> None:
+        self._steps = cache(take_apart)
+
+    def __getitem__(self, step: str) -> float:
+        return self._steps()[step]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(STEPS)
+
+    def __len__(self) -> int:
+        return len(STEPS)
 
 
 def error_steps(

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from cost_models.profile import Profile
 from cost_models.roofline import Roofline
 from cost_models.uncertainty import Residuals
+from scenarios.model_config import InputConfig
 
 MODEL = """
 import torch
@@ -76,6 +77,16 @@ links:
   pcie: {ends: [ram, vram], bandwidth: 1 GB/s, latency: 1us}
 """,
 }
+PROBED_SHAPES = [[1, 3, 64, 64]]
+PANEL_SHAPES = [
+    [1, 3, 64, 64],
+    [1, 64, 32, 32],
+    [1, 3, 64, 64],
+    [1, 3, 224, 224],  # of this size alone
+    [1, 3, 64, 64],
+    [1, 64, 27, 27],
+    [1, 1024],
+]
 FORK = '{"cost": [[2, 4], [6, 3], [6, 3], [2, 4]], "edges": [[0, 1, 1], [0, 2, 1], [1, 3, 1], [2, 3, 1]]}'
 
 
@@ -105,6 +116,19 @@ def short_panel():
         patch.setattr("experiments.probes.panel.SHARE", 0.0)
         patch.setattr("experiments.validation.sealing.PANEL_RUNS", 2)
         yield
+
+
+@pytest.fixture
+def small_images(monkeypatch):
+    """What is really executed of the panel and of the probed model is the same operators of smaller images."""
+    from experiments.probes.panel import PANEL, panel_parts
+    from experiments.probes.probed_model import PROBED
+
+    for config, shapes in ((PANEL, PANEL_SHAPES), (PROBED, PROBED_SHAPES)):
+        monkeypatch.setattr(config, "inputs", [InputConfig([*shape]) for shape in shapes])
+    panel_parts.cache_clear()
+    yield
+    panel_parts.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -176,13 +200,19 @@ def machine(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch, machine, _graphs) -> Path:
-    """The folder of :mod:`tests.experiments.own_machine`."""
+def home_as_others_see_it(tmp_path: Path, monkeypatch, machine, _graphs) -> Path:
+    """The folder of :mod:`tests.experiments.own_machine`, for other processes, too: nothing is patched."""
     from tests.experiments.own_machine import make_home
 
     monkeypatch.setenv("HETSIM_PROFILES", str(machine / "profiles"))
     monkeypatch.setenv("HETSIM_CACHE", str(_graphs))
     return make_home(tmp_path, machine)
+
+
+@pytest.fixture
+def home(home_as_others_see_it, small_images) -> Path:
+    """That folder; what a validation executes besides is small."""
+    return home_as_others_see_it
 
 
 @pytest.fixture

@@ -62,8 +62,11 @@ def test_a_validation_from_end_to_end(home, capsys):
     assert document["summary"]["pairs"] == 1
 
 
-def test_models_predicted_in_processes_come_out_the_same(home, capsys, monkeypatch):
+def test_models_predicted_in_processes_come_out_the_same(
+    home_as_others_see_it, no_figures, capsys, monkeypatch
+):
     """The second command measures nothing; what it draws anew is drawn in two processes."""
+    home = home_as_others_see_it
     words = ["model=tiny", "model.batch=2,4", "scheduler=fcfs", "cluster=here", "name=two"]
     words += ["simulation.draws=5", "repeats=3", "warmup=0", "seconds=0", "held_out=true"]
     assert command(home, *words) == 0

@@ -35,7 +35,7 @@ def source(tmp_path_factory):
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch, machine, _graphs, source):
+def home(tmp_path, monkeypatch, machine, small_images, _graphs, source):
     """A user's folder: two models, a cluster of this machine, and a profile under its name."""
     base = device_name("cpu")
     monkeypatch.setenv("HETSIM_PROFILES", str(machine / "profiles"))
