@@ -30,6 +30,8 @@ from simulator.reuse_curve import ReuseCurve
 
 LABELS = ("measured", "public", "datasheet")
 DEFAULT_CACHE = "graph"
+WORTH_ALL = 0.02
+"""Of the smallest mean error of a single model, by which an ensemble must be better to be preferred."""
 
 RowKey = tuple[Any, ...]
 """A row's feature columns, in the order of :data:`cost_models.table.FEATURES`."""
@@ -357,7 +359,7 @@ class Profile:
                 options=options,
                 show=show,
             ),
-            default=_least_wrong(held_out, models),
+            default=preferred_model(held_out, models),
             cache=cache if "cache" in table else None,
             statistic=str(table["statistic"].iloc[0]) if "statistic" in table else None,
             held_out=held_out,
@@ -456,11 +458,14 @@ def row_keys(operators: Sequence[Operator]) -> list[RowKey]:
     return [tuple(row_of(operator).values()) for operator in operators]
 
 
-def _least_wrong(
+def preferred_model(
     held_out: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float | None]]]],
     models: Sequence[str],
 ) -> str:
-    """Of the models asked for the one with the smallest mean error; empty where none is known."""
+    """Of the models asked for the one with the smallest mean error; empty where none is known.
+
+    An ensemble, which asks all of its members for every price, must be better than each by :data:`WORTH_ALL`.
+    """
     means: dict[str, float] = {}
     for name in models:
         if name == "roofline":
@@ -470,7 +475,11 @@ def _least_wrong(
         mean = summary.get("all", {}).get("mean")
         if mean is not None:
             means[name] = mean
-    return min(means, key=lambda name: means[name], default="")
+    single = {name: mean for name, mean in means.items() if name != "ensemble"}
+    best = min(single, key=lambda name: single[name], default="")
+    if "ensemble" in means and means["ensemble"] < (1 - WORTH_ALL) * single.get(best, np.inf):
+        return "ensemble"
+    return best
 
 
 def _rounded(table: pd.DataFrame) -> dict[str, dict[str, float | None]]:

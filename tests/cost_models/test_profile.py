@@ -12,7 +12,7 @@ from cost_models import evaluation
 from cost_models.boosted import Boosted
 from cost_models.ensemble import Ensemble
 from cost_models.pricing import price_graphs
-from cost_models.profile import Profile
+from cost_models.profile import Profile, preferred_model
 from cost_models.profile_files import available, digest, document_of, folder_of
 from cost_models.roofline import Roofline
 from cost_models.table import FEATURES, load
@@ -175,6 +175,21 @@ def test_without_an_architecture_an_ensemble_is_of_the_same_members(profile):
         other.price(operators, model=model).seconds for model in ("boosted", "mlp", "default")
     )
     assert found == pytest.approx(np.sqrt(one * another))
+
+
+@pytest.mark.parametrize(
+    ("means", "preferred"),
+    [
+        ({"roofline": 0.01, "boosted": 0.06, "mlp": 0.07}, "boosted"),
+        ({"boosted": 0.06, "mlp": 0.05, "ensemble": 0.0495}, "mlp"),  # all of them for a hundredth
+        ({"boosted": 0.06, "mlp": 0.05, "ensemble": 0.0485}, "ensemble"),
+        ({"ensemble": 0.06}, "ensemble"),
+        ({}, ""),
+    ],
+)
+def test_the_model_of_the_smallest_error_is_preferred(means, preferred):
+    held_out = {name: {"architecture": {"all": {"mean": mean}}} for name, mean in means.items()}
+    assert preferred_model(held_out, [*means]) == preferred
 
 
 def test_an_ensemble_of_two_is_read_as_one(tmp_path, profile):
