@@ -324,6 +324,12 @@ class SchedulingContext:
         """Believed seconds [operators, devices] of a job's graph, launch overhead included."""
         return self._job_index[job].matrix
 
+    def cached_parts(self, job: int) -> np.ndarray | None:
+        """Believed parts [operators, devices] of the seconds that are left when all weights are cached;
+        None where nobody knows.
+        """
+        return self._job_index[job].costs.cached
+
     def is_ready(self, task: int) -> bool:
         """Whether all predecessors have finished."""
         return not self._pending[task]

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -60,17 +60,31 @@ class WeightCaches:
 
     def execute(self, costs: GraphCosts, graph: DataflowGraph, operator: int, device: int) -> float:
         """An operator begins on a device; returns the part of its time that it takes."""
-        stack = self._stacks[self._space_of[device]]
-        if stack is None:
-            return 1.0
-        touched = self._touched.get(graph)
-        if touched is None:
-            touched = self._touched[graph] = _Touched(graph)
-        kept = stack.use(touched.weights[operator], self._launches[device])
-        stack.written += touched.written[operator]
+        kept = self.use(graph, operator, device)
         if not kept or costs.cached is None:
             return 1.0
         return 1.0 - kept * (1.0 - float(costs.cached[operator, device]))
+
+    def use(self, graph: DataflowGraph, operator: int, device: int) -> float:
+        """An operator begins on a device; returns which share of its weights it finds."""
+        stack = self._stacks[self._space_of[device]]
+        if stack is None:
+            return 0.0
+        touched = self._touched_by(graph)
+        kept = stack.use(touched.weights[operator], self._launches[device])
+        stack.written += touched.written[operator]
+        return kept
+
+    def kept(self, graph: DataflowGraph, operator: int, device: int) -> float:
+        """Which share of its weights an operator would find if it began on a device now."""
+        stack = self._stacks[self._space_of[device]]
+        return stack.found(self._touched_by(graph).weights[operator]) if stack else 0.0
+
+    def _touched_by(self, graph: DataflowGraph) -> _Touched:
+        touched = self._touched.get(graph)
+        if touched is None:
+            touched = self._touched[graph] = _Touched(graph)
+        return touched
 
 
 def shortest(costs: CostTable, workload: Workload, cluster: Cluster) -> CostTable:
@@ -117,19 +131,19 @@ class _Stack:
         own = sum(weight[2] for weight in weights)
         missing = self._missing(weights, own)
         self._uses += 1
-        found = 0.0
         for weight in weights:
             if weight not in self._used:
                 self._bytes += weight[2]
-            now = missing.get(weight)
-            if now is None:
-                now = self._curve.unused
-            else:
-                found += weight[2] * (1.0 - sum(now))
+            now = missing.get(weight, self._curve.unused)
             self._used[weight] = (self._uses, self.written, self._curve.left(now, uses))
             self._used.move_to_end(weight)
         self._forget()
-        return max(0.0, found / own)
+        return _found(missing, own)
+
+    def found(self, weights: Sequence[Weight]) -> float:
+        """Which share of their bytes a use of these weights would find."""
+        own = sum(weight[2] for weight in weights)
+        return _found(self._missing(weights, own), own) if own else 0.0
 
     def _forget(self) -> None:
         """Drop the weights of the oldest uses, which nothing can find any more."""
@@ -164,6 +178,11 @@ class _Stack:
             else:
                 beside += weight[2]
         return found
+
+
+def _found(missing: Mapping[Weight, tuple[float, ...]], own: float) -> float:
+    """The share of so many bytes that is there, by what is missing of each weight."""
+    return max(0.0, sum(w[2] * (1.0 - sum(now)) for w, now in missing.items()) / own)
 
 
 class _Touched:

@@ -174,6 +174,7 @@ SCHEDULERS: dict[str, Callable[[int], Scheduler]] = {
     "duplex": lambda seed: create("duplex", pricing="contention_aware"),
     "mct": lambda seed: create("mct", pricing="per_edge_aware"),
     "met": lambda seed: create("met"),
+    "cache_affinity": lambda seed: create("cache_affinity", pricing="contention_aware"),
     "olb": lambda seed: create("olb"),
     "sjf": lambda seed: create("sjf"),
     "sjf-at-once": lambda seed: create("sjf", hold=False),
