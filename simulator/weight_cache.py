@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -51,8 +51,11 @@ class WeightCaches:
     """
 
     def __init__(self, cluster: Cluster) -> None:
+        self._numbers: dict[Weight, int] = {}
+        sizes: list[float] = []
+        self._sizes = sizes
         self._stacks = [
-            None if space.cache is None else _Stack(space.cache) for space in cluster.spaces
+            None if space.cache is None else _Stack(space.cache, sizes) for space in cluster.spaces
         ]
         self._launches = [device.launches for device in cluster.devices]
         self._space_of = [cluster.space_index[device.space] for device in cluster.devices]
@@ -71,20 +74,31 @@ class WeightCaches:
         if stack is None:
             return 0.0
         touched = self._touched_by(graph)
-        kept = stack.use(touched.weights[operator], self._launches[device])
+        weights, own = touched.weights[operator], touched.own[operator]
+        kept = stack.use(weights, own, self._launches[device])
         stack.written += touched.written[operator]
         return kept
 
-    def kept(self, graph: DataflowGraph, operator: int, device: int) -> float:
-        """Which share of its weights an operator would find if it began on a device now."""
-        stack = self._stacks[self._space_of[device]]
-        return stack.found(self._touched_by(graph).weights[operator]) if stack else 0.0
+    def kept(self, graph: DataflowGraph, operator: int, space: int) -> float:
+        """Which share of its weights an operator would find if it began in a memory space now."""
+        stack = self._stacks[space]
+        if stack is None:
+            return 0.0
+        touched = self._touched_by(graph)
+        return stack.found(touched.weights[operator], touched.own[operator])
 
     def _touched_by(self, graph: DataflowGraph) -> _Touched:
         touched = self._touched.get(graph)
         if touched is None:
-            touched = self._touched[graph] = _Touched(graph)
+            touched = self._touched[graph] = _Touched(graph, self._number)
         return touched
+
+    def _number(self, weight: Weight) -> int:
+        """The number of a weight, by which stacks know it and its size."""
+        number = self._numbers.setdefault(weight, len(self._sizes))
+        if number == len(self._sizes):
+            self._sizes.append(weight[2])
+        return number
 
 
 def shortest(costs: CostTable, workload: Workload, cluster: Cluster) -> CostTable:
@@ -113,58 +127,81 @@ def _read_again(graph: DataflowGraph, several: bool) -> list[bool]:
 
 
 class _Stack:
-    """One cache: weights, the last used last, and what was written in between."""
+    """One cache: weights, the last used last, and what was written in between.
 
-    def __init__(self, curve: ReuseCurve) -> None:
+    Args:
+        curve: what it keeps.
+        sizes: of weights by number, bytes; may grow.
+    """
+
+    def __init__(self, curve: ReuseCurve, sizes: Sequence[float]) -> None:
         self.written = 0.0  # bytes, since the run began
         self._curve = curve
         self._farthest = curve.distances[-1]
+        self._sizes = sizes
         # By weight the number of its last use, what was written before it, and what it left missing.
-        self._used: OrderedDict[Weight, tuple[int, float, tuple[float, ...]]] = OrderedDict()
+        self._used: OrderedDict[int, tuple[int, float, tuple[float, ...]]] = OrderedDict()
         self._uses = 0
         self._bytes = 0.0  # of all of these
+        # What was found of weights that somebody asked for since then: many operators read the same.
+        self._asked: dict[tuple[int, ...], float] = {}
+        self._asked_at = (0, 0.0)
 
-    def use(self, weights: Sequence[Weight], uses: int = 1) -> float:
-        """Use weights, so often at once; returns which share of their bytes the first use found."""
+    def use(self, weights: Sequence[int], own: float, uses: int = 1) -> float:
+        """Use weights of so many bytes, so often at once; returns which share of them the first use found."""
         if not weights:
             return 0.0
-        own = sum(weight[2] for weight in weights)
         missing = self._missing(weights, own)
         self._uses += 1
         for weight in weights:
             if weight not in self._used:
-                self._bytes += weight[2]
+                self._bytes += self._sizes[weight]
             now = missing.get(weight, self._curve.unused)
             self._used[weight] = (self._uses, self.written, self._curve.left(now, uses))
             self._used.move_to_end(weight)
         self._forget()
-        return _found(missing, own)
+        return self._found(missing, own)
 
-    def found(self, weights: Sequence[Weight]) -> float:
+    def found(self, weights: tuple[int, ...], own: float) -> float:
         """Which share of their bytes a use of these weights would find."""
-        own = sum(weight[2] for weight in weights)
-        return _found(self._missing(weights, own), own) if own else 0.0
+        if not weights:
+            return 0.0
+        now = (self._uses, self.written)
+        if now != self._asked_at:
+            self._asked_at = now
+            self._asked.clear()
+        share = self._asked.get(weights)
+        if share is None:
+            share = self._asked[weights] = self._found(self._missing(weights, own), own)
+        return share
+
+    def _found(self, missing: Mapping[int, tuple[float, ...]], own: float) -> float:
+        if not missing:
+            return 0.0
+        found = sum(self._sizes[weight] * (1.0 - sum(now)) for weight, now in missing.items())
+        return max(0.0, found / own)
 
     def _forget(self) -> None:
         """Drop the weights of the oldest uses, which nothing can find any more."""
         while True:
             first = next(iter(self._used.values()))[0]
             together = list(itertools.takewhile(lambda w: self._used[w][0] == first, self._used))  # noqa: B023
-            size = sum(weight[2] for weight in together)
+            size = sum(self._sizes[weight] for weight in together)
             if self._bytes - size <= self._farthest:
                 return
             for weight in together:
                 del self._used[weight]
             self._bytes -= size
 
-    def _missing(self, weights: Sequence[Weight], own: float) -> dict[Weight, tuple[float, ...]]:
+    def _missing(self, weights: Sequence[int], own: float) -> dict[int, tuple[float, ...]]:
         """Of weights of which anything is still there what is missing."""
-        known = sum(weight in self._used for weight in weights)
-        found: dict[Weight, tuple[float, ...]] = {}
+        used = self._used
+        known = sum(weight in used for weight in weights)
+        found: dict[int, tuple[float, ...]] = {}
         between = beside = 0.0
         use = self._uses
-        for weight in reversed(self._used) if known else ():
-            number, written, left = self._used[weight]
+        for weight in reversed(used) if known else ():
+            number, written, left = used[weight]
             if number != use:  # weights that were used together are not between each other's uses
                 between, beside, use = between + beside, 0.0, number
                 if own + between > self._farthest:
@@ -176,26 +213,32 @@ class _Stack:
                 if not known:
                     break
             else:
-                beside += weight[2]
+                beside += self._sizes[weight]
         return found
 
 
-def _found(missing: Mapping[Weight, tuple[float, ...]], own: float) -> float:
-    """The share of so many bytes that is there, by what is missing of each weight."""
-    return max(0.0, sum(w[2] * (1.0 - sum(now)) for w, now in missing.items()) / own)
-
-
 class _Touched:
-    """What the operators of a graph touch: weights, and bytes that they write."""
+    """What the operators of a graph touch: weights, and bytes that they write.
 
-    def __init__(self, graph: DataflowGraph) -> None:
+    Args:
+        graph: theirs.
+        number: of a weight.
+
+    Attributes:
+        weights: of each operator, by number.
+        own: bytes of these together.
+        written: bytes that each writes.
+    """
+
+    def __init__(self, graph: DataflowGraph, number: Callable[[Weight], int]) -> None:
         sizes = graph.tensor_bytes.tolist()
         weights = set(graph.weights)
         inner = graph.inner_written or [0.0] * len(graph)
         self.written = [
             sum(sizes[t] for t in row) + own for row, own in zip(graph.writes, inner, strict=True)
         ]
-        self.weights: list[tuple[Weight, ...]] = []
+        self.weights: list[tuple[int, ...]] = []
+        self.own: list[float] = []
         for operator, row in zip(graph.operators, graph.reads, strict=True):
             found = []
             for position, tensor in enumerate(row):
@@ -204,7 +247,9 @@ class _Touched:
                 if operator.kind in LOOKED_UP and position == 0:
                     continue
                 found.append((graph.name, graph.tensors[tensor].name, sizes[tensor]))
-            self.weights.append(tuple(dict.fromkeys(found)))
+            different = tuple(dict.fromkeys(found))
+            self.weights.append(tuple(map(number, different)))
+            self.own.append(sum(weight[2] for weight in different))
 
 
 def caches_weights(cluster: Cluster) -> bool:

@@ -12,15 +12,22 @@ those of MCT (:mod:`simulator.schedulers.mct`). That both are combined, and that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
+
+import numpy as np
 
 from simulator.arrival_order import that_work
 from simulator.context import SchedulingContext
 from simulator.explanation import compared
+from simulator.graph import DataflowGraph
 from simulator.pricing import check_pricing, data_ready
 from simulator.scheduler import Scheduler
 from simulator.weight_cache import WeightCaches, caches_weights
+
+Gain = tuple[tuple[int, float], ...]
+"""Of an operator by memory space the seconds that cached weights can save it there."""
 
 
 class CacheAffinity(Scheduler):
@@ -41,9 +48,12 @@ class CacheAffinity(Scheduler):
         self.pricing = check_pricing(pricing)
         self._waiting: list[int] = []  # in the order in which they became ready
         self._caches: WeightCaches | None = None
+        self._gains: dict[DataflowGraph, list[Gain]] = {}
+        self._spaces: tuple[int, ...] = ()
 
     def begin(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
+        self._spaces = context.cluster.space_of
         if caches_weights(context.cluster):
             self._caches = WeightCaches(context.cluster)
 
@@ -56,18 +66,19 @@ class CacheAffinity(Scheduler):
         if not idle or not self._waiting:
             return
         free = context.availabilities(range(len(context.cluster.devices)))
-        lasting = {task: self._lasting(context, task) for task in self._waiting}
-        order = sorted(self._waiting, key=lambda task: -lasting[task][1])
-        for task in order:
+        saved = [self._most_saved(context, task) for task in self._waiting]
+        order = sorted(range(len(saved)), key=lambda i: -saved[i])
+        for place, task in [(i, self._waiting[i]) for i in order]:
             devices = that_work(context, context.able(task))
             arrivals = data_ready(context, task, devices, self.pricing)
+            lasting = self._lasting(context, task) if saved[place] else context.seconds(task)
             finishes = [
-                (max(free[device], arrival) + lasting[task][0][device], device)
+                (max(free[device], arrival) + lasting[device], device)
                 for device, arrival in zip(devices, arrivals, strict=True)
             ]
             finish, device = min(finishes)
             if device in idle:
-                self._place(context, task, device, lasting[task][1], finishes)
+                self._place(context, task, device, saved[place], finishes)
                 if context.is_idle(device):  # another slot of it
                     continue
                 idle.remove(device)
@@ -75,21 +86,49 @@ class CacheAffinity(Scheduler):
                     return
             free[device] = finish
 
-    def _lasting(self, context: SchedulingContext, task: int) -> tuple[Sequence[float], float]:
-        """Seconds of a task on each device if it began now, and the most that caches save of them."""
-        seconds = context.seconds(task)
-        job = context.job_of(task)
-        if self._caches is None or (parts := context.cached_parts(job)) is None:
-            return seconds, 0.0
+    def _most_saved(self, context: SchedulingContext, task: int) -> float:
+        """Seconds that caches would save a task where they save it most, if it began now."""
+        if self._caches is None:
+            return 0.0
+        job, most = context.job_of(task), 0.0
         graph, operator = context.jobs[job].graph, context.operator_of(task)
-        saved = {
-            device: seconds[device]
-            * self._caches.kept(graph, operator, device)
-            * (1.0 - float(parts[operator, device]))
-            for device in context.able(task)
-        }
-        lasting = [second - saved.get(device, 0.0) for device, second in enumerate(seconds)]
-        return lasting, max(saved.values())
+        gains = self._gains.get(graph)
+        if gains is None:
+            gains = self._gains[graph] = self._gains_of(context, job)
+        for space, gain in gains[operator]:
+            saved = gain * self._caches.kept(graph, operator, space)
+            if saved > most:
+                most = saved
+        return most
+
+    def _gains_of(self, context: SchedulingContext, job: int) -> list[Gain]:
+        parts = context.cached_parts(job)
+        if parts is None:
+            return [()] * len(context.jobs[job].graph)
+        seconds = context.cost_matrix(job)
+        gains = np.where(np.isfinite(seconds), seconds, 0.0) * (1.0 - parts)
+        found: list[Gain] = []
+        for row in gains.tolist():
+            most: dict[int, float] = {}
+            for space, gain in zip(self._spaces, row, strict=True):
+                most[space] = max(gain, most.get(space, 0.0))
+            found.append(tuple((space, gain) for space, gain in most.items() if gain > 0.0))
+        return found
+
+    def _lasting(self, context: SchedulingContext, task: int) -> list[float]:
+        """Seconds of a task on each device if it began now."""
+        job = context.job_of(task)
+        graph, operator = context.jobs[job].graph, context.operator_of(task)
+        parts = context.cached_parts(job)
+        assert self._caches is not None
+        assert parts is not None
+        kept = {space: self._caches.kept(graph, operator, space) for space in set(self._spaces)}
+        return [
+            second * (1.0 - kept[space] * (1.0 - part)) if math.isfinite(second) else second
+            for second, space, part in zip(
+                context.seconds(task), self._spaces, parts[operator].tolist(), strict=True
+            )
+        ]
 
     def _place(
         self,
