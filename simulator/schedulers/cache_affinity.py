@@ -35,7 +35,7 @@ class CacheAffinity(Scheduler):
     first), each to the device on which it is estimated to finish first behind those before it; it is placed there once
     the device is idle and nobody comes before it, and looked at anew until then.
 
-    What caches keep is believed to be what the clusters' reuse curves say of the tasks that were placed. Where
+    What caches keep is believed to be what the cluster's reuse curves say of the tasks that were placed. Where
     none are known it is MCT whose tasks may still change their device while they wait.
 
     Args:

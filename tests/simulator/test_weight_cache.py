@@ -19,7 +19,7 @@ from simulator.reuse_curve import ReuseCurve
 from simulator.schedulers import create
 from simulator.segments import coarsen
 from simulator.trace import Trace
-from simulator.weight_cache import shortest
+from simulator.weight_cache import WeightCaches, shortest
 from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.scripted import StaticPlan
@@ -332,3 +332,22 @@ def test_no_run_is_shorter_than_the_bound(run) -> None:
     for operator, row in enumerate(graph.reads):
         if jobs == 1 and all(t not in graph.weights or readers[t] == 1 for t in row):
             assert (least[graph].seconds[operator] == costs[graph].seconds[operator]).all()
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 4), max_size=3, unique=True), min_size=1, max_size=12),
+    st.lists(st.sampled_from([1.0, 2.0, 4.0]), min_size=5, max_size=5),
+    st.integers(1, 3),
+)
+def test_what_would_be_found_is_what_a_use_then_finds(
+    uses: list[list[int]], sizes: list[float], launches: int
+) -> None:
+    """Asked as often as one likes, and of all operators before each use."""
+    graph = chain(uses, sizes, written=0.5)
+    curve = ReuseCurve((4.0, 12.0), (1.0, 0.0), (0.5,))
+    caches = WeightCaches(shared(curve, launches=launches))
+    for operator in range(len(graph)):
+        asked = [caches.kept(graph, other, 0) for other in range(len(graph))]
+        assert asked == [caches.kept(graph, other, 0) for other in range(len(graph))]
+        assert caches.use(graph, operator, 0) == asked[operator]
