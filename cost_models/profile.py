@@ -20,6 +20,7 @@ from cost_models.correlation import read_rows, residual_rows
 from cost_models.ensemble import members_among
 from cost_models.fitting import fitted_models
 from cost_models.model import DEFAULT, OWN, CostModel, names
+from cost_models.preference import preferred_model
 from cost_models.roofline import Roofline
 from cost_models.table import FEATURES, identities, load, row_of, telling
 from cost_models.uncertainty import Residuals, repeat_residuals, residuals_by_kind
@@ -30,8 +31,6 @@ from simulator.reuse_curve import ReuseCurve
 
 LABELS = ("measured", "public", "datasheet")
 DEFAULT_CACHE = "graph"
-WORTH_ALL = 0.02
-"""Of the smallest mean error of a single model, by which an ensemble must be better to be preferred."""
 
 RowKey = tuple[Any, ...]
 """A row's feature columns, in the order of :data:`cost_models.table.FEATURES`."""
@@ -456,30 +455,6 @@ class Profile:
 def row_keys(operators: Sequence[Operator]) -> list[RowKey]:
     """The rows that name operators, in order."""
     return [tuple(row_of(operator).values()) for operator in operators]
-
-
-def preferred_model(
-    held_out: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float | None]]]],
-    models: Sequence[str],
-) -> str:
-    """Of the models asked for the one with the smallest mean error; empty where none is known.
-
-    An ensemble, which asks all of its members for every price, must be better than each by :data:`WORTH_ALL`.
-    """
-    means: dict[str, float] = {}
-    for name in models:
-        if name == "roofline":
-            continue
-        ways = held_out.get(name, {})
-        summary = ways.get("architecture") or ways.get("fold") or {}
-        mean = summary.get("all", {}).get("mean")
-        if mean is not None:
-            means[name] = mean
-    single = {name: mean for name, mean in means.items() if name != "ensemble"}
-    best = min(single, key=lambda name: single[name], default="")
-    if "ensemble" in means and means["ensemble"] < (1 - WORTH_ALL) * single.get(best, np.inf):
-        return "ensemble"
-    return best
 
 
 def _rounded(table: pd.DataFrame) -> dict[str, dict[str, float | None]]:

@@ -66,19 +66,18 @@ class CacheAffinity(Scheduler):
         if not idle or not self._waiting:
             return
         free = context.availabilities(range(len(context.cluster.devices)))
-        saved = [self._most_saved(context, task) for task in self._waiting]
-        order = sorted(range(len(saved)), key=lambda i: -saved[i])
-        for place, task in [(i, self._waiting[i]) for i in order]:
+        savings = [(self._most_saved(context, task), task) for task in self._waiting]
+        for saved, task in sorted(savings, key=lambda pair: -pair[0]):
             devices = that_work(context, context.able(task))
             arrivals = data_ready(context, task, devices, self.pricing)
-            lasting = self._lasting(context, task) if saved[place] else context.seconds(task)
+            lasting = self._lasting(context, task) if saved else context.seconds(task)
             finishes = [
                 (max(free[device], arrival) + lasting[device], device)
                 for device, arrival in zip(devices, arrivals, strict=True)
             ]
             finish, device = min(finishes)
             if device in idle:
-                self._place(context, task, device, saved[place], finishes)
+                self._place(context, task, device, saved, finishes)
                 if context.is_idle(device):  # another slot of it
                     continue
                 idle.remove(device)
@@ -115,13 +114,13 @@ class CacheAffinity(Scheduler):
             found.append(tuple((space, gain) for space, gain in most.items() if gain > 0.0))
         return found
 
-    def _lasting(self, context: SchedulingContext, task: int) -> list[float]:
+    def _lasting(self, context: SchedulingContext, task: int) -> Sequence[float]:
         """Seconds of a task on each device if it began now."""
         job = context.job_of(task)
         graph, operator = context.jobs[job].graph, context.operator_of(task)
         parts = context.cached_parts(job)
-        assert self._caches is not None
-        assert parts is not None
+        if self._caches is None or parts is None:
+            return context.seconds(task)
         kept = {space: self._caches.kept(graph, operator, space) for space in set(self._spaces)}
         return [
             second * (1.0 - kept[space] * (1.0 - part)) if math.isfinite(second) else second

@@ -11,8 +11,9 @@ from calibration.samples import read_samples
 from cost_models import evaluation
 from cost_models.boosted import Boosted
 from cost_models.ensemble import Ensemble
+from cost_models.preference import preferred_model
 from cost_models.pricing import price_graphs
-from cost_models.profile import Profile, preferred_model
+from cost_models.profile import Profile
 from cost_models.profile_files import available, digest, document_of, folder_of
 from cost_models.roofline import Roofline
 from cost_models.table import FEATURES, load
