@@ -35,8 +35,9 @@ class Copier:
         self._requests: queue.SimpleQueue[tuple[Sequence[torch.Tensor], Arrived] | None] = (
             queue.SimpleQueue()
         )
-        name = f"{source} to {destination}"
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        self.name = f"{source} to {destination}"
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._thread.start()
 
     def copy(self, tensors: Sequence[torch.Tensor], arrived: Arrived) -> None:
         """Ask for copies of a message's tensors; ``arrived`` is called once, on the copier's thread,
@@ -47,6 +48,10 @@ class Copier:
     def close(self) -> None:
         """Let the thread end after what it was asked for."""
         self._requests.put(None)
+
+    def await_end(self, seconds: float) -> None:
+        """Return once the thread has ended, or after so many seconds."""
+        self._thread.join(seconds)
 
     def _run(self) -> None:
         with torch.inference_mode(), self._stream():

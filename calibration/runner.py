@@ -20,6 +20,7 @@ import contextlib
 import gc
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -43,6 +44,10 @@ __all__ = ["Execution", "Machine"]
 SWITCH_SECONDS = 2e-5
 """Until a thread that asks for the interpreter takes it from another that keeps it. Python's own 5 ms are many
 light operators: a worker that has a kernel to begin waited for them, while its core was idle."""
+
+
+CLOSING_S = 2.0
+"""What closing a machine may take at most."""
 
 
 class Machine:
@@ -151,11 +156,16 @@ class Machine:
         self.close()
 
     def close(self) -> None:
-        """Let all threads end."""
-        for worker in self.workers:
-            worker.close()
-        for copier in self.copiers.values():
-            copier.close()
+        """Let all threads end, and wait for those that are not stuck in a kernel: one that still executes torch's code
+        when the interpreter ends can abort the process.
+        """
+        threads: list[Worker | Copier] = [*self.workers, *self.copiers.values()]
+        for thread in threads:
+            thread.close()
+        until = time.monotonic() + CLOSING_S
+        for thread in threads:
+            if thread.name not in self._stuck:
+                thread.await_end(max(0.0, until - time.monotonic()))
 
     def load(
         self, graph: DataflowGraph, weights: Tensors, segments: Segments | None = None

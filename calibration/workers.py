@@ -173,6 +173,11 @@ class Worker:
         """Let the thread end; it may be inside a kernel for a while yet."""
         self._inbox.put(None)
 
+    def await_end(self, seconds: float) -> None:
+        """Return once the thread has ended, or after so many seconds."""
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
     def _run(self) -> None:
         import torch
 

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from calibration import hardware_run  # noqa: E402
 from calibration.kernels import make_operator  # noqa: E402
-from calibration.runner import Machine  # noqa: E402
+from calibration.runner import CLOSING_S, Machine  # noqa: E402
 from calibration.workers import WorkerSpec  # noqa: E402
 from simulator.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
 from simulator.costs import CostTable  # noqa: E402
@@ -155,6 +155,30 @@ def test_an_operator_that_never_returns_is_named_and_its_worker_given_up(monkeyp
                 patience=0.3,
             )
             failing_run(machine, "Worker first has not come back from an earlier run")
+    finally:
+        release.set()
+
+
+def test_closing_waits_for_all_threads_but_those_that_hang(monkeypatch):
+    monkeypatch.setattr(hardware_run, "LOOK_SECONDS", 0.05)
+    with machine_with(lambda *reads: (torch.relu(reads[0]),)) as machine:
+        machine.run(CHAIN, COSTS, create("fcfs"), INPUTS)
+        threads = [end._thread for end in (*machine.workers, *machine.copiers.values())]
+        assert all(thread.is_alive() for thread in threads)
+    assert not any(thread.is_alive() for thread in threads)
+
+    release = threading.Event()
+
+    def hang(*reads):
+        release.wait(60)
+        return reads
+
+    try:
+        with machine_with(hang) as machine:
+            failing_run(machine, "Worker 'first' hangs", patience=0.3)
+            began = time.monotonic()
+        assert time.monotonic() - began < CLOSING_S
+        assert [w.name for w in machine.workers if w.is_alive()] == ["first"]
     finally:
         release.set()
 
