@@ -35,31 +35,3 @@ def coldness(graph: DataflowGraph, seconds: np.ndarray) -> np.ndarray:
         since[position, 1] = began[position] - ended.get(operator.kind, -np.inf)
         ended[operator.kind] = began[position + 1]
     return 1.0 - np.exp(-since / FORGETTING_S)
-
-
-def fitted(
-    said: np.ndarray, took: np.ndarray, cold: np.ndarray, groups: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """How many times as long operators take, and how many seconds more where their code is gone.
-
-    Nonnegative least squares; an operator's error weighs as if its variance were in proportion to its seconds,
-    so that few long ones do not outvote many short ones.
-
-    Args:
-        said: float64[operators] seconds.
-        took: float64[operators] seconds.
-        cold: float64[operators, 2] of :func:`coldness`.
-        groups: int[operators]; the factors of these differ.
-
-    Returns:
-        float64[groups], the largest number among them and one, and float64[2] seconds.
-    """
-    from scipy.optimize import nnls
-
-    count = int(groups.max()) + 1
-    columns = np.where(groups[:, np.newaxis] == np.arange(count), said[:, np.newaxis], 0.0)
-    weights = 1.0 / np.sqrt(said)
-    # In microseconds: all columns are of one size.
-    design = np.concatenate([columns * 1e6, cold], axis=1) * weights[:, np.newaxis]
-    solution, _ = nnls(design, took * 1e6 * weights)
-    return solution[:count], solution[count:] * 1e-6

@@ -7,7 +7,8 @@ each sort of them takes over what the profiles say of the same operators is what
 predicted to take longer. The preset has none of the models that parts of the panel come from.
 
 Of a light operator and of one that moves activations part of the time is for code that has left the caches
-(:mod:`experiments.probes.cold_calls`); the panel has such operators behind long ones and behind short ones.
+(:mod:`experiments.probes.cold_calls`); the panel has such operators behind long ones and behind short ones. Of a
+convolution part is for its traffic (:mod:`experiments.probes.traffic`), of which the panel has much and little.
 
 Operators of a GPU that are launched and awaited one by one are no slower on it for that: what the runner needs to
 launch one and to notice its end beyond what a measuring loop does is added to each, however long it is.
@@ -31,11 +32,13 @@ from cost_models.features import known_work
 from cost_models.profile import Profile, RowKey, row_keys
 from cost_models.roofline import Roofline
 from experiments.probes.cache_now import CacheRuns, Reuse, curves_json, curves_of
-from experiments.probes.cold_calls import coldness, fitted
+from experiments.probes.cold_calls import coldness
 from experiments.probes.cooling_launches import cooling_curve
 from experiments.probes.overhead import Corun, Overhead, with_overhead
 from experiments.probes.panel import PANEL, beside_itself, panel_parts, run_seconds
 from experiments.probes.probed_model import PROBED
+from experiments.probes.slowness_fit import fitted
+from experiments.probes.traffic import traffic_weight
 from experiments.runs.configs import CostModelConfig
 from experiments.runs.pricing import Pricer
 from scenarios.model_config import graph_of
@@ -72,6 +75,9 @@ do (1.06 times what a profile says, products 1.01)."""
 
 CALLED = ("light", "activations")
 """Sorts that take longer where their code has left the caches."""
+
+WINDOWED = ("depthwise", "convolutions")
+"""Sorts that take longer the more of their time they move."""
 
 LIGHT_S = 3e-5
 """What a light operator takes at most: calling it, its code and its data not being at hand, is much of that."""
@@ -148,7 +154,7 @@ class MachineSpeed:
 
     Attributes:
         slowness: for each device by sort of operators; 1 is as long. Of :data:`CALLED` where their code is in
-            the caches.
+            the caches, of :data:`WINDOWED` where they move nothing.
         whole: for each device of all operators of the panel together.
         corun: fraction of its time that a task takes longer for each other busy device of its memory, or of the
             memories that share its bus, one for each memory then; None where that was not measured.
@@ -164,6 +170,8 @@ class MachineSpeed:
         added: for each device seconds that any operator takes longer; nothing where that was not looked at.
         reading: of each device, what inputs cost that are not at hand (:mod:`experiments.probes.input_distance`);
             nothing where that was not looked at.
+        traffic: for each device seconds that an operator of :data:`WINDOWED` takes longer for a second of
+            :func:`experiments.probes.traffic.traffic_weight`; nothing where that was not told apart.
     """
 
     slowness: tuple[Mapping[str, float], ...]
@@ -176,6 +184,7 @@ class MachineSpeed:
     cooling: tuple[CoolingCurve | None, ...] = ()
     added: tuple[float, ...] = ()
     reading: tuple[ReadingCurve, ...] = ()
+    traffic: tuple[float, ...] = ()
 
     def without_cold(self) -> MachineSpeed:
         """What it would be taken for if cold code were not told apart."""
@@ -203,6 +212,10 @@ class MachineSpeed:
                 called = np.isin(sorts, _CALLED)
                 longer = coldness(graph, said)[called] @ np.array(self.cold[device])
                 factors[called] += longer / said[called]
+            if self.traffic:
+                windowed = np.isin(sorts, _WINDOWED)
+                longer = self.traffic[device] * traffic_weight(graph, profile, said)[windowed]
+                factors[windowed] += longer / said[windowed]
             if self.added:
                 factors = factors + self.added[device] / said
             columns.append(factors)
@@ -221,6 +234,7 @@ class MachineSpeed:
             "cooling": [None if curve is None else curve.to_json() for curve in self.cooling],
             "added": list(self.added),
             "reading": [curve.to_json() for curve in self.reading],
+            "traffic": list(self.traffic),
         }
 
     @classmethod
@@ -237,6 +251,7 @@ class MachineSpeed:
             cooling_of(document),
             tuple(document.get("added", ())),  # nor this
             reading_of(document),
+            tuple(document.get("traffic", ())),  # nor this
         )
 
 
@@ -252,6 +267,7 @@ def reading_of(speed: Mapping[str, Any]) -> tuple[ReadingCurve, ...]:
 
 
 _CALLED = [SORTS.index(sort) for sort in CALLED]
+_WINDOWED = [SORTS.index(sort) for sort in WINDOWED]
 
 
 def profiles_of(cluster: Cluster, profiles: Mapping[str, Profile]) -> list[Profile]:
@@ -308,7 +324,7 @@ class PanelTimes:
         """
         slowness: list[Mapping[str, float]] = []
         plain: list[Mapping[str, float]] = []
-        whole, cold, added = [], [], []
+        whole, cold, added, traffic = [], [], [], []
         for device, profile in enumerate(self._profiles):
             said = self._said[:, device]
             runs, sorts = np.array(alone[device]), sorts_of(self._graph, profile, said)
@@ -319,14 +335,17 @@ class PanelTimes:
                 plain.append({})
                 cold.append((0.0, 0.0))
                 whole.append(1.0)
+                traffic.append(0.0)
                 added.append(longer / self.operators)
                 continue
             each = np.apply_along_axis(statistic, 0, runs)
             alike = _by_sort(runs, said, sorts, total, statistic)
+            alike, moving = self._with_traffic(each, said, sorts, alike, profile)
             by_sort, costs = self._with_cold(each, said, sorts, alike)
             plain.append(alike)
             slowness.append(by_sort)
             cold.append(costs)
+            traffic.append(moving)
             whole.append(float(total / said.sum()))
             added.append(0.0)
         cooling = self._cooling(alone, gaps, whole, added)
@@ -344,6 +363,7 @@ class PanelTimes:
             reuse,
             cooling,
             tuple(added),
+            traffic=tuple(traffic),
         )
 
     def _cooling(
@@ -368,6 +388,29 @@ class PanelTimes:
             )
             for device, (runs, mine) in enumerate(zip(alone, gaps, strict=True))
         )
+
+    def _with_traffic(
+        self,
+        each: np.ndarray,
+        said: np.ndarray,
+        sorts: np.ndarray,
+        plain: Mapping[str, float],
+        profile: Profile,
+    ) -> tuple[dict[str, float], float]:
+        """A device's factors by sort, those of :data:`WINDOWED` where nothing is moved, and its
+        :attr:`MachineSpeed.traffic`.
+        """
+        windowed = np.isin(sorts, _WINDOWED)
+        if not windowed.any():
+            return dict(plain), 0.0
+        kinds, groups = np.unique(sorts[windowed], return_inverse=True)
+        weight = traffic_weight(self._graph, profile, said)[windowed, np.newaxis]
+        factors, (cost,) = fitted(said[windowed], each[windowed], weight, groups)
+        # As with cold code, these sorts take together what they were found to take.
+        together = float(factors[groups] @ said[windowed] + cost * weight.sum())
+        scale = sum(plain[SORTS[i]] * said[sorts == i].sum() for i in kinds) / together
+        still = {SORTS[i]: float(f * scale) for i, f in zip(kinds, factors, strict=True)}
+        return {**plain, **still}, float(cost * scale)
 
     def _with_cold(
         self,

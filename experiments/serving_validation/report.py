@@ -159,6 +159,8 @@ def _slower(figures: Figures) -> str:
     if speed.cold:
         behind, kind = (mean(costs) * 1e6 for costs in zip(*speed.cold, strict=True))
         found.append(f"light ones behind long ones up to {behind:.0f} + {kind:.0f} us")
+    if speed.traffic:
+        found.append(f"convolutions by their traffic up to {mean(speed.traffic):+.0%} more")
     return ", ".join(found)
 
 

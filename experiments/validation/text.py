@@ -418,6 +418,7 @@ def _runner_lines(validation: Validation) -> list[str]:
                 *SORTS,
                 "cold code, us",
                 "cold kind, us",
+                "traffic",
                 "beside others",
                 "noise",
                 "half kept, MiB",
@@ -426,7 +427,7 @@ def _runner_lines(validation: Validation) -> list[str]:
             ]
         )
         + f" | {' | '.join(labels)} |",
-        "|---|--:|--:|--:|" + "--:|" * (len(SORTS) + 7 + len(labels)),
+        "|---|--:|--:|--:|" + "--:|" * (len(SORTS) + 8 + len(labels)),
     ]
     for model in validation.models:
         values = _overhead_cells(model, labels, "operator")
@@ -462,8 +463,8 @@ def _overhead_cells(model: ModelValidation, labels: Sequence[str], of: str) -> l
 
 
 def _speed_cells(model: ModelValidation) -> str:
-    """How much slower the machine was, over all and by sort of operators, what its workers cost each other, how far
-    its caches keep half of the weights, and how much of what it does not find a use leaves there.
+    """How much slower the machine was, over all and by sort of operators, and convolutions that do nothing but move,
+    what its workers cost each other, how far its caches keep half of the weights, and how much of what it does not find a use leaves there.
     """
     cells = [f"{model.on_average(model.slowness) - 1:+.1%}"]
     if "speed" in model.machine:
@@ -474,10 +475,11 @@ def _speed_cells(model: ModelValidation) -> str:
         cells += (
             [f"{us:.0f}" for us in np.mean(speed.cold, axis=0) * 1e6] if speed.cold else ["", ""]
         )
+        cells.append(f"{np.mean(speed.traffic):+.0%}" if speed.traffic else "")
         cells.append(corun_text(speed.corun))
         cells.append(f"{speed.noise:.1%}")
     else:
-        cells += [""] * (len(SORTS) + 4)
+        cells += [""] * (len(SORTS) + 5)
     cells.append("/".join(f"{curve.distance(0.5) / 2**20:.0f}" for curve in model.caches.values()))
     taken = [" ".join(f"{share:.2f}" for share in curve.taken) for curve in model.caches.values()]
     cells.append("/".join(taken))

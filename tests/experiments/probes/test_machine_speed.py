@@ -64,12 +64,20 @@ class SimulatedMachine:
     """Runs as a machine that needs so many times the profiles' seconds for each sort of operators."""
 
     def __init__(
-        self, slowness, corun=0.0, overhead=0.0, handover=None, here=None, cold=(), added=()
+        self,
+        slowness,
+        corun=0.0,
+        overhead=0.0,
+        handover=None,
+        here=None,
+        cold=(),
+        added=(),
+        traffic=(),
     ):
         self.cluster = here or cluster(corun)
         self._believed = with_overhead(self.cluster, Overhead(overhead), handover)
         self._slowness, self._overhead = slowness, overhead
-        self._cold, self._added = cold, added
+        self._extra = {"cold": cold, "added": added, "traffic": traffic}
         self._profiles = [PROFILES[device.profile] for device in self.cluster.devices]
 
     def load(self, graph, weights):
@@ -77,7 +85,7 @@ class SimulatedMachine:
 
     def run(self, jobs, costs, scheduler, inputs):
         (graph,) = jobs.graphs
-        speed = MachineSpeed(tuple(self._slowness), cold=self._cold, added=self._added)
+        speed = MachineSpeed(tuple(self._slowness), **self._extra)
         said = [profile.price(graph.operators).seconds for profile in self._profiles]
         seconds = np.stack(said, axis=1)
         actual = CostTable.of(graph, seconds * speed.factors(graph, self._profiles, seconds))
@@ -203,6 +211,24 @@ def test_what_cold_code_costs_is_found():
     assert totals[0] == pytest.approx(totals[1])
     assert alike.slowness[0]["light"] > 1.1 * found.slowness[0]["light"]
     assert alike.cold == ()
+
+
+def test_what_traffic_costs_convolutions_is_found():
+    """The panel has convolutions that move much and little; how much slower those of another model are follows."""
+    panel = panel_on(SimulatedMachine(SLOW, traffic=(0.5, 0.0)))
+    found = speed_of(panel)
+    assert found.traffic == (pytest.approx(0.5), pytest.approx(0.0, abs=1e-9))
+    for device, known in zip(found.slowness, SLOW, strict=True):
+        assert device == pytest.approx(of_roofline(known))
+    assert MachineSpeed.from_json(json.loads(json.dumps(found.to_json()))) == found
+    # 2 x 9 x 64 x 64 x 97 x 97 operations, 6.9 ms, of 5.1 MB, .2 ms; all that it takes is moving at half that rate.
+    one = operator("conv2d", [(1, 64, 99, 99), (64, 64, 3, 3)], (1, 64, 97, 97))
+    graph, moved = alone(one), 4 * (64 * 99 * 99 + 64 * 64 * 9 + 64 * 97 * 97)
+    profiles = list(PROFILES.values())
+    for seconds, share in ((9e-3, moved / 2.5e10 / 9e-3), (2 * moved / 2.5e10, 0.5)):
+        factors = found.factors(graph, profiles, np.full((1, 2), seconds))
+        assert factors[0, 0] == pytest.approx(1.5 + 0.5 * np.sqrt(share))
+        assert factors[0, 1] == pytest.approx(1.7)
 
 
 @pytest.mark.parametrize("handover", [None, 4e-5])
@@ -371,8 +397,8 @@ BY_HAND = [
 ]
 
 
-def test_sorts_by_hand():
-    operators = [one for one, _, _ in BY_HAND]
+def alone(*operators):
+    """A graph of operators that have nothing to do with each other; what each reads but the first is weights."""
     tensors, reads, writes = [], [], []
     for one in operators:
         mine = []
@@ -387,7 +413,11 @@ def test_sorts_by_hand():
     named = [
         Operator(f"{i}", o.kind, o.inputs, o.outputs, o.attributes) for i, o in enumerate(operators)
     ]
-    graph = DataflowGraph("by hand", named, tensors, reads, writes)
+    return DataflowGraph("by hand", named, tensors, reads, writes)
+
+
+def test_sorts_by_hand():
+    graph = alone(*(one for one, _, _ in BY_HAND))
     took = np.array([microseconds for _, microseconds, _ in BY_HAND]) * 1e-6
     found = [SORTS[i] for i in sorts_of(graph, PROFILES["fast"], took)]
     assert found == [sort for _, _, sort in BY_HAND]
