@@ -155,32 +155,19 @@ def test_an_operator_that_never_returns_is_named_and_its_worker_given_up(monkeyp
                 patience=0.3,
             )
             failing_run(machine, "Worker first has not come back from an earlier run")
+            began = time.monotonic()
+        assert time.monotonic() - began < CLOSING_S  # nobody waits for it
+        assert [worker.name for worker in machine.workers if worker.is_alive()] == ["first"]
     finally:
         release.set()
 
 
-def test_closing_waits_for_all_threads_but_those_that_hang(monkeypatch):
-    monkeypatch.setattr(hardware_run, "LOOK_SECONDS", 0.05)
+def test_closing_waits_for_the_threads():
     with machine_with(lambda *reads: (torch.relu(reads[0]),)) as machine:
         machine.run(CHAIN, COSTS, create("fcfs"), INPUTS)
         threads = [end._thread for end in (*machine.workers, *machine.copiers.values())]
         assert all(thread.is_alive() for thread in threads)
     assert not any(thread.is_alive() for thread in threads)
-
-    release = threading.Event()
-
-    def hang(*reads):
-        release.wait(60)
-        return reads
-
-    try:
-        with machine_with(hang) as machine:
-            failing_run(machine, "Worker 'first' hangs", patience=0.3)
-            began = time.monotonic()
-        assert time.monotonic() - began < CLOSING_S
-        assert [w.name for w in machine.workers if w.is_alive()] == ["first"]
-    finally:
-        release.set()
 
 
 def test_a_slow_operator_is_not_taken_for_one_that_hangs(monkeypatch):
