@@ -340,12 +340,13 @@ class PanelTimes:
                 continue
             each = np.apply_along_axis(statistic, 0, runs)
             alike = _by_sort(runs, said, sorts, total, statistic)
-            alike, moving = self._with_traffic(each, said, sorts, alike, profile)
-            by_sort, costs = self._with_cold(each, said, sorts, alike)
+            moved = traffic_weight(self._graph, profile, said)[:, np.newaxis]
+            alike, (moving,) = _told_apart(_WINDOWED, moved, each, said, sorts, alike)
+            by_sort, costs = _told_apart(_CALLED, self._coldness(said), each, said, sorts, alike)
             plain.append(alike)
             slowness.append(by_sort)
-            cold.append(costs)
-            traffic.append(moving)
+            cold.append((float(costs[0]), float(costs[1])))
+            traffic.append(float(moving))
             whole.append(float(total / said.sum()))
             added.append(0.0)
         cooling = self._cooling(alone, gaps, whole, added)
@@ -389,53 +390,12 @@ class PanelTimes:
             for device, (runs, mine) in enumerate(zip(alone, gaps, strict=True))
         )
 
-    def _with_traffic(
-        self,
-        each: np.ndarray,
-        said: np.ndarray,
-        sorts: np.ndarray,
-        plain: Mapping[str, float],
-        profile: Profile,
-    ) -> tuple[dict[str, float], float]:
-        """A device's factors by sort, those of :data:`WINDOWED` where nothing is moved, and its
-        :attr:`MachineSpeed.traffic`.
-        """
-        windowed = np.isin(sorts, _WINDOWED)
-        if not windowed.any():
-            return dict(plain), 0.0
-        kinds, groups = np.unique(sorts[windowed], return_inverse=True)
-        weight = traffic_weight(self._graph, profile, said)[windowed, np.newaxis]
-        factors, (cost,) = fitted(said[windowed], each[windowed], weight, groups)
-        # As with cold code, these sorts take together what they were found to take.
-        together = float(factors[groups] @ said[windowed] + cost * weight.sum())
-        scale = sum(plain[SORTS[i]] * said[sorts == i].sum() for i in kinds) / together
-        still = {SORTS[i]: float(f * scale) for i, f in zip(kinds, factors, strict=True)}
-        return {**plain, **still}, float(cost * scale)
-
-    def _with_cold(
-        self,
-        each: np.ndarray,
-        said: np.ndarray,
-        sorts: np.ndarray,
-        plain: Mapping[str, float],
-    ) -> tuple[dict[str, float], tuple[float, float]]:
-        """A device's factors by sort, those of :data:`CALLED` where their code is in the caches, and its
-        :attr:`MachineSpeed.cold`.
-        """
-        called = np.isin(sorts, _CALLED)
-        if not called.any():
-            return dict(plain), (0.0, 0.0)
-        kinds, groups = np.unique(sorts[called], return_inverse=True)
+    def _coldness(self, said: np.ndarray) -> np.ndarray:
+        """float64[operators, 2]: of each part as it is executed, by itself."""
         cold = np.empty((self.operators, 2))
         for part, rows in panel_parts().items():
             cold[rows] = coldness(part, said[rows])
-        factors, costs = fitted(said[called], each[called], cold[called], groups)
-        # Nor are those of single operators: together they take what these sorts do.
-        together = float(factors[groups] @ said[called] + (cold[called] @ costs).sum())
-        scale = sum(plain[SORTS[i]] * said[sorts == i].sum() for i in kinds) / together
-        warm = {SORTS[i]: float(f * scale) for i, f in zip(kinds, factors, strict=True)}
-        costs = costs * scale
-        return {**plain, **warm}, (float(costs[0]), float(costs[1]))
+        return cold
 
     def _corun(
         self,
@@ -505,6 +465,37 @@ class PanelTimes:
         inside = [d for d, home in enumerate(self._cluster.space_of) if home == space]
         fastest = self._cluster.devices[min(inside, key=lambda device: totals[device])]
         return [d for d in inside if self._cluster.devices[d].profile == fastest.profile]
+
+
+def _told_apart(
+    among: Sequence[int],
+    more: np.ndarray,
+    each: np.ndarray,
+    said: np.ndarray,
+    sorts: np.ndarray,
+    plain: Mapping[str, float],
+) -> tuple[dict[str, float], np.ndarray]:
+    """A device's factors by sort, those of some sorts without what their operators take longer for something else, and
+    the seconds of that for each unit.
+
+    Args:
+        among: these sorts.
+        more: float64[operators, things].
+        each: float64[operators] seconds that they took.
+        said: float64[operators] seconds.
+        sorts: int[operators].
+        plain: the factors of all sorts, with all in them.
+    """
+    mine = np.isin(sorts, among)
+    if not mine.any():
+        return dict(plain), np.zeros(more.shape[1])
+    kinds, groups = np.unique(sorts[mine], return_inverse=True)
+    factors, costs = fitted(said[mine], each[mine], more[mine], groups)
+    # The statistic of a run's whole time is not the sum of those of its operators: together they take what these sorts do.
+    together = float(factors[groups] @ said[mine] + (more[mine] @ costs).sum())
+    scale = sum(plain[SORTS[i]] * said[sorts == i].sum() for i in kinds) / together
+    without = {SORTS[i]: float(f * scale) for i, f in zip(kinds, factors, strict=True)}
+    return {**plain, **without}, costs * scale
 
 
 def _by_sort(

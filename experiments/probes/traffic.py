@@ -1,7 +1,7 @@
 """What a convolution's traffic costs on a machine whose caches and memory serve others, too.
 
 A convolution of large images computes from the core's own caches and hardly notices; one of few operations for each
-byte, or one that reads its weights from memory, takes up to half as long again. On an EPYC with busy neighbours those
+byte, or one that reads its weights from memory, takes up to twice as long. On an EPYC with busy neighbours those
 that moved, at the device's peak rates, for less than 3% of their time took 1.13 times what the profile said, those
 that moved for 3 to 12% of it 1.18 to 1.25, those that moved for 20% and more 1.9 to 2.1; on four other hosts the
 order was the same. So what the convolutions of a panel take longer is not what those of other models do, or of larger
