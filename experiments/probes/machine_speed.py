@@ -491,7 +491,8 @@ def _told_apart(
         return dict(plain), np.zeros(more.shape[1])
     kinds, groups = np.unique(sorts[mine], return_inverse=True)
     factors, costs = fitted(said[mine], each[mine], more[mine], groups)
-    # The statistic of a run's whole time is not the sum of those of its operators: together they take what these sorts do.
+    # The statistic of a run's whole time is not the sum of those of its operators: together they take what these
+    # sorts do.
     together = float(factors[groups] @ said[mine] + (more[mine] @ costs).sum())
     scale = sum(plain[SORTS[i]] * said[sorts == i].sum() for i in kinds) / together
     without = {SORTS[i]: float(f * scale) for i, f in zip(kinds, factors, strict=True)}

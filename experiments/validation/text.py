@@ -464,7 +464,8 @@ def _overhead_cells(model: ModelValidation, labels: Sequence[str], of: str) -> l
 
 def _speed_cells(model: ModelValidation) -> str:
     """How much slower the machine was, over all and by sort of operators, and convolutions that do nothing but move,
-    what its workers cost each other, how far its caches keep half of the weights, and how much of what it does not find a use leaves there.
+    what its workers cost each other, how far its caches keep half of the weights, and how much of what it does not
+    find a use leaves there.
     """
     cells = [f"{model.on_average(model.slowness) - 1:+.1%}"]
     if "speed" in model.machine:

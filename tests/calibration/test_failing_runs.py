@@ -163,8 +163,9 @@ def test_an_operator_that_never_returns_is_named_and_its_worker_given_up(monkeyp
 
 
 def test_closing_waits_for_the_threads():
-    with machine_with(lambda *reads: (torch.relu(reads[0]),)) as machine:
+    with machine_with(lambda *reads: (torch.relu(reads[0]),), APART) as machine:
         machine.run(CHAIN, COSTS, create("fcfs"), INPUTS)
+        assert machine.copiers
         threads = [end._thread for end in (*machine.workers, *machine.copiers.values())]
         assert all(thread.is_alive() for thread in threads)
     assert not any(thread.is_alive() for thread in threads)
