@@ -38,7 +38,8 @@ from simulator.errors import InvalidInput
 from simulator.graph import ITEM_BYTES, Operator, TensorSpec
 
 _TARGET = re.compile(r"aten\.(\w+)\.(\w+)")
-# Functional by their schema, but they reach outside the tensors they are given.
+# Functional by their schema, but they reach outside the tensors they are given. So do those that give no
+# tensor back: one writes a file, others set what the whole process computes with.
 _REFUSED = frozenset({"from_file", "set_data"})
 
 _Reads = Sequence[torch.Tensor]
@@ -149,6 +150,8 @@ def resolve(target: str) -> torch._ops.OpOverload:
     operation: torch._ops.OpOverload = getattr(packet, match[2])
     if operation._schema.is_mutable:
         raise InvalidInput(f"'{target}' changes its arguments; only functional operators are run")
+    if not any("Tensor" in str(value.type) for value in operation._schema.returns):
+        raise InvalidInput(f"'{target}' gives no tensor; only functional operators are run")
     return operation
 
 

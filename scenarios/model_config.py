@@ -6,18 +6,13 @@ Importing this module, and getting a graph that is in the cache, imports no torc
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import importlib
-import importlib.machinery
 import importlib.metadata
-import importlib.util
-import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scenarios.graph_cache import GraphCache, content_key
+from simulator import own_code
 from simulator.errors import HetsimError, InvalidInput
 from simulator.family import GraphFamily
 from simulator.graph import ITEM_BYTES, DataflowGraph
@@ -279,7 +274,9 @@ def load_model(
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(seed)
-        target = _resolve(config)
+        target = own_code.load(
+            config.target, f"model '{config.name}': target '{config.target}'"
+        )
         if fake:
             stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         try:
@@ -350,74 +347,6 @@ def _tensor(config: ModelConfig, given: InputConfig, shape: list[int]) -> torch.
     return torch.randint(0, max(high, 1), shape).to(dtype)
 
 
-# -- targets ----------------------------------------------------------------------------------
-
-
-def _resolve(config: ModelConfig) -> Any:
-    """The class or function that a target names."""
-    where = f"Model '{config.name}': target '{config.target}'"
-    file, name = _file_target(config)
-    if file is not None:
-        module, attribute = _load_file(file, where), name
-    else:
-        path, _, attribute = config.target.rpartition(".")
-        if not path:
-            raise InvalidInput(f"{where} is neither package.module.Name nor path/to/file.py:Name")
-        try:
-            module = importlib.import_module(path)
-        except ModuleNotFoundError as error:
-            raise InvalidInput(
-                f"{where}: no module named '{error.name}'; for a file that is not importable write "
-                "path/to/file.py:Name"
-            ) from None
-        except Exception as error:  # user code
-            raise InvalidInput(f"{where}: {type(error).__name__}: {error}") from error
-    found = getattr(module, attribute, None)
-    if not callable(found):
-        offered = [
-            key
-            for key, value in vars(module).items()
-            if callable(value) and getattr(value, "__module__", None) == module.__name__
-        ]
-        raise InvalidInput(
-            f"{where}: nothing called '{attribute}' to call there"
-            + (f" (there is: {', '.join(offered)})" if offered else "")
-        )
-    return found
-
-
-def _file_target(config: ModelConfig) -> tuple[Path | None, str]:
-    file, colon, name = config.target.rpartition(":")
-    if not colon:
-        return None, ""
-    return Path(file).expanduser().resolve(), name
-
-
-def _load_file(file: Path, where: str) -> ModuleType:
-    """Run a Python file as a module, with its neighbours importable while it loads."""
-    if not file.is_file():
-        raise InvalidInput(f"{where}: there is no file {file}")
-    content = hashlib.sha256(str(file).encode() + file.read_bytes()).hexdigest()[:12]
-    name = f"_hetsim_model_{file.stem}_{content}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise InvalidInput(f"{where}: {file} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(file.parent))
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # user code
-        del sys.modules[name]
-        raise InvalidInput(f"{where}: {type(error).__name__}: {error}") from error
-    finally:
-        with contextlib.suppress(ValueError):
-            sys.path.remove(str(file.parent))
-    return module
-
-
 # -- what a graph depends on ------------------------------------------------------------------
 
 
@@ -427,10 +356,10 @@ def _content(config: ModelConfig) -> dict[str, Any]:
     del content["description"], content["batch"], content["fusion"]
     if not config.training:
         del content["training"], content["optimizer"], content["loss"]
-    file, _ = _file_target(config)
     packages = {"torch", "transformers"}
-    if file is None:
-        packages.add(config.target.partition(".")[0])
+    path = own_code.parse(config.target)
+    if path is not None and path.module:
+        packages.add(path.module.partition(".")[0])
     versions = {}
     for package in sorted(packages):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -443,27 +372,9 @@ def _family_key(config: ModelConfig) -> str:
 
 
 def _sources(config: ModelConfig) -> list[Path]:
-    """Files whose content decides the graph: the tracer's, the model's and its neighbours'."""
+    """Files whose content decides the graph: the tracer's, the model's and those that it imports."""
     files = [_ROOT / name for name in _SOURCES]
-    file, _ = _file_target(config)
-    if file is None:
-        file = _source_of(config.target.rpartition(".")[0])
-    if file is not None and file.is_file():
-        files.extend(sorted(file.parent.glob("*.py")))
-    return files
-
-
-def _source_of(module: str) -> Path | None:
-    """The file of a module, found without importing it or its packages."""
-    paths: Any = None
-    origin = None
-    for depth in range(1, module.count(".") + 2):
-        name = ".".join(module.split(".")[:depth])
-        try:
-            spec = importlib.machinery.PathFinder.find_spec(name, paths)
-        except (ImportError, ValueError):
-            return None
-        if spec is None:
-            return None
-        paths, origin = spec.submodule_search_locations, spec.origin
-    return None if origin is None else Path(origin)
+    own = own_code.sources(config.target)
+    if not own and (file := own_code.origin(config.target)) is not None:
+        own = sorted(file.parent.glob("*.py"))  # a shipped one's neighbours
+    return files + own

@@ -20,7 +20,6 @@ What a predictor is: :class:`LoadPredictor`. One that was trained comes from
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -30,6 +29,7 @@ import numpy as np
 
 from simulator.batching import BatchingContext
 from simulator.entropy_weights import entropy_weights
+from simulator import own_code
 from simulator.errors import InvalidInput
 from simulator.options import construct
 from simulator.selection import Selection
@@ -388,15 +388,11 @@ def make_predictor(name: str, options: Mapping[str, Any]) -> LoadPredictor | Non
     known: dict[str, type[Any]] = {"persistence": Persistence, "ewma": MovingAverage}
     kind: Any = known.get(name)
     if kind is None:
-        module, separator, attribute = name.partition(":")
-        if not separator:
+        if own_code.parse(name) is None:
             raise InvalidInput(
                 f"There is no load predictor '{name}'; known: none, persistence, ewma, oracle, and "
                 "package.module:Class"
             )
-        try:
-            kind = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise InvalidInput(f"Cannot find load predictor '{name}': {error}") from None
+        kind = own_code.load(name, f"load predictor '{name}'")
     predictor: LoadPredictor = construct(kind, f"Load predictor '{name}'", options)
     return predictor

@@ -16,10 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("hetsim", "simpy", "numpy", "scipy", "torch", "transformers", "xgboost-cpu", "xgboost")
 # What decides a cell's numbers. Tables and plots are made anew from them at any time.
 _CODE = ("simulator", "cost_models", "scenarios")
-_CELL_CODE = (
-    "experiments/runs/world.py",
-    "experiments/runs/cell.py",
-    "experiments/runs/configs.py",
+_CELL_CODE = tuple(
+    f"experiments/runs/{name}.py"
+    for name in ("world", "cell", "configs", "noise", "pricing", "discrepancy", "structure")
 )
 
 

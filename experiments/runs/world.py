@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from experiments.runs import catalog
-from experiments.runs.configs import Scenario, SimulationConfig
+from experiments.runs.configs import Scenario, SchedulerConfig, SimulationConfig
 from experiments.runs.noise import noise_model
 from experiments.runs.pricing import Pricer, load_profiles, profile_digests
-from experiments.runs.provenance import digest, digest_files
+from experiments.runs.provenance import config_digest, digest, digest_files
 from scenarios.arrivals import build_workload
 from scenarios.bandwidth import bandwidth_faults
 from scenarios.cluster_config import build_cluster
@@ -31,6 +31,7 @@ from scenarios.instances import load_instance
 from scenarios.model_config import ModelConfig, graph_of
 from scenarios.requests import RequestGraphs, named_models, prepare_requests
 from scenarios.serving.load_predictor import find_file
+from simulator import own_code
 from simulator.bounds import Bounds, workload_bound
 from simulator.cluster import Cluster
 from simulator.costs import CostTable, GraphCosts
@@ -315,7 +316,8 @@ class NoisyTable:
 
 
 def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict[str, str]:
-    """Digests of what a scenario names and does not contain: profiles, instance and user's files.
+    """Digests of what a scenario names and does not contain: profiles, files, models of requests, and the
+    user's own code, the modules that it imports included.
 
     Raises:
         InvalidInput: one of them does not exist.
@@ -329,19 +331,49 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
         path = Path(scenario.workload.file).expanduser()
         if path.is_file():  # if not, the workload itself says so
             found["arrivals"] = digest_files([path])
+    links = {} if scenario.bare else scenario.cluster.links
+    varying = [link.varies["file"] for link in links.values() if (link.varies or {}).get("file")]
+    if files := [path for file in varying if (path := Path(file).expanduser()).is_file()]:
+        found["bandwidth"] = digest_files(files)
     select = scenario.scheduler.options.get("select")
     if isinstance(select, Mapping):
         path = find_file(str((select.get("predictor_options") or {}).get("file") or ""))
         if path.is_file():
             found["predictor"] = digest_files([path])
-    for what, name in (
-        ("scheduler", scenario.scheduler.class_path),
-        ("model", None if scenario.bare else scenario.model.target),
+    targets = [] if scenario.bare else [scenario.model.target]
+    if scenario.workload.serves and not scenario.bare:
+        found["requests"] = config_digest(_request_document(scenario, config_dirs))
+        targets += [model.target for model in models_of(scenario, config_dirs).values()]
+    for what, paths in (
+        ("scheduler", class_paths(scenario.scheduler)),
+        ("model", dict.fromkeys(targets)),
     ):
-        file = catalog.resolve_class_path(name or "", config_dirs).rpartition(":")[0]
-        if file.endswith(".py") and Path(file).is_file():
-            found[what] = digest_files([Path(file)])
+        files = [
+            file
+            for path in paths
+            for file in own_code.sources(catalog.resolve_class_path(path, config_dirs))
+        ]
+        if files:
+            found[what] = digest_files(dict.fromkeys(files))
     return found
+
+
+def class_paths(scheduler: SchedulerConfig) -> list[str]:
+    """What of a scheduler's configuration may name code: its class path, and those in its options."""
+    given = [scheduler.class_path or scheduler.name, *texts(scheduler.options)]
+    return [text for text in given if own_code.parse(text) is not None]
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text within mappings and lists, the keys of mappings left out."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for entry in value.values():
+            yield from texts(entry)
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            yield from texts(entry)
 
 
 def prepare(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World:
@@ -355,8 +387,6 @@ def prepare(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World:
     if scenario.family.drawn:
         parts["family"] = digest([scenario.family.document(), scenario.seed.workload])
     if not scenario.bare:
-        if scenario.workload.serves:
-            parts["requests"] = digest(_request_document(scenario, config_dirs))
         parts["model_config"] = digest(dataclasses.asdict(scenario.model))
         parts["cluster"] = digest(dataclasses.asdict(scenario.cluster))
         parts["cost_model"] = digest(dataclasses.asdict(scenario.cost_model))
@@ -431,15 +461,17 @@ def models_of(scenario: Scenario, config_dirs: Sequence[Path]) -> dict[str, Mode
     return found
 
 
-def _request_document(scenario: Scenario, config_dirs: Sequence[Path]) -> list[Any]:
-    """What decides the graphs of requests."""
+def _request_document(scenario: Scenario, config_dirs: Sequence[Path]) -> dict[str, Any]:
+    """What decides the graphs of requests, wherever the files of the models lie."""
     workload = scenario.workload
     keys = ("mix", "sizes", "max_batch", "segments", "variants")
     models = models_of(scenario, config_dirs)
-    return [
-        {key: getattr(workload, key) for key in keys},
-        {name: dataclasses.asdict(model) for name, model in models.items()},
-    ]
+    return {key: getattr(workload, key) for key in keys} | {
+        "models": {
+            name: dataclasses.asdict(model) | {"target": model.target.rpartition("/")[2]}
+            for name, model in models.items()
+        }
+    }
 
 
 def _refuse_extrapolation(world: World) -> None:

@@ -7,15 +7,13 @@ scheduler is named by class path: ``package.module.Class`` or ``path/to/file.py:
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import pkgutil
 from difflib import get_close_matches
 from functools import cache
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from simulator import own_code
 from simulator.errors import InvalidInput
 from simulator.options import construct
 from simulator.scheduler import Scheduler
@@ -63,38 +61,18 @@ def resolve(name_or_class_path: str) -> type[Scheduler]:
 
 
 def _import(path: str) -> type[Scheduler]:
-    file, separator, name = path.rpartition(":")
-    if separator and file.endswith(".py"):
-        module = _load_file(Path(file).expanduser())
-    else:
-        package, _, name = path.rpartition(".")
-        if not package:
-            near = get_close_matches(path, available(), n=3)
-            hint = f"Nearest: {', '.join(near)}. " if near else ""
-            raise InvalidInput(
-                f"No scheduler '{path}'. {hint}Known: {', '.join(available())}; "
-                "your own: package.module.Class or path/to/file.py:Class"
-            )
-        try:
-            module = importlib.import_module(package)
-        except ImportError as error:
-            raise InvalidInput(
-                f"Cannot import '{package}' for scheduler '{path}': {error}"
-            ) from None
-    kind = getattr(module, name, None)
+    parts = own_code.parse(path)
+    if parts is None:
+        near = get_close_matches(path, available(), n=3)
+        hint = f"Nearest: {', '.join(near)}. " if near else ""
+        raise InvalidInput(
+            f"No scheduler '{path}'. {hint}Known: {', '.join(available())}; "
+            "your own: package.module.Class or path/to/file.py:Class"
+        )
+    kind = own_code.load(path, f"scheduler '{path}'")
     if not (isinstance(kind, type) and issubclass(kind, Scheduler)):
         raise InvalidInput(
-            f"'{path}' is not a scheduler: '{name}' must be a subclass of "
+            f"'{path}' is not a scheduler: '{parts.name}' must be a subclass of "
             "simulator.scheduler.Scheduler"
         )
     return kind
-
-
-@cache
-def _load_file(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"user_{file.stem}", file)
-    if spec is None or spec.loader is None or not file.is_file():
-        raise InvalidInput(f"There is no scheduler file {file}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
