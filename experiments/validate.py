@@ -39,7 +39,7 @@ def make_plan(
         InvalidInput: a name that is unknown, or a scenario that cannot be run on hardware.
     """
     if settings.sweep is not None:
-        return plan_sweep_best(settings.sweep, settings.top, overrides, config_dirs)
+        return plan_sweep_best(settings.sweep, settings.top, overrides, config_dirs, settings.trust)
     return plan_grid(overrides, config_dirs)
 
 
@@ -54,7 +54,8 @@ def validate_command(invocation: Invocation) -> int:
     if settings.recheck is not None:
         from experiments.validation.recheck import recheck
 
-        return 0 if recheck(Path(settings.recheck), config_dirs, console) else 1
+        found = recheck(Path(settings.recheck), config_dirs, console, settings.trust)
+        return 0 if found else 1
     if settings.table is not None:
         from experiments.validation.sealed_table import renew_table
 

@@ -274,9 +274,7 @@ def load_model(
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(seed)
-        target = own_code.load(
-            config.target, f"model '{config.name}': target '{config.target}'"
-        )
+        target = own_code.load(config.target, f"model '{config.name}': target '{config.target}'")
         if fake:
             stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         try:

@@ -104,7 +104,11 @@ def _module(path: ClassPath, what: str) -> ModuleType:
         named = path.file or path.module
         raise InvalidInput(
             f"Cannot import '{named}' for {what}: no module named '{error.name}'"
-            + ("" if path.file else "; for a file that is not importable write path/to/file.py:Name")
+            + (
+                ""
+                if path.file
+                else "; for a file that is not importable write path/to/file.py:Name"
+            )
         ) from error
     except Exception as error:  # user code
         raise InvalidInput(f"{_first(what)}: {type(error).__name__}: {error}") from error
@@ -228,6 +232,11 @@ def sources_of(path: ClassPath) -> list[Path]:
     return [] if first is None else [first, *sorted(others)]  # type: ignore[list-item, type-var]
 
 
+def exists(module: str) -> bool:
+    """Whether the outermost package of a module can be imported; nothing is."""
+    return _spec(module.partition(".")[0], None, None) is not None
+
+
 def origin(text: str) -> Path | None:
     """The file of a class path's module, found without importing anything; None where there is none."""
     path = parse(text)
@@ -292,7 +301,9 @@ def _imports(file: str, package: str, mtime_ns: int, size: int) -> tuple[str, ..
             found |= dict.fromkeys(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             around = package.split(".")[: len(package.split(".")) - node.level + 1]
-            base = ".".join([*(around if node.level else []), *([node.module] if node.module else [])])
+            base = ".".join(
+                [*(around if node.level else []), *([node.module] if node.module else [])]
+            )
             found |= dict.fromkeys([base, *(f"{base}.{alias.name}" for alias in node.names)])
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))

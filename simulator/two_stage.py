@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from simulator import own_code
 from simulator.batching import BatchingContext
 from simulator.entropy_weights import entropy_weights
-from simulator import own_code
 from simulator.errors import InvalidInput
 from simulator.options import construct
 from simulator.selection import Selection

@@ -40,6 +40,7 @@ class CalibrateConfig:
             from it unless given.
         contest: with ``settle``: which of the sweep's, by its label or model; the first open one unless
             given.
+        trust: with ``settle``: run code that the sweep's or run's folder names, and nothing else does.
         operators_at_most: measure no more than so many; null lets the budget decide.
         dtypes: element types to measure operators of float32 in, of ``float32, tf32, float16,
             bfloat16`` (``tf32`` on CUDA devices); each counts as an operator of its own.
@@ -72,6 +73,7 @@ class CalibrateConfig:
     settle: str | None = None
     pair: list[str] | None = None
     contest: str | None = None
+    trust: bool = False
     operators_at_most: int | None = None
     dtypes: list[str] = field(default_factory=lambda: ["float32"])
     cores: list[int] | None = None
@@ -105,6 +107,8 @@ class CalibrateConfig:
             for key in ("pair", "contest"):
                 if getattr(self, key) is not None:
                     raise InvalidInput(f"{key}= goes with settle=<folder of a sweep>")
+            if self.trust:
+                raise InvalidInput("trust=true goes with settle=<folder of a sweep>")
             if self.step == "plan":
                 raise InvalidInput("step=plan goes with settle=<folder of a sweep>")
         elif self.model is not None or self.operators is not None or self.base is not None:

@@ -332,7 +332,11 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
         if path.is_file():  # if not, the workload itself says so
             found["arrivals"] = digest_files([path])
     links = {} if scenario.bare else scenario.cluster.links
-    varying = [link.varies["file"] for link in links.values() if (link.varies or {}).get("file")]
+    varying = [
+        str(link.varies.get("file") or "")
+        for link in links.values()
+        if isinstance(link.varies, Mapping)
+    ]
     if files := [path for file in varying if (path := Path(file).expanduser()).is_file()]:
         found["bandwidth"] = digest_files(files)
     select = scenario.scheduler.options.get("select")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,11 +26,12 @@ from experiments.comparison.standings import standings
 from experiments.comparison.statistics import FEWEST_DRAWS, SEPARABLE, probability_shorter
 from experiments.runs import catalog
 from experiments.runs.cell import Runs, label_of
-from experiments.runs.command import plain, user_folders
+from experiments.runs.command import plain
 from experiments.runs.configs import Scenario, SchedulerConfig
 from experiments.runs.pricing import load_profiles
 from experiments.runs.results import read_document
 from experiments.runs.sweep_folder import choices_of, read_sweep
+from experiments.runs.trust import admit, folders_of
 from experiments.runs.world import World, prepare
 from experiments.settling.narrowing import (
     Unknowns,
@@ -158,7 +158,11 @@ class Settlement:
 
 
 def question_of(
-    folder: str | Path, pair: Sequence[str] | None = None, contest: str | None = None
+    folder: str | Path,
+    pair: Sequence[str] | None = None,
+    contest: str | None = None,
+    config_dirs: Sequence[Path] = (),
+    trust: bool = False,
 ) -> Question:
     """The verdict of a sweep that is not separable, or two schedulers in place of a run's own.
 
@@ -168,16 +172,18 @@ def question_of(
             unless given.
         contest: which of a sweep's contests, by its label or its model; the first that is not separable
             unless given.
+        config_dirs: the user's folders of configs.
+        trust: whether code that the folder alone names may run.
 
     Raises:
-        InvalidInput: no such folder, contest or scheduler; everything is separable; or times are given
-            and not predicted.
+        InvalidInput: no such folder, contest or scheduler; everything is separable; times are given
+            and not predicted; or the folder names code of its own.
     """
     folder = Path(folder).expanduser()
     if pair is not None and (len(pair) != 2 or pair[0] == pair[1]):
         raise InvalidInput(f"pair={','.join(pair)}: a pair is two schedulers, e.g. pair=heft,donf")
     if (folder / "result.json").is_file():
-        return _of_run(folder, pair)
+        return _of_run(folder, pair, config_dirs, trust)
     table = standings(read_sweep(folder), choices_of(folder))
     if not table.contests:
         raise InvalidInput(f"No cell of {folder} has finished: there is no verdict to settle")
@@ -191,8 +197,9 @@ def question_of(
         read_document(folder / "cells" / found.find(name).cells[0] / "result.json")  # type: ignore[union-attr]
         for name in names
     ]
-    folders = tuple(user_folders(shlex.split(documents[0].get("command", ""))))
+    folders = folders_of(documents[0].get("command", ""), folder, config_dirs, trust)
     first, second = (scenario_of(document) for document in documents)
+    admit((first, second), folder, folders, trust)
     others = [
         table.label(other, True)
         for other in table.contests
@@ -231,7 +238,9 @@ def _chosen(
     )
 
 
-def _of_run(folder: Path, pair: Sequence[str] | None) -> Question:
+def _of_run(
+    folder: Path, pair: Sequence[str] | None, config_dirs: Sequence[Path], trust: bool
+) -> Question:
     if pair is None:
         raise InvalidInput(
             f"{folder} is one run, which has nothing to be told apart from; name two schedulers, e.g. "
@@ -239,7 +248,8 @@ def _of_run(folder: Path, pair: Sequence[str] | None) -> Question:
         )
     scenario = scenario_of(read_document(folder / "result.json"))
     path = folder / "command.txt"
-    folders = tuple(user_folders(shlex.split(path.read_text()) if path.is_file() else []))
+    command = path.read_text() if path.is_file() else ""
+    folders = folders_of(command, folder, config_dirs, trust)
     schedulers = []
     for name in pair:
         entry = catalog.entry("scheduler", name, folders)
@@ -250,6 +260,7 @@ def _of_run(folder: Path, pair: Sequence[str] | None) -> Question:
         assert isinstance(scheduler, SchedulerConfig)
         schedulers.append(scheduler)
     first, second = (replace(scenario, scheduler=scheduler) for scheduler in schedulers)
+    admit((first, second), folder, folders, trust)
     labels = (label_of(first.scheduler, folders), label_of(second.scheduler, folders))
     name = f"{scenario.model.name}, {scenario.cluster.name}"
     return Question(name, (first, second), labels, folders)

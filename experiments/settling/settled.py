@@ -86,7 +86,9 @@ class Again:
 def settle_command(config: CalibrateConfig, invocation: Invocation) -> None:
     """``calibrate settle=...``: plan, measure, fit and compare, as ``step`` says."""
     assert config.settle is not None
-    question = question_of(config.settle, config.pair, config.contest)
+    question = question_of(
+        config.settle, config.pair, config.contest, invocation.config_dirs, config.trust
+    )
     console = Console(stderr=True)
     out = make_console()
     with console.status("", spinner="dots") as status:

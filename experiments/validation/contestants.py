@@ -13,8 +13,10 @@ from experiments.probes.overhead import Overhead
 from experiments.runs.cell import label_of, make_scheduler
 from experiments.runs.configs import Scenario
 from experiments.runs.grid import compose_grid
+from experiments.runs.own_settings import key_of
 from experiments.runs.provenance import config_digest, digest
 from experiments.runs.results import read_document
+from experiments.runs.trust import admit
 from experiments.runs.world import source_digests
 from simulator.errors import InvalidInput
 from simulator.scheduler import Scheduler
@@ -95,7 +97,11 @@ def plan_grid(overrides: Sequence[str], config_dirs: Sequence[Path]) -> Plan:
 
 
 def plan_sweep_best(
-    sweep: str, top: int, overrides: Sequence[str], config_dirs: Sequence[Path]
+    sweep: str,
+    top: int,
+    overrides: Sequence[str],
+    config_dirs: Sequence[Path],
+    trust: bool = False,
 ) -> Plan:
     """The best schedulers of every setting of a sweep.
 
@@ -107,9 +113,10 @@ def plan_sweep_best(
         top: schedulers of each setting.
         overrides: further values for all of them.
         config_dirs: the user's configs.
+        trust: whether code that the sweep alone names may run.
 
     Raises:
-        InvalidInput: no such sweep, or nothing of it is done.
+        InvalidInput: no such sweep, nothing of it is done, or it names code of its own.
     """
     base = compose_grid([*overrides, "scheduler=single_device"], config_dirs)
     output_dir = Path(base.cells[0].scenario.output_dir)
@@ -141,11 +148,19 @@ def plan_sweep_best(
     found: dict[str, Contestant] = {}
     for cell in chosen.values():
         words = [word for word in shlex.split(cell["command"])[3:] if "=" in word]
+        if foreign := [
+            word for word in words if key_of(word).partition("/")[0].startswith("hydra")
+        ]:
+            raise InvalidInput(
+                f"A command in {folder} sets {foreign[0]}, which no cell of a sweep does; it is not followed"
+            )
         if "--config-dir" in shlex.split(cell["command"]) and not config_dirs:
             raise InvalidInput(
                 f"The sweep in {folder} was made with configs of your own; give them: --config-dir"
             )
-        for entry in compose_grid([*words, *overrides], config_dirs).cells:
+        cells = compose_grid([*words, *overrides], config_dirs).cells
+        admit((entry.scenario for entry in cells), folder, config_dirs, trust, overrides)
+        for entry in cells:
             one = contestant(entry.scenario, config_dirs)
             found.setdefault(one.key, one)
     return Plan(grouped(list(found.values())), base.settings.name, output_dir)

@@ -64,13 +64,15 @@ class Resimulated:
         )
 
 
-def recheck(folder: Path, config_dirs: Sequence[Path], console: Console) -> bool:
+def recheck(
+    folder: Path, config_dirs: Sequence[Path], console: Console, trust: bool = False
+) -> bool:
     """Check a saved validation and say what changed; returns whether its figures hold.
 
     Raises:
-        InvalidInput: there is none, or a file of it is damaged.
+        InvalidInput: there is none, a file of it is damaged, or it names code of its own.
     """
-    validation, document = load_validation(folder, config_dirs)
+    validation, document = load_validation(folder, config_dirs, trust)
     differences = list(figure_differences(validation, document))
     count = sum(1 for _ in _leaves(_normal(figures(validation)), ""))
     console.print(f"[bold]{folder}[/bold]: {len(validation.cases)} cases, {document['command']}")

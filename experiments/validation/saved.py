@@ -36,6 +36,7 @@ from experiments.runs import atomic
 from experiments.runs.configs import Scenario
 from experiments.runs.provenance import code_digest, revision, versions
 from experiments.runs.results import read_document
+from experiments.runs.trust import admit
 from experiments.validation.cases import Case, ModelValidation, Validation, statistic_of
 from experiments.validation.compact_traces import TICK, read_traces, write_traces
 from experiments.validation.contestants import Contestant, contestant
@@ -180,19 +181,20 @@ def _common(model: ModelValidation) -> dict[str, Any]:
 
 
 def load_validation(
-    folder: Path, config_dirs: Sequence[Path] = ()
+    folder: Path, config_dirs: Sequence[Path] = (), trust: bool = False
 ) -> tuple[Validation, dict[str, Any]]:
     """What :func:`save_validation` wrote, everything that can be worked out anew worked out anew.
 
     Args:
         folder: of the files.
         config_dirs: the user's configs, where its schedulers or models are of them.
+        trust: whether code that the folder alone names may run.
 
     Returns:
         The validation, and ``validation.json``.
 
     Raises:
-        InvalidInput: a file is missing, damaged, or does not fit the others.
+        InvalidInput: a file is missing, damaged, or does not fit the others; or they name code.
     """
     document = read_document(folder / "validation.json")
     if document.get("format") != FORMAT:
@@ -207,6 +209,8 @@ def load_validation(
         raise InvalidInput(
             f"{folder / 'validation.json'} is damaged: {type(error).__name__} {error}"
         ) from None
+    contestants = (one for model in models for one in model.contestants)
+    admit((one.scenario for one in contestants), folder, config_dirs, trust)
     return Validation(models), document
 
 

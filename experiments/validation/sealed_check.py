@@ -20,13 +20,20 @@ from experiments.runs import atomic
 from experiments.runs.configs import Scenario
 from experiments.runs.pricing import profile_digests
 from experiments.runs.provenance import revision, versions
+from experiments.runs.trust import admit
 from experiments.runs.world import prepare
 from experiments.validation.cases import Case, Validation
 from experiments.validation.contestants import Contestant, Plan, contestant, grouped
 from experiments.validation.pairs import pairs, regret
 from experiments.validation.run import validate_plan
 from experiments.validation.saved import scenario_of
-from experiments.validation.sealing import RUN_SETTINGS, changes_since, check_paths, read_sealed
+from experiments.validation.sealing import (
+    RUN_SETTINGS,
+    changes_since,
+    check_paths,
+    read_sealed,
+    sealed_path,
+)
 from experiments.validation.settings import ValidateSettings
 from experiments.validation.text import differences, verdict_table
 
@@ -55,9 +62,9 @@ def check_sealed(
     sealed = read_sealed(folder, name)
     output_dir = Path(next((word.partition("=")[2] for word in overrides), "outputs"))
     settings = replace(settings, **{key: sealed["settings"][key] for key in RUN_SETTINGS})
-    contestants = [
-        contestant(scenario_of(case["scenario"]), config_dirs) for case in sealed["cases"]
-    ]
+    scenarios = [scenario_of(case["scenario"]) for case in sealed["cases"]]
+    admit(scenarios, sealed_path(folder, name), config_dirs, settings.trust)
+    contestants = [contestant(scenario, config_dirs) for scenario in scenarios]
     believed = {
         one.key: Overhead.of_json(case)
         for one, case in zip(contestants, sealed["cases"], strict=True)

@@ -42,6 +42,7 @@ class ValidateSettings:
     table: str | None
     sealed_dir: str
     dispatch: str | None
+    trust: bool
 
     def check_values(self) -> None:
         """Refuse numbers that make no validation.
@@ -69,6 +70,9 @@ class ValidateSettings:
             raise InvalidInput(
                 "dispatch= has a meaning with seal=NAME alone; elsewhere it is measured"
             )
+
+        if self.trust and self.recheck is None and self.check is None and self.sweep is None:
+            raise InvalidInput("trust=true has a meaning with recheck=, check= or sweep= alone")
 
     @property
     def dispatch_s(self) -> float | None:

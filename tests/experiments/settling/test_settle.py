@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +115,10 @@ def sweep(folder, *words):
     return "outputs/sweeps/open"
 
 
+def own(folder):
+    return ["--config-dir", str(folder)]
+
+
 OPEN = ["model=branches", "cluster=pair", "scheduler=mine", "scheduler.options.device=0,1"]
 
 
@@ -124,12 +129,12 @@ def test_a_verdict_is_measured_and_settled(here, capsys, monkeypatch):
     # A tie at believed times is not worth settling, unless asked for.
     assert settling(standings(load_results(run)), Path(run)) == []
     pair = "pair=mine,mine(device=1)"
-    assert main([f"settle={run}", pair, "step=plan"]) == 0
+    assert main([*own(here), f"settle={run}", pair, "step=plan"]) == 0
     told = capsys.readouterr().out
     assert all(word in told for word in ("P(win)", "linear", "expected"))
     assert not list(here.parent.glob("outputs/settled/*"))
 
-    code = main([f"settle={run}", pair, "rounds=1", "out=done"])
+    code = main([*own(here), f"settle={run}", pair, "rounds=1", "out=done"])
     assert code == 0, capsys.readouterr().err
     told = capsys.readouterr().out
     assert "'toy-core' is another device" in told
@@ -150,7 +155,7 @@ def test_a_verdict_is_measured_and_settled(here, capsys, monkeypatch):
     monkeypatch.setenv(
         "HETSIM_PROFILES", f"{here.parent / 'done' / 'profiles'}:{here / 'profiles'}"
     )
-    assert main([f"settle={run}", pair, "step=plan"]) in (0, 2)
+    assert main([*own(here), f"settle={run}", pair, "step=plan"]) in (0, 2)
     assert "looked up" in "".join(capsys.readouterr())
 
 
@@ -164,7 +169,7 @@ def test_the_open_verdict_of_a_sweep_is_found(here, capsys):
         "to settle mine against mine(device=1) on branches x2, measure what this names:",
         f"  python -m experiments.calibrate settle={run} step=plan",
     ]
-    question = question_of(run)
+    question = question_of(run, config_dirs=(here.resolve(),))
     assert question.labels == ("mine", "mine(device=1)")
     assert question.contest == "branches x2"
     assert question.config_dirs == (here.resolve(),)
@@ -201,7 +206,7 @@ def test_what_cannot_be_settled_is_one_sentence(here, capsys, words, options, me
     bare = words[0].startswith("instance")
     run = sweep(here, *words) if not bare else _bare(words)
     capsys.readouterr()
-    assert main([f"settle={run}", *options, "step=plan"]) == 2
+    assert main([*own(here), f"settle={run}", *options, "step=plan"]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
@@ -220,10 +225,10 @@ def test_what_is_missing_is_one_sentence(here, capsys, monkeypatch):
     run = sweep(here, *OPEN)
     capsys.readouterr()
     pair = "pair=mine,mine(device=1)"
-    assert main([f"settle={run}", pair, "step=plan"]) == 2
+    assert main([*own(here), f"settle={run}", pair, "step=plan"]) == 2
     assert "Nobody knows how wrong 'toy-sheet' (datasheet) is" in capsys.readouterr().err
     monkeypatch.setenv("HETSIM_PROFILES", "elsewhere")
-    assert main([f"settle={run}", pair, "step=plan"]) == 2
+    assert main([*own(here), f"settle={run}", pair, "step=plan"]) == 2
     assert "No profile '" in capsys.readouterr().err
 
 
@@ -246,13 +251,16 @@ def test_measured_times_are_looked_up_when_asked_for(here):
     """One of the model's operators took half a second when it was measured."""
     name = environment.device_name("cpu")
     profile = Profile.load(name)
-    question = question_of(sweep(here, *OPEN), ["mine", "mine(device=1)"])
+    question = question_of(sweep(here, *OPEN), ["mine", "mine(device=1)"], None, (here,))
     operator = prepare(question.scenarios[0], question.config_dirs).graph.operators[0]
     row = row_of(operator) | {"device": name, "cache": "graph", "seconds": 0.5, "source": "test"}
     table = pd.concat([profile.measurements, pd.DataFrame([row])], ignore_index=True)
     table["architectures"] = [[] for _ in range(len(table))]
     replace(profile, table=load(table)).save(here / "more" / name)
     os.environ["HETSIM_PROFILES"] = f"{here / 'more'}:{here / 'profiles'}"  # undone by the fixture
+    shutil.rmtree(
+        "outputs/sweeps/open"
+    )  # another grid takes another name, or the place of the first
     words = [*OPEN[:2], "scheduler=mine", "cost_model.lookup=false,true"]
     frame = load_results(sweep(here, *words)).set_index("cost_model")
     assert set(frame.index) == {"roofline", "roofline+lookup"}
@@ -296,7 +304,7 @@ def test_a_row_takes_the_place_of_one_of_the_same_state_only():
 def test_a_device_that_changed_is_refused(here):
     """An operator of the profile takes a tenth of its time now: nothing is mixed."""
     sweep(here, *OPEN)
-    found = settle(question_of("outputs/sweeps/open", ["mine", "mine(device=1)"]))
+    found = settle(question_of("outputs/sweeps/open", ["mine", "mine(device=1)"], None, (here,)))
     name = environment.device_name("cpu")
     profile = Profile.load(name)
     anchor = next(s for s in read_samples(SHIPPED_OPERATORS) if s.operator.kind == "relu")
@@ -328,7 +336,7 @@ def test_a_profile_of_another_protocol_is_not_added_to(here, capsys):
     replace(profile, provenance={**profile.provenance, "protocol": PROTOCOL - 1}).save(
         here / "profiles" / name
     )
-    assert main([f"settle={run}", "pair=mine,mine(device=1)", "out=never"]) == 2
+    assert main([*own(here), f"settle={run}", "pair=mine,mine(device=1)", "out=never"]) == 2
     assert f"measures by protocol {PROTOCOL}" in capsys.readouterr().err
     assert not list((here.parent / "never").rglob("raw"))
 
@@ -337,7 +345,7 @@ def test_a_graph_that_stays_in_the_cache_is_measured_as_it_is_priced(here):
     """It is priced warm: times of its operators in state `graph` are not its times."""
     name = environment.device_name("cpu")
     profile = Profile.load(name)
-    question = question_of(sweep(here, *OPEN), ["mine", "mine(device=1)"])
+    question = question_of(sweep(here, *OPEN), ["mine", "mine(device=1)"], None, (here,))
     graph = prepare(question.scenarios[0], question.config_dirs).graph
     base = {"device": name, "source": "test", "spread": 0.02, "repeats": 48, "architectures": []}
     rows = [row_of(o) | base | {"cache": "graph", "seconds": 0.5} for o in graph.operators]
@@ -385,11 +393,17 @@ def test_a_machine_of_other_software_is_told_before_it_is_measured(here, capsys,
         profile = replace(Profile.load(name), versions={"torch": torch})
         profile.save(here / "profiles" / name)
         capsys.readouterr()
-        words = [f"settle={run}", "pair=mine,mine(device=1)", "step=measure", "out=away"]
+        words = [
+            *own(here),
+            f"settle={run}",
+            "pair=mine,mine(device=1)",
+            "step=measure",
+            "out=away",
+        ]
         assert main(words) == 0
         sentence = f"profile '{name}' was measured with torch 1.0.0, here "
         assert (sentence in " ".join(capsys.readouterr().err.split())) is told
-        assert main([*words[:2], "step=plan"]) == 0  # which touches no hardware
+        assert main([*words[:4], "step=plan"]) == 0  # which touches no hardware
         assert sentence not in " ".join(capsys.readouterr().err.split())
     assert asked == [name, name]
 
