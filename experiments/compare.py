@@ -122,7 +122,8 @@ def _recorded(folder: Path) -> tuple[dict[str, Any], float | None, str | None]:
     # A sweep that found everything done took no time worth telling.
     took = float(seconds) if manifest.get("simulated") and seconds is not None else None
     command = manifest.get("command")
-    return manifest, took, f"{command} rerun=failed" if command else None
+    words = [word for word in shlex.split(command or "") if not word.startswith("rerun=")]
+    return manifest, took, shlex.join([*words, "rerun=failed"]) if command else None
 
 
 def _compare_requests(
@@ -143,7 +144,8 @@ def _compare_requests(
     manifest, took, rerun = _recorded(folder)
     cells = results["cell"].tolist()
     usual = manifest.get("baseline")
-    found = compare_requests(folder / "cells", cells, choices_of(folder), baseline, usual)
+    choices, stale = choices_of(folder), stale_cells(results)
+    found = compare_requests(folder / "cells", cells, choices, baseline, usual, stale)
     for line in request_lines(found, table, str(folder / "failures.csv"), rerun, took):
         console.print(line, soft_wrap=True)
     (folder / "report").mkdir(exist_ok=True)
@@ -166,6 +168,13 @@ def _compare_requests(
         console.print(line, soft_wrap=True)
     console.print(f"wrote {index}", style="dim", soft_wrap=True, markup=False)
     return index
+
+
+def stale_cells(results: pd.DataFrame) -> set[str]:
+    """Hashes of the cells that were made with code or profiles that have changed since."""
+    if "stale" not in results.columns:  # written by an earlier release
+        return set()
+    return set(results.loc[results["stale"].fillna("") != "", "cell"])
 
 
 def serves_requests(folder: Path, cells: Iterable[str]) -> bool:

@@ -22,7 +22,7 @@ from rich.console import Console
 from experiments.comparison.statistics import bootstrap_mean
 from experiments.runs import atomic
 from experiments.runs.command import key_values, report_errors
-from experiments.runs.results import read_document
+from experiments.runs.results import read_document, told_apart
 from scenarios.networks import link_bandwidth
 from simulator.errors import InvalidInput
 from simulator.units import format_seconds, parse_rate, parse_seconds
@@ -79,7 +79,9 @@ def read_runs(folder: Path, x: str | None = None) -> ServingRuns:
         for path in sorted((folder / "cells").glob("*/result.json"))
         if folder.is_dir()
     ]
-    done = [d for d in documents if d.get("status") == "done" and "success_rate" in d["metrics"]]
+    done = told_apart(
+        [d for d in documents if d.get("status") == "done" and "success_rate" in d["metrics"]]
+    )
     if not done:
         raise InvalidInput(
             f"{folder} holds no finished runs of requests; sweep a workload with a mix, deadlines or "

@@ -10,10 +10,11 @@ import csv
 import io
 import os
 import re
+import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,15 +34,24 @@ from experiments.runs.cell_folder import (
     write_failure,
 )
 from experiments.runs.command import Invocation, sweeping_main
+from experiments.runs.configs import SWEEP_ONLY
 from experiments.runs.console import make_console
 from experiments.runs.grid import Grid, compose_grid
+from experiments.runs.own_settings import key_of
 from experiments.runs.pool import WorkerDiedError, available_cores, work_through
 from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import code_digest, digest, revision, versions
-from experiments.runs.results import row_of, write_results
+from experiments.runs.results import row_of, told_apart, write_results
+from experiments.runs.sweep_folder import choices_of, read_grid
 from simulator.errors import InvalidInput
 
-RERUNS = ("failed", "stale", "all")
+RERUNS: dict[str, tuple[State, ...]] = {
+    "stale": ("missing", "stale"),
+    "failed": ("missing", "stale", "failed"),
+    "all": ("missing", "stale", "failed", "done"),
+    "none": ("missing",),
+}
+"""Values of ``rerun``, and the states of the cells that are simulated then."""
 FORMAT = "hetsim.sweep/1"
 
 
@@ -54,6 +64,8 @@ class Plan:
         documents: of the cells that have one.
         todo: cells to simulate.
         changed: which digests stale cells were made with and are different now.
+        stale: the same of each stale cell, as tables say it; a cell that is simulated leaves it.
+        note: how the grid differs from the one that the folder holds.
     """
 
     name: str
@@ -64,6 +76,8 @@ class Plan:
     documents: dict[str, dict[str, Any]]
     todo: list[CellTask]
     changed: tuple[str, ...]
+    stale: dict[str, str]
+    note: str
     workers: int
 
 
@@ -75,14 +89,16 @@ def plan_sweep(invocation: Invocation) -> Plan:
     """
     grid = compose_grid(invocation.overrides, invocation.config_dirs)
     settings = grid.settings
-    if settings.rerun is not None and settings.rerun not in RERUNS:
+    if settings.rerun not in RERUNS:
         raise InvalidInput(f"There is no rerun={settings.rerun}; known: {', '.join(RERUNS)}")
     if settings.workers is not None and settings.workers < 1:
         raise InvalidInput(f"workers={settings.workers}: at least one process is needed")
     name = settings.name or f"sweep-{digest([cell.hash for cell in grid.cells])[:8]}"
     if not re.fullmatch(r"[\w.=+-]+", name):
         raise InvalidInput(f"name={name} names a folder: letters, digits and . _ - = + only")
-    folder = Path(settings.output_dir) / "sweeps" / name
+    sweeps = Path(settings.output_dir) / "sweeps"
+    name, note = _place(sweeps, name, grid, invocation)
+    folder = sweeps / name
     tasks = [
         task_of(cell, folder / "cells", invocation.config_dirs, settings.traces)
         for cell in grid.cells
@@ -97,20 +113,63 @@ def plan_sweep(invocation: Invocation) -> Plan:
     states: dict[str, State] = {}
     documents: dict[str, dict[str, Any]] = {}
     changed: set[str] = set()
+    stale: dict[str, str] = {}
     for task in tasks:
         states[task.hash], document, differences = state_of(task)
         changed.update(differences)
+        if differences:
+            stale[task.hash] = _changes(differences)
         if document is not None:
             documents[task.hash] = document
-    again = {
-        None: ("missing",),
-        "failed": ("missing", "failed"),
-        "stale": ("missing", "stale"),
-        "all": ("missing", "failed", "stale", "done"),
-    }[settings.rerun]
-    todo = [task for task in tasks if states[task.hash] in again]
+    todo = [task for task in tasks if states[task.hash] in RERUNS[settings.rerun]]
     workers = settings.workers or available_cores()
-    return Plan(name, folder, grid, tasks, states, documents, todo, tuple(sorted(changed)), workers)
+    return Plan(
+        name, folder, grid, tasks, states, documents, todo, tuple(sorted(changed)), stale, note, workers
+    )  # fmt: skip
+
+
+def _changes(digests: Iterable[str]) -> str:
+    """``code changed, toy-core changed``."""
+    return ", ".join(f"{name} changed" for name in digests)
+
+
+def _place(sweeps: Path, name: str, grid: Grid, invocation: Invocation) -> tuple[str, str]:
+    """The name of a sweep's folder, and how its grid differs from the one that is there.
+
+    A grid that holds all cells of the earlier one extends it. The same command gives other cells once the
+    configs that it names were edited; the earlier ones are left out then. Any other grid takes another
+    folder: one of its own where the name is a preset's, and one that the user names where the name was typed.
+
+    Raises:
+        InvalidInput: the name was typed, and its folder holds another grid.
+    """
+    folder = sweeps / name
+    held = read_grid(folder)
+    before = set(choices_of(folder))
+    cells = {cell.hash for cell in grid.cells}
+    lost = len(before - cells)
+    if not before or before == cells:
+        return name, ""
+    if not lost:
+        return name, f"extends {folder}: {len(cells - before)} cells beside the {len(before)} there"
+    if _asked(str(held.get("command", ""))) == _asked(invocation.command):
+        return (
+            name,
+            f"the configs changed: {lost} cells of {folder} are not of this grid, and left out",
+        )
+    others = f"{folder} holds another sweep: {lost} of its {len(before)} cells are not in this grid"
+    if any(key_of(word) == "name" for word in invocation.overrides):
+        raise InvalidInput(
+            f"{others}. Take another name=, ask for its cells too (then they are kept), or remove the folder"
+        )
+    own = f"{name}-{digest(sorted(cells))[:8]}"
+    return own, f"{others}; this one is {sweeps / own}"
+
+
+def _asked(command: str) -> set[str]:
+    """Words of a command that decide its grid."""
+    about = {*SWEEP_ONLY} - {"sweep", "exclude"}
+    return {word for word in shlex.split(command) if key_of(word) not in about}
 
 
 def print_plan(plan: Plan, console: Console) -> None:
@@ -128,6 +187,8 @@ def print_plan(plan: Plan, console: Console) -> None:
     ]
     if left_out:
         console.print(f"left out: {', '.join(left_out)}")
+    if plan.note:
+        console.print(plan.note, soft_wrap=True, markup=False)
     if count := _not_reproducible(plan):
         console.print(
             f"{count} cells charge the wall clock for decisions: another run gives other results, and "
@@ -135,21 +196,18 @@ def print_plan(plan: Plan, console: Console) -> None:
         )
     counts = Counter(plan.states.values())
     if counts["missing"] < cells:
-        causes = {"code": "code changed"}
-        why = ", ".join(dict.fromkeys(causes.get(c, f"{c} changed") for c in plan.changed))
-        stale = f"{counts['stale']} stale" + (f" ({why})" if why else "")
-        console.print(f"{counts['done']} done, {stale}, {counts['failed']} failed")
-        kept = {
-            state: counts[state]
-            for state in ("stale", "failed")
-            if counts[state] and plan.grid.settings.rerun not in (state, "all")
-        }
-        if kept:
-            console.print(
-                f"kept as they are; rerun={'|'.join(kept)}{'|all' if len(kept) > 1 else ''} "
-                "simulates them again",
-                style="dim",
-            )
+        rerun = plan.grid.settings.rerun
+        told = [f"{counts['done']} done", f"{counts['stale']} stale", f"{counts['failed']} failed"]
+        for number, state in enumerate(("stale", "failed"), start=1):
+            if counts[state]:
+                why = f" ({_changes(plan.changed)})" if state == "stale" else ""
+                kept = (
+                    "run again"
+                    if state in RERUNS[rerun]
+                    else f"kept, rerun={state} runs them again"
+                )
+                told[number] += f"{why}: {kept}"
+        console.print(", ".join(told), soft_wrap=True)
 
 
 def _not_reproducible(plan: Plan) -> int:
@@ -207,7 +265,7 @@ def run_sweep(plan: Plan, invocation: Invocation, console: Console) -> bool:
         _work(plan, console)
     except KeyboardInterrupt:
         interrupted = True
-    rows = [row_of(document) for document in _documents(plan)]
+    rows = [row_of(d, plan.stale.get(d["hash"], "")) for d in told_apart(_documents(plan))]
     if rows:
         write_results(plan.folder, rows)
     _write_failures(plan)
@@ -224,8 +282,7 @@ def run_sweep(plan: Plan, invocation: Invocation, console: Console) -> bool:
             "cells": len(plan.tasks),
             "done": counts["done"],
             "failed": counts["failed"],
-            "stale": sum(plan.states[task.hash] == "stale" for task in plan.tasks)
-            - sum(plan.states[task.hash] == "stale" for task in plan.todo),
+            "stale": len(plan.stale),
             "simulated": sum(1 for task in plan.todo if task.hash in plan.documents),
             "wall_s": time.perf_counter() - began,
             "workers": plan.workers,
@@ -263,6 +320,7 @@ def _work(plan: Plan, console: Console) -> None:
                     task, "the process that simulated it was killed; was there enough memory?"
                 )
             plan.documents[task.hash] = answer
+            plan.stale.pop(task.hash, None)
             failed += answer["status"] == "failed"
             progress.update(
                 bar,
@@ -358,7 +416,8 @@ examples:
   name=paper1                        the folder in outputs/sweeps; the same name goes on
   'exclude=[{scheduler:fcfs,model:gpt2}]'  combinations to leave out
   dry_run=true                       cells, minutes, megabytes; nothing is written
-  rerun=failed|stale|all             simulate those again
+  rerun=failed|all|none              stale cells, whose code or profiles changed, are simulated again;
+                                     with failed those too, with all every cell, with none no cell
   workers=4 traces=true baseline=heft
 """
 

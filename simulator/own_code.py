@@ -154,11 +154,11 @@ def _make_way(folder: Path) -> None:
     """Forget own modules of other folders that have the name of a neighbour here."""
     near = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in near:
-            file = getattr(module, "__file__", None)
-            if file and not _is_installed(Path(file)) and not _is_project(name):
-                if not Path(file).resolve().is_relative_to(folder):
-                    del sys.modules[name]
+        file = getattr(module, "__file__", None)
+        if name.partition(".")[0] not in near or file is None or _is_project(name):
+            continue
+        if not _is_installed(Path(file)) and not Path(file).resolve().is_relative_to(folder):
+            del sys.modules[name]
 
 
 def _forget(files: set[str]) -> None:
@@ -255,6 +255,7 @@ def _files_of(
     """(name, file) of a module and of the packages around it, outermost first, as far as they exist.
 
     Args:
+        module: its dotted name.
         folder: where to look first.
         installed: whether a module may be the standard library's or an installed package's.
     """

@@ -111,9 +111,9 @@ def rules(setting: Setting) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def cautions(standings: Standings) -> list[str]:
-    """What the numbers leave out."""
-    notes = []
+def cautions(standings: Standings, most: int = 6) -> list[str]:
+    """What the numbers leave out, and which of them are not of today; ``most`` cells are named."""
+    notes = incomplete(standings, most)
     without = sorted({name for contest in standings.contests for name in contest.interval_without})
     if without:
         notes.append(
@@ -139,6 +139,34 @@ def cautions(standings: Standings) -> list[str]:
         if contest.absent
     ]
     return notes
+
+
+def incomplete(standings: Standings, most: int = 6) -> list[str]:
+    """Which cells of a sweep are missing and which are stale, by name; empty where none is.
+
+    Args:
+        standings: of the sweep.
+        most: how many are named; the rest is counted.
+    """
+    notes = []
+    if standings.missing:
+        done = standings.cells - len(standings.failures)
+        notes.append(
+            f"not complete: {standings.cells + len(standings.missing)} cells were asked for, {done} are "
+            f"done, {len(standings.failures)} failed, {len(standings.missing)} are missing: "
+            f"{_first_of(standings.missing, most)}"
+        )
+    if standings.stale:
+        notes.append(
+            f"{len(standings.stale)} cells are stale (*), made before something changed: "
+            f"{_first_of(standings.stale, most)}"
+        )
+    return notes
+
+
+def _first_of(texts: tuple[str, ...], most: int) -> str:
+    more = f"; and {len(texts) - most} more" if len(texts) > most else ""
+    return "; ".join(texts[:most]) + more
 
 
 def interval_note(standings: Standings) -> str:

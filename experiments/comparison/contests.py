@@ -68,6 +68,7 @@ class Standing:
         separable: from the contest's best; None for the best itself or without draws.
         utilisation: mean over seeds; NaN where unknown.
         cells: ids of its cells, in order of seeds.
+        stale: whether one of them was made with code or profiles that have changed since.
     """
 
     scheduler: str
@@ -78,6 +79,7 @@ class Standing:
     separable: bool | None
     utilisation: float
     cells: tuple[str, ...]
+    stale: bool = False
 
     @property
     def makespan_s(self) -> float:
@@ -227,6 +229,8 @@ class Standings:
         factors: what varies.
         instances: every seed of every contest, for statistics over all of them.
         scheduler_factors: what each scheduler has for those factors that are part of it.
+        missing: cells that were asked for and have no result, by what was chosen for them.
+        stale: cells that were made with code or profiles that have changed since, with what changed.
     """
 
     contests: tuple[Contest, ...]
@@ -236,6 +240,8 @@ class Standings:
     factors: tuple[Factor, ...]
     instances: Instances
     scheduler_factors: Mapping[str, Mapping[str, Any]]
+    missing: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
 
     @property
     def settings(self) -> tuple[Setting, ...]:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.comparison.answers import incomplete
 from experiments.comparison.bootstrap import METHOD
 from experiments.comparison.contests import GIVEN, Standings
 from experiments.comparison.paired_tests import ALPHA, CORRECTION
@@ -151,9 +152,7 @@ def _tool(recorded: Recorded) -> str:
     text += f", {', '.join(versions)}." if versions else "."
     codes = [code for code in facts.get("code", {}) if code != "None"]
     if len(codes) > 1:
-        text += (
-            f" The cells were made with {len(codes)} states of the code (rerun=stale makes it one)."
-        )
+        text += f" The cells were made with {len(codes)} states of the code (the sweep's command makes it one)."
     return text
 
 
@@ -350,7 +349,9 @@ def _left_out(recorded: Recorded, standings: Standings) -> str:
         text += f" What {missing} of them were made with is not recorded any more."
     elif not recorded.cells:
         text += " The cells' own records were not at hand: versions and parameters are not stated."
-    return text
+    return " ".join(
+        [text, *(f"{note[:1].upper()}{note[1:]}." for note in incomplete(standings, _FEW))]
+    )
 
 
 def _varied(what: str, values: list[str]) -> str:

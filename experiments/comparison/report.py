@@ -276,7 +276,7 @@ def _page(
     ]
     return render(
         standings, manifest, title, answers(standings, baseline), written, sections, methods,
-        [*cautions(standings), *warnings], left_out, verdicts,
+        [*cautions(standings, _ROWS), *warnings], left_out, verdicts,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ answers in time the difference. A *setting* is everything but scheduler and seed
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.comparison.bootstrap import intervals_of_means
 from experiments.comparison.rounding import number
-from experiments.runs.results import read_document
+from experiments.runs.results import read_document, told_apart
 from simulator.errors import InvalidInput
 from simulator.units import format_seconds
 
@@ -56,6 +56,7 @@ class Compared:
         seeds: that it has in common with the baseline; of the baseline all.
         figures: by name, those of :data:`DELAYS` and :data:`SHARE`.
         is_baseline: whether the others are compared with it.
+        stale: whether one of its cells was made with code or profiles that have changed since.
     """
 
     setting: str
@@ -63,6 +64,7 @@ class Compared:
     seeds: int
     figures: Mapping[str, Change]
     is_baseline: bool
+    stale: bool = False
 
     @property
     def verdict(self) -> str:
@@ -105,6 +107,7 @@ def compare_requests(
     choices: Mapping[str, Mapping[str, str]],
     baseline: str | None = None,
     usual: str | None = None,
+    stale: Collection[str] = (),
 ) -> RequestComparison:
     """Compare the finished cells of a sweep of requests.
 
@@ -114,20 +117,24 @@ def compare_requests(
         choices: value of each axis for every cell; of cells that are not there what they say themselves.
         baseline: the scheduler that the others are compared with.
         usual: the same where there is one of that name; then ``fcfs``, then the slowest.
+        stale: hashes of the cells that are.
 
     Raises:
         InvalidInput: no finished run of requests; or there is no such baseline.
     """
     found: dict[str, dict[str, dict[str, Mapping[str, Any]]]] = {}
+    documents = {}
     for cell in cells:
         path = folder / cell / "result.json"
         document = read_document(path) if path.is_file() else {}
-        if document.get("status") != "done" or SHARE not in document["metrics"]:
-            continue
+        if document.get("status") == "done" and SHARE in document["metrics"]:
+            documents[cell] = document
+    for cell, document in zip(documents, told_apart([*documents.values()]), strict=True):
         setting = _setting(choices.get(cell) or document.get("choices") or {})
         scheduler = str(document["labels"]["scheduler"])
         seed = repr(sorted(document["config"]["seed"].items()))
-        found.setdefault(setting, {}).setdefault(scheduler, {})[seed] = document["metrics"]
+        metrics = document["metrics"] | {"stale": cell in stale}
+        found.setdefault(setting, {}).setdefault(scheduler, {})[seed] = metrics
     schedulers = list(dict.fromkeys(name for setting in found.values() for name in setting))
     if not schedulers:
         raise InvalidInput(f"{folder} holds no finished runs of requests")
@@ -187,7 +194,9 @@ def _compare(
                 ends = [math.exp(end) for end in ends]
             value = float(np.nanmean(values)) if np.isfinite(values).any() else math.nan
             figures[name] = Change(value, *ends)
-        rows.append(Compared(setting, scheduler, len(common), figures, scheduler == baseline))
+        is_stale = any(found[setting][scheduler][seed].get("stale") for seed in common)
+        is_baseline = scheduler == baseline
+        rows.append(Compared(setting, scheduler, len(common), figures, is_baseline, is_stale))
     order = list(found)
     rows.sort(key=lambda row: (order.index(row.setting), _or_last(row.figures[DELAYS[0]].value)))
     return RequestComparison(rows, baseline, apart)

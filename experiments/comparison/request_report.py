@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.text import Text
 
+from experiments.comparison.answers import incomplete
 from experiments.comparison.bootstrap import FEWEST, METHOD
 from experiments.comparison.contests import Standings
 from experiments.comparison.markup import TextTable
@@ -75,6 +76,8 @@ def request_lines(
     lines.append(Text())
     for text in (_legend(comparison), *_cautions(comparison)):
         lines += wrapped(text, "dim")
+    for text in incomplete(standings):
+        lines += wrapped(text, "yellow")
     took = "" if wall_s is None else f", {wall_s:.1f} s"
     extrapolated = np.nanmean([c.extrapolated_share for c in standings.contests])
     text = f"{standings.cells} cells, {len(standings.failures)} failed{took}; "
@@ -117,7 +120,7 @@ def _cells(row: Compared) -> list[str]:
         mark = " ~" if row.verdict == "~" else ""
         changes = [delay_change(mean) + mark, delay_change(p99), share_change(share)]
     return [
-        row.scheduler,
+        row.scheduler + (" *" if row.stale else ""),
         *(delay_text(mean), changes[0], delay_text(p99), changes[1]),
         *(share_text(share), changes[2]),
     ]
@@ -154,6 +157,7 @@ def request_frame(comparison: RequestComparison) -> pd.DataFrame:
             "baseline": comparison.baseline,
             "seeds": row.seeds,
             "verdict": "baseline" if row.is_baseline else row.verdict,
+            "stale": row.stale,
         }
         for name in (*DELAYS, SHARE):
             figure, what = row.figures[name], "difference" if name == SHARE else "ratio"
@@ -216,7 +220,7 @@ def write_request_report(
     sections = [Section("Delays and answers in time", (stem,)) for stem in figures]
     page = render(
         standings, manifest, title, sentences(comparison), {TABLE: table}, sections, methods,
-        warnings=_cautions(comparison), left_out=left_out,
+        warnings=[*incomplete(standings, 300), *_cautions(comparison)], left_out=left_out,
     )  # fmt: skip
     index = write_text(folder / "index.html", page)
     kept = {stem.name for stem in figures} | {TABLE}

@@ -40,6 +40,7 @@ Row = Mapping[Hashable, Any]
 REQUIRED = ("cell", "status", "model", "cluster", "scheduler", "makespan_s")
 _DEFAULTS: dict[str, Any] = {
     "error": "",
+    "stale": "",
     "batch": 1,
     "workload": "single",
     "movement": "",
@@ -106,6 +107,8 @@ def standings(
             f"Cell {bad['cell'].iloc[0]} is done but its makespan is "
             f"{bad['makespan_s'].iloc[0]}; the results are damaged, run the sweep with rerun=all"
         )
+    asked = choices or {}
+    there = set(results["cell"].astype(str))
     results, factors = with_factors(results, choices)
     done = results[results["status"] == "done"]
     failed = results[results["status"] != "done"]
@@ -125,7 +128,13 @@ def standings(
         factors,
         _instances(done, groups.ngroup().to_numpy(), contests, factors),
         _scheduler_factors(done, factors),
+        tuple(_chosen(asked[cell]) for cell in asked if str(cell) not in there),
+        tuple(f"{_describe(r)} ({r['stale']})" for r in done.to_dict("records") if r["stale"]),
     )
+
+
+def _chosen(choices: Mapping[str, str]) -> str:
+    return " ".join(f"{axis}={value}" for axis, value in choices.items()) or "the one cell"
 
 
 def _instances(
@@ -225,6 +234,7 @@ def _contest(key: dict[str, Hashable], rows: pd.DataFrame) -> Contest:
             separable=separable,
             utilisation=_mean(row["utilisation"] for row in cells[name]),
             cells=tuple(str(row["cell"]) for row in cells[name]),
+            stale=any(row["stale"] for row in cells[name]),
         )
 
     reference = min(alone, default=None)

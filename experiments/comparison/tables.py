@@ -70,6 +70,7 @@ def main_frame(standings: Standings, baseline: str | None = None) -> pd.DataFram
                     "gap_to_bound": contest.gap(standing),
                     "utilisation": standing.utilisation,
                     "p_best": standing.best_share,
+                    "stale": standing.stale,
                     "best_beats_it": contest.beaten(standing),
                     "separable_from_best": standing.separable,
                     "reference": reference.scheduler,
@@ -141,8 +142,8 @@ def best_device_cells(contest: Contest, factor: float) -> tuple[str, ...]:
 
 
 def mark(standing: Standing) -> str:
-    """``~`` behind what is not separable from the best."""
-    return "~" if standing.separable is False else ""
+    """``~`` behind what is not separable from the best, ``*`` behind what is stale."""
+    return ("~" if standing.separable is False else "") + ("*" if standing.stale else "")
 
 
 def interval_text(standing: Standing, makespan: float, factor: float) -> str:
@@ -173,6 +174,8 @@ def main_caption(standings: Standings) -> str:
         "). vs best device: time of everything on the best single device over the makespan. gap to "
         "bound: makespan over the lower bound, minus 1."
     )
+    if any(standing.stale for contest in standings.contests for standing in contest.standings):
+        text += " *: stale, made with code or profiles that have changed since."
     return text + (f" Devices: {profiles}." if profiles else "")
 
 

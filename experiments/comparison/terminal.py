@@ -197,11 +197,12 @@ def _setting_table(
                 _Row(name, standing_cells(contest, standing, factor), style, mark(standing))
             )
         rows.append(_Row("", best_device_cells(contest, factor), "dim"))
+    room = WIDTH - max((len(row.mark) - 1 for row in rows if row.mark), default=0)
     headings = ["model", "scheduler", *COLUMNS]
     headings[2] = f"makespan {unit}"
-    if _total(_widths(headings, rows)) > WIDTH:
+    if _total(_widths(headings, rows)) > room:
         headings[4:6] = _COMPACT[2:4]
-    by_model = _total(_widths(headings, rows)) > WIDTH
+    by_model = _total(_widths(headings, rows)) > room
     if by_model:
         # The model gets a line of its own, its schedulers are set in below it.
         spread = [_Row(row.model, ()) for row in rows if row.model]
@@ -218,7 +219,7 @@ def _setting_table(
     widths = _widths(headings, rows)
     if by_model:
         widths[0] = 0
-    widths[1] = min(widths[1], WIDTH - (_total(widths) - widths[1]))
+    widths[1] = min(widths[1], room - (_total(widths) - widths[1]))
     lines = [_line(_Row(headings[0], tuple(headings[1:]), "dim"), widths)]
     for row in rows:
         if len(row.cells) == 1 and len(row.cells[0]) + widths[0] + 2 > WIDTH:

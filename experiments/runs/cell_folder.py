@@ -1,7 +1,8 @@
 """The folder that a cell of a sweep leaves, and whether it still holds.
 
 ``cells/<hash>/`` is named by the cell's config. Its ``result.json`` also records the digests of the
-profiles and of the code that it was made with: where they differ today the cell is stale.
+profiles and of the code that it was made with, the user's own included: where they differ today the cell
+is stale, failed ones too.
 """
 
 from __future__ import annotations
@@ -71,11 +72,11 @@ def state_of(task: CellTask) -> tuple[State, dict[str, Any] | None, tuple[str, .
     except (InvalidInput, KeyError):
         # Nothing of ours, or damaged: as good as none.
         return "missing", None, ()
-    if status == "failed":
-        return "failed", document, ()
     changed = sorted(k for k in {*key, *task.key} if key.get(k) != task.key.get(k))
     if changed:
         return "stale", document, tuple(changed)
+    if status == "failed":
+        return "failed", document, ()
     kept = task.keep_trace and task.scenario.keep is None
     if kept and not (task.folder / "trace.json").is_file():
         return "missing", None, ()

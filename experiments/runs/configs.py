@@ -509,7 +509,8 @@ class SweepConfig(Preset):
         baseline: the scheduler that the comparison is relative to.
         traces: keep every cell's trace.
         dry_run: say what would be done.
-        rerun: ``failed``, ``stale`` or ``all`` to simulate those again.
+        rerun: what is simulated again: ``stale`` cells, whose code or profiles changed; ``failed`` ones too;
+            ``all``; or ``none``.
         workers: processes; as many as there are cores unless given.
     """
 
@@ -519,7 +520,7 @@ class SweepConfig(Preset):
     baseline: str | None = None
     traces: bool = False
     dry_run: bool = False
-    rerun: str | None = None
+    rerun: str = "stale"
     workers: int | None = None
 
 

@@ -1,6 +1,7 @@
 """Results as tables: one row a run or a cell.
 
-Columns: ``cell`` (hash of what decides the result), ``status`` (done, failed), ``error``; labels
+Columns: ``cell`` (hash of what decides the result), ``status`` (done, failed), ``error``, ``stale`` (what
+changed since, empty of what is up to date); labels
 (``model``, ``batch``, ``cluster``, ``scheduler``, ``workload``, ``profiles``); settings
 (``movement``, ``contention``, ``noise``, ``memory``, ``decision_cost``, ``cost_model``, ``seed_workload``, ``seed_noise``,
 ``seed_search``); figures in seconds (``makespan_s`` with its 95% interval ``makespan_low_s`` and
@@ -36,6 +37,7 @@ COLUMNS = {
     "cell": "string",
     "status": "string",
     "error": "string",
+    "stale": "string",
     "model": "string",
     "batch": "int64",
     "cluster": "string",
@@ -91,14 +93,20 @@ FAMILY_COLUMNS = {"family": "string"} | {
 """Further columns of sweeps that draw graphs: those of which some row has a value."""
 
 
-def row_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of a ``result.json``, of a run or of a cell, finished or failed."""
+def row_of(document: Mapping[str, Any], stale: str = "") -> dict[str, Any]:
+    """The row of a ``result.json``, of a run or of a cell, finished or failed.
+
+    Args:
+        document: the file's content.
+        stale: what changed since it was made.
+    """
     config = document["config"]
     wallclock = document.get("wallclock", {})
     row: dict[str, Any] = {
         "cell": document["hash"],
         "status": document["status"],
         "error": document.get("error", ""),
+        "stale": stale,
         **document["labels"],
         "movement": config["simulation"]["movement"],
         "contention": config["simulation"]["contention"],
@@ -123,6 +131,56 @@ def row_of(document: Mapping[str, Any]) -> dict[str, Any]:
         parts = ("prepare_seconds", "simulate_seconds", "draws_seconds")
         row["wall_s"] = sum(wallclock[part] for part in parts)
     return {name: row.get(name) for name in (*COLUMNS, *FAMILY_COLUMNS)}
+
+
+AXES = {
+    "model": ("model", "instance", "family"),
+    "cluster": ("cluster",),
+    "workload": ("workload",),
+    "scheduler": ("scheduler",),
+}
+"""Labels, and the axes of a sweep whose files say what the label is."""
+
+
+def told_apart(documents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Cells of a sweep whose labels differ wherever their files do.
+
+    Two instances, clusters or schedulers may hold the same name; then the label also says which was chosen:
+    ``box(cluster=a)``.
+
+    Args:
+        documents: of the cells, each with its ``labels`` and ``choices``.
+    """
+    found = [{**document, "labels": dict(document["labels"])} for document in documents]
+    for label, axes in AXES.items():
+        for axis in axes:
+            chosen: dict[str, dict[str, list[dict[str, Any]]]] = {}
+            for document in found:
+                choice = document.get("choices", {}).get(axis)
+                if choice is not None:
+                    by_choice = chosen.setdefault(str(document["labels"][label]), {})
+                    by_choice.setdefault(choice, []).append(document)
+            for name, by_choice in chosen.items():
+                if len(by_choice) > 1:
+                    shown = _short(by_choice)
+                    for choice, alike in by_choice.items():
+                        for document in alike:
+                            document["labels"][label] = with_option(name, axis, shown[choice])
+    return found
+
+
+def _short(choices: Iterable[str]) -> dict[str, str]:
+    """What was chosen as tables show it: of paths the file's name where that tells them apart."""
+    plain = {choice: choice.strip("'\"") for choice in choices}
+    stems = {choice: Path(text.rpartition(":")[0] or text).stem for choice, text in plain.items()}
+    return stems if len(set(stems.values())) == len(stems) else plain
+
+
+def with_option(label: str, key: str, value: str) -> str:
+    """``box(count=2, cluster=a)``: one more thing that tells a label from others."""
+    if label.endswith(")") and "(" in label:
+        return f"{label[:-1]}, {key}={value})"
+    return f"{label}({key}={value})"
 
 
 def write_results(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiments.runs.results import load_results
 from simulator.errors import InvalidInput
@@ -35,10 +35,20 @@ def read_sweep(folder: Path) -> pd.DataFrame:
 
 
 def choices_of(folder: Path) -> dict[str, dict[str, str]]:
-    """Value of each axis for every cell of a sweep; empty where it left none.
+    """Value of each axis for every cell that a sweep asked for; empty where it left no ``grid.yaml``.
 
     Raises:
         InvalidInput: its ``grid.yaml`` is damaged.
+    """
+    cells = read_grid(folder).get("cells")
+    return cells if isinstance(cells, dict) else {}
+
+
+def read_grid(folder: Path) -> dict[str, Any]:
+    """A sweep's ``grid.yaml``; empty where there is none.
+
+    Raises:
+        InvalidInput: it is damaged.
     """
     import yaml  # type: ignore[import-untyped]
 
@@ -48,10 +58,12 @@ def choices_of(folder: Path) -> dict[str, dict[str, str]]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         document = yaml.load(path.read_text(), Loader=loader)
-    except (OSError, yaml.YAMLError) as error:
-        raise InvalidInput(f"Cannot read {path}: {str(error).splitlines()[0]}") from None
-    cells = document.get("cells") if isinstance(document, dict) else None
-    return cells if isinstance(cells, dict) else {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidInput(
+            f"Cannot read {path}: {str(error).splitlines()[0]}. Remove it, and the sweep's command writes it "
+            "anew"
+        ) from None
+    return document if isinstance(document, dict) else {}
 
 
 def others_beside(folder: Path) -> str:

@@ -78,18 +78,23 @@ def test_a_larger_grid_of_the_same_name_adds_what_is_new(quiet):
     assert len(load_results(SWEEP)) == 6
 
 
-def test_changed_code_makes_cells_stale_and_rerun_renews_them(quiet, capsys, monkeypatch):
+def test_changed_code_makes_cells_stale_which_are_run_again_unless_kept(quiet, capsys, monkeypatch):
     assert sweep.main(WORDS) == 0
     monkeypatch.setattr(cell_folder, "code_digest", lambda: "other")
     capsys.readouterr()
-    assert sweep.main(WORDS) == 0
+    assert sweep.main([*WORDS, "rerun=none"]) == 0
     out = capsys.readouterr().out
-    assert "0 done, 4 stale (code changed), 0 failed" in out
-    assert "rerun=stale" in out
-    assert plan(*WORDS).todo == []
-    assert len(plan(*WORDS, "rerun=stale").todo) == 4
-    assert sweep.main([*WORDS, "rerun=stale"]) == 0
+    assert "0 done, 4 stale (code changed): kept, rerun=stale runs them again, 0 failed" in out
+    assert set(load_results(SWEEP)["stale"]) == {"code changed"}
+    assert json.loads((SWEEP / "manifest.json").read_text())["stale"] == 4
+    assert plan(*WORDS, "rerun=none").todo == []
+    assert len(plan(*WORDS, "rerun=failed").todo) == 4
+    # Without a word, stale cells are run again.
+    assert sweep.main(WORDS) == 0
+    assert "0 done, 4 stale (code changed): run again, 0 failed" in capsys.readouterr().out
     assert states(*WORDS) == ["done"] * 4
+    assert set(load_results(SWEEP)["stale"]) == {""}
+    assert json.loads((SWEEP / "manifest.json").read_text())["stale"] == 0
 
 
 def test_a_changed_file_that_a_cell_names_makes_it_stale(quiet):
@@ -216,9 +221,9 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(quiet, capsys):
     assert not Path("outputs").exists()
     assert sweep.main(WORDS) == 0
     before = contents()
-    assert sweep.main([*WORDS, "scheduler=donf,heft", "dry_run=true"]) == 0
+    assert sweep.main([*WORDS, "scheduler=donf,heft,fcfs", "dry_run=true"]) == 0
     out = capsys.readouterr().out
-    assert "2 done, 0 stale, 0 failed" in out
+    assert "4 done, 0 stale, 0 failed" in out
     assert "to do: 2 cells" in out
     assert contents() == before
 
@@ -226,7 +231,7 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(quiet, capsys):
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("rerun=some", "known: failed, stale, all"),
+        ("rerun=some", "known: stale, failed, all, none"),
         ("workers=0", "at least one process"),
         ("name=../away", "names a folder"),
         ("scheduler=[heft,donf]", "experiments.sweep scheduler=heft,donf"),
@@ -254,8 +259,8 @@ def test_schedulers_meet_the_same_draws(quiet):
     assert list(frame["draws"]["mine"]) != list(frame["draws"]["heft"])
     assert (SWEEP / "cells" / frame["cell"]["heft"] / "trace.json").is_file()
     # Another seed of noise: other draws around the same schedule.
-    assert sweep.main([*words, "seed.noise=1"]) == 0
-    again = load_results(SWEEP).set_index("scheduler")
+    assert sweep.main([*words, "seed.noise=1", "name=again"]) == 0
+    again = load_results("outputs/sweeps/again").set_index("scheduler")
     assert list(again["draws"]["heft"]) != list(frame["draws"]["heft"])
     assert again["makespan_s"]["heft"] == frame["makespan_s"]["heft"]
 
