@@ -11,10 +11,11 @@ import contextlib
 import hashlib
 import importlib
 import importlib.util
+import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -82,16 +83,23 @@ def load(text: str, what: str) -> Any:
 
 _Stamp = tuple[tuple[str, int, int], ...]
 _imported: dict[tuple[str, str], tuple[ModuleType, _Stamp]] = {}
+_followed: dict[tuple[tuple[str, str], tuple[str, ...]], _Stamp] = {}
+
+
+def _key(path: ClassPath) -> tuple[str, str]:
+    return str(_absolute(path.file)) if path.file else "", path.module
 
 
 def _module(path: ClassPath, what: str) -> ModuleType:
-    key = (str(_absolute(path.file)) if path.file else "", path.module)
+    key = _key(path)
     held = _imported.get(key)
-    if held is not None and held[1] == _stamp(entry[0] for entry in held[1]):
-        return held[0]
+    if held is not None and sys.modules.get(held[0].__name__) is held[0]:
+        module, stamp = held
+        if stamp == _stamp(entry[0] for entry in stamp):
+            return module
     if path.file and not _absolute(path.file).is_file():
         raise InvalidInput(f"{_first(what)}: there is no file {_absolute(path.file)}")
-    files = [str(file) for file in sources_of(path)]
+    files = [str(file) for file in _sources_of(path)]
     if held is not None:
         _forget({*files, *(entry[0] for entry in held[1])})
     stamp = _stamp(files)
@@ -168,12 +176,12 @@ def _forget(files: set[str]) -> None:
             del sys.modules[name]
 
 
-def _stamp(files: Iterator[str] | list[str]) -> _Stamp:
+def _stamp(files: Iterable[str]) -> _Stamp:
     """Path, time of change in ns and bytes of each file; -1 where it is gone."""
     found = []
     for file in files:
         try:
-            stat = Path(file).stat()
+            stat = os.stat(file)
         except OSError:
             found.append((file, -1, -1))
         else:
@@ -203,11 +211,18 @@ def sources(text: str) -> list[Path]:
     where it is installed. Empty for a class of this project, and for what does not exist.
     """
     path = parse(text)
-    return [] if path is None else sources_of(path)
+    return [] if path is None else _sources_of(path)
 
 
-def sources_of(path: ClassPath) -> list[Path]:
-    """See :func:`sources`."""
+def _sources_of(path: ClassPath) -> list[Path]:
+    key = _key(path), tuple(sys.path)
+    held = _followed.get(key)
+    if not held or held != _stamp(entry[0] for entry in held):
+        held = _followed[key] = _stamp(map(str, _follow(path)))
+    return [Path(entry[0]) for entry in held]
+
+
+def _follow(path: ClassPath) -> list[Path]:
     folder = _absolute(path.file).parent if path.file else None
     if path.file:
         todo = [("", _absolute(path.file))]

@@ -4,15 +4,18 @@ import csv
 import json
 import os
 import shlex
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from experiments import simulate, sweep
+from experiments.comparison.standings import standings
 from experiments.runs import cell_folder
 from experiments.runs.command import Invocation
 from experiments.runs.results import load_results
+from experiments.runs.sweep_folder import choices_of, read_sweep
 
 WORDS = ["instance=topcuoglu,peft", "scheduler=heft,fcfs", "name=study", "workers=1"]
 SWEEP = Path("outputs/sweeps/study")
@@ -107,6 +110,178 @@ def test_a_changed_file_that_a_cell_names_makes_it_stale(quiet):
     instance = quiet / "instances" / "fork.json"
     instance.write_text(instance.read_text().replace("[2, 4]", "[3, 4]", 1))
     assert states(*words, folders=[quiet]) == ["stale", "stale"]
+
+
+OWN = """
+from simulator.scheduler import Scheduler
+from lab.parts import device
+
+class Mine(Scheduler):
+    name = "mine"
+
+    def decide(self, context):
+        for task in context.ready:
+            context.place(task, device())
+"""
+
+
+@pytest.fixture
+def lab(quiet, monkeypatch):
+    """A scheduler in a package of the user's, and a module that it imports one that it imports from."""
+    package = quiet / "lab"
+    package.mkdir()
+    for name, text in (
+        ("__init__", ""),
+        ("own", OWN),
+        ("parts", "from lab.numbers import DEVICE\n\n\ndef device():\n    return DEVICE\n"),
+        ("numbers", "DEVICE = 0\n"),
+        ("other", ""),
+    ):
+        (package / f"{name}.py").write_text(text)
+    (quiet / "scheduler" / "mine.yaml").write_text(
+        "name: mine\nclass_path: lab.own.Mine\ndescription: all on one\n"
+    )
+    monkeypatch.syspath_prepend(quiet)
+    yield package
+    for name in [name for name in sys.modules if name.partition(".")[0] == "lab"]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("form", ["lab.own.Mine", "lab/own.py:Mine", "nested"])
+def test_an_edited_module_of_the_users_own_makes_cells_stale_and_its_figures_new(lab, quiet, form):
+    """In any form of class path, also within a shipped scheduler's options; not others' cells."""
+    config = quiet / "scheduler" / "mine.yaml"
+    if form == "nested":
+        config.write_text(
+            "name: mine\nclass_path: packed\ndescription: mine, packed\n"
+            "options: {scheduler: lab.own.Mine}\n"
+        )
+    else:
+        config.write_text(config.read_text().replace("lab.own.Mine", form))
+    words = ["instance=fork", "scheduler=mine,heft", "name=study", "workers=1"]
+    words += ["simulation.draws=0", "--config-dir", str(quiet)]
+    assert sweep.main(words) == 0
+    made = load_results(SWEEP).set_index("scheduler")["makespan_s"]
+    assert made["mine"] == 16  # the sum of the first column
+    (lab / "other.py").write_text("changed = True\n")
+    assert sorted(plan(*words[:-2], folders=[quiet]).states.values()) == ["done", "done"]
+    (lab / "numbers.py").write_text("DEVICE = 1\n")
+    found = plan(*words[:-2], folders=[quiet])
+    assert found.changed == ("scheduler",)
+    assert [task.choices["scheduler"] for task in found.todo] == ["mine"]
+    assert sweep.main(words) == 0
+    again = load_results(SWEEP).set_index("scheduler")["makespan_s"]
+    assert (again["mine"], again["heft"]) == (14, made["heft"])
+
+
+def test_a_failed_cell_of_edited_code_is_run_again(lab, quiet):
+    """Who mends a scheduler and repeats the command wants to see what it does now."""
+    right = (lab / "numbers.py").read_text()
+    (lab / "numbers.py").write_text("DEVICE = 99\n")
+    words = ["instance=fork", "scheduler=mine,heft", "name=study", "workers=1"]
+    words += ["--config-dir", str(quiet)]
+    assert sweep.main(words) == 1
+    assert plan(*words[:-2], folders=[quiet]).todo == []
+    (lab / "numbers.py").write_text(right)
+    assert sweep.main(words) == 0
+    assert set(load_results(SWEEP)["status"]) == {"done"}
+
+
+def test_the_entry_of_a_model_that_requests_name_is_part_of_their_key(quiet):
+    """A mix names models by their entries in the user's folder, which may be edited."""
+    words = ["model=branches", "cluster=box", "scheduler=fcfs", "name=study", "simulation.draws=0"]
+    words += ["workload=poisson", "workload.mix={branches: 1}", "workload.jobs=3"]
+    (task,) = plan(*words, folders=[quiet]).tasks
+    (quiet / "model" / "other.yaml").write_text(
+        (quiet / "model" / "branches.yaml").read_text().replace("name: branches", "name: other")
+    )
+    words[-2] = "workload.mix={other: 1}"
+    (before,) = plan(*words, folders=[quiet]).tasks
+    entry = quiet / "model" / "other.yaml"
+    entry.write_text(entry.read_text().replace("width: 8", "width: 16"))
+    (after,) = plan(*words, folders=[quiet]).tasks
+    assert (before.hash, before.key["model"]) == (after.hash, after.key["model"])
+    assert before.key["requests"] != after.key["requests"]
+    assert task.hash != after.hash
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [*WORDS[:1], "scheduler=heft,donf", *WORDS[2:]],
+        [*WORDS[:1], "scheduler=heft", *WORDS[2:]],
+        [*WORDS, "seed.noise=3"],
+    ],
+)
+def test_another_grid_under_an_old_name_is_refused(quiet, capsys, other):
+    assert sweep.main(WORDS) == 0
+    before = contents()
+    assert sweep.main(other) == 2
+    lost = 2 if "noise" not in other[-1] else 4
+    assert (
+        f"outputs/sweeps/study holds another sweep: {lost} of its 4 cells are not in this grid. Take another "
+        "name=, ask for its cells too (then they are kept), or remove the folder"
+    ) in " ".join(capsys.readouterr().err.split())
+    assert contents() == before
+
+
+def test_a_larger_grid_says_that_it_extends_the_old_one(quiet, capsys):
+    assert sweep.main(WORDS) == 0
+    capsys.readouterr()
+    assert sweep.main([*WORDS[:1], "scheduler=heft,fcfs,donf", *WORDS[2:]]) == 0
+    assert "extends outputs/sweeps/study: 2 cells beside the 4 there" in capsys.readouterr().out
+
+
+def test_an_edited_config_takes_the_place_of_the_old_one_in_words(quiet, capsys):
+    words = ["instance=fork", "scheduler=mine,heft", "name=study", "workers=1"]
+    words += ["--config-dir", str(quiet)]
+    assert sweep.main(words) == 0
+    config = quiet / "scheduler" / "mine.yaml"
+    config.write_text(config.read_text().replace("device: 0", "device: 1"))
+    capsys.readouterr()
+    assert sweep.main(words) == 0
+    told = "the configs changed: 1 cells of outputs/sweeps/study are not of this grid, and left out"
+    assert told in capsys.readouterr().out
+    assert len(load_results(SWEEP)) == 2
+
+
+def test_a_preset_with_other_axes_has_a_folder_of_its_own(quiet, capsys):
+    """The name is the preset's, not typed: both sweeps are kept."""
+    (quiet / "experiment").mkdir()
+    (quiet / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\nname: study\ninstance: peft\nsweep: {scheduler: [heft, fcfs]}\nworkers: 1\n"
+    )
+    words = ["--config-dir", str(quiet), "experiment=mine"]
+    assert sweep.main(words) == 0
+    capsys.readouterr()
+    assert sweep.main([*words, "scheduler=donf,heft"]) == 0
+    assert "this one is outputs/sweeps/study-" in capsys.readouterr().out
+    (other,) = Path("outputs/sweeps").glob("study-*")
+    assert set(load_results(other)["scheduler"]) == {"donf", "heft"}
+    assert set(load_results(SWEEP)["scheduler"]) == {"fcfs", "heft"}
+
+
+def test_a_damaged_grid_is_one_sentence(quiet, capsys):
+    assert sweep.main(WORDS) == 0
+    (SWEEP / "grid.yaml").write_bytes(b"\xff\xfe\x00")
+    assert sweep.main(WORDS) == 2
+    assert "Remove it, and the sweep's command writes it anew" in capsys.readouterr().err
+    (SWEEP / "grid.yaml").unlink()
+    assert sweep.main(WORDS) == 0
+
+
+def test_files_that_hold_the_same_name_are_two(quiet):
+    """All of their cells are simulated, and the comparison tells them apart."""
+    fork = json.loads((quiet / "instances" / "fork.json").read_text()) | {"name": "same"}
+    (quiet / "instances" / "fork.json").write_text(json.dumps(fork))
+    fork["cost"][0] = [20, 40]
+    (quiet / "instances" / "slow.json").write_text(json.dumps(fork))
+    words = ["instance=fork,slow", "scheduler=heft,fcfs", "name=study", "workers=1"]
+    assert sweep.main(["--config-dir", str(quiet), *words]) == 0
+    frame = load_results(SWEEP)
+    names = {"same(instance=fork)", "same(instance=slow)"}
+    assert set(frame["model"]) == names
+    assert {c.model for c in standings(read_sweep(SWEEP), choices_of(SWEEP)).contests} == names
 
 
 def test_cells_that_charge_the_wall_clock_are_marked_and_kept(quiet, capsys):
