@@ -94,6 +94,7 @@ def standings(
     for name, value in _DEFAULTS.items():
         if name not in results.columns:
             results[name] = value
+    results["stale"] = results["stale"].fillna("")
     # What failed to do its work is not the faster for it.
     lost = (results["status"] == "done") & (results["jobs_failed"] > 0)
     for row in results.index[lost]:

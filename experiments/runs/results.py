@@ -157,7 +157,7 @@ def told_apart(documents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             chosen: dict[str, dict[str, list[dict[str, Any]]]] = {}
             for document in found:
                 choice = document.get("choices", {}).get(axis)
-                if choice is not None:
+                if choice is not None and label in document["labels"]:
                     by_choice = chosen.setdefault(str(document["labels"][label]), {})
                     by_choice.setdefault(choice, []).append(document)
             for name, by_choice in chosen.items():
