@@ -198,7 +198,8 @@ def print_plan(plan: Plan, console: Console) -> None:
     if counts["missing"] < cells:
         rerun = plan.grid.settings.rerun
         told = [f"{counts['done']} done", f"{counts['stale']} stale", f"{counts['failed']} failed"]
-        for number, state in enumerate(("stale", "failed"), start=1):
+        states: tuple[State, ...] = ("stale", "failed")
+        for number, state in enumerate(states, start=1):
             if counts[state]:
                 why = f" ({_changes(plan.changed)})" if state == "stale" else ""
                 kept = (
