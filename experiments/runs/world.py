@@ -26,7 +26,6 @@ from scenarios.bandwidth import bandwidth_faults
 from scenarios.cluster_config import build_cluster
 from scenarios.family_config import draw_instance
 from scenarios.fault_config import build_faults
-from scenarios.graph_files import is_bare_instance
 from scenarios.instances import load_instance
 from scenarios.model_config import ModelConfig, graph_of
 from scenarios.requests import RequestGraphs, named_models, prepare_requests
@@ -374,10 +373,6 @@ def _make(
         path = catalog.find_instance(scenario.instance, config_dirs)
         if not scenario.family.drawn:
             graph, cluster, costs = load_instance(path)
-        elif is_bare_instance(path):
-            raise InvalidInput(
-                f"{path} brings devices and times along; leave out family={scenario.family.name}"
-            )
         else:
             graph, cluster, costs = draw_instance(scenario.family, scenario.seed.workload, path)
         identity = ProfileIdentity(f"instance {graph.name}", "given", parts["instance"])
