@@ -83,6 +83,7 @@ class World:
             whose times are given and have no error.
         requests: the graphs of a stream of requests, of which ``graph`` is the first; None: all jobs
             are of ``graph``.
+        notes: for people: what files did not say, and what was taken instead.
     """
 
     def __init__(
@@ -95,8 +96,10 @@ class World:
         pricer: Pricer | None,
         requests: RequestGraphs | None = None,
         fine_costs: CostTable | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         self.requests = requests
+        self.notes = tuple(notes)
         self._fine_costs = costs if fine_costs is None else fine_costs
         self.key = key
         self.graph = graph
@@ -369,14 +372,17 @@ def prepare(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World:
 def _make(
     key: str, scenario: Scenario, parts: Mapping[str, str], config_dirs: Sequence[Path]
 ) -> World:
+    notes: list[str] = []
     if scenario.instance is not None:
         path = catalog.find_instance(scenario.instance, config_dirs)
         if not scenario.family.drawn:
             graph, cluster, costs = load_instance(path)
         else:
-            graph, cluster, costs = draw_instance(scenario.family, scenario.seed.workload, path)
+            graph, cluster, costs = draw_instance(
+                scenario.family, scenario.seed.workload, path, notes.append
+            )
         identity = ProfileIdentity(f"instance {graph.name}", "given", parts["instance"])
-        return World(key, graph, cluster, costs, [identity], None)
+        return World(key, graph, cluster, costs, [identity], None, notes=notes)
     if scenario.family.drawn:
         graph, cluster, costs = draw_instance(scenario.family, scenario.seed.workload)
         identity = ProfileIdentity(f"family {graph.name}", "given", parts["family"])

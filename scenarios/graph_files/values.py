@@ -63,7 +63,8 @@ def moved_bytes(
 
     Args:
         edges: positions of producer and consumer.
-        written, read: for each task its files and their bytes, None where the file does not say.
+        written: for each task the files that it writes and their bytes, None where the file does not say.
+        read: the same of those that it reads.
         names: of the tasks.
 
     Returns:
