@@ -30,6 +30,7 @@ from experiments.runs import atomic
 from experiments.runs.cell import Runs, make_scheduler
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import Preset
+from experiments.runs.file_name import file_name
 from experiments.runs.progress import progress_bar
 from experiments.runs.world import World, prepare
 from simulator.errors import HetsimError, InvalidInput
@@ -388,7 +389,8 @@ def size_command(config: SizeConfig, invocation: Invocation) -> None:
         f"{len(sizing.tried)} fleets simulated, {skipped} left out: smaller than one that failed, or "
         "dearer than needed"
     )
-    stem = f"{time.strftime('%Y%m%d_%H%M%S')}-{settled.cluster.name}-{settled.scheduler.name}"
+    names = [file_name(name) for name in (settled.cluster.name, settled.scheduler.name)]
+    stem = "-".join([time.strftime("%Y%m%d_%H%M%S"), *names])
     folder = Path(settled.output_dir) / "sizing" / stem
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write_json(

@@ -6,10 +6,7 @@ processes, goes on where an earlier call ended, and prints the comparison.
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-import re
 import sys
 import time
 from collections import Counter
@@ -34,11 +31,13 @@ from experiments.runs.cell_folder import (
 )
 from experiments.runs.command import Invocation, sweeping_main
 from experiments.runs.console import make_console
+from experiments.runs.file_name import folder_name
 from experiments.runs.grid import Grid, compose_grid
 from experiments.runs.pool import WorkerDiedError, available_cores, work_through
 from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import code_digest, digest, revision, versions
 from experiments.runs.results import row_of, write_results
+from simulator.csv_text import csv_text
 from simulator.errors import InvalidInput
 
 RERUNS = ("failed", "stale", "all")
@@ -80,9 +79,7 @@ def plan_sweep(invocation: Invocation) -> Plan:
     if settings.workers is not None and settings.workers < 1:
         raise InvalidInput(f"workers={settings.workers}: at least one process is needed")
     name = settings.name or f"sweep-{digest([cell.hash for cell in grid.cells])[:8]}"
-    if not re.fullmatch(r"[\w.=+-]+", name):
-        raise InvalidInput(f"name={name} names a folder: letters, digits and . _ - = + only")
-    folder = Path(settings.output_dir) / "sweeps" / name
+    folder = Path(settings.output_dir) / "sweeps" / folder_name("name", name)
     tasks = [
         task_of(cell, folder / "cells", invocation.config_dirs, settings.traces)
         for cell in grid.cells
@@ -301,13 +298,16 @@ def _write_failures(plan: Plan) -> None:
         path.unlink(missing_ok=True)
         return
     axes = [axis.key for axis in plan.grid.axes]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["cell", *axes, "error", "command"])
-    for task in failed:
-        error = plan.documents[task.hash]["error"]
-        writer.writerow([task.hash, *(task.choices[axis] for axis in axes), error, task.command])
-    atomic.write_text(path, text.getvalue())
+    rows = [
+        [
+            task.hash,
+            *(task.choices[axis] for axis in axes),
+            plan.documents[task.hash]["error"],
+            task.command,
+        ]
+        for task in failed
+    ]
+    atomic.write_text(path, csv_text(["cell", *axes, "error", "command"], rows))
 
 
 def sweep_command(invocation: Invocation) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.runs.results import load_results
+from experiments.runs.yaml_files import reading, yaml_text
 from simulator.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -46,10 +47,8 @@ def choices_of(folder: Path) -> dict[str, dict[str, str]]:
     if not path.is_file():
         return {}
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        document = yaml.load(path.read_text(), Loader=loader)
-    except (OSError, yaml.YAMLError) as error:
-        raise InvalidInput(f"Cannot read {path}: {str(error).splitlines()[0]}") from None
+    with reading(path):
+        document = yaml.load(yaml_text(path), Loader=loader)
     cells = document.get("cells") if isinstance(document, dict) else None
     return cells if isinstance(cells, dict) else {}
 
