@@ -11,12 +11,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from rich.console import Console
+from rich.markup import escape
 
 from experiments.runs import atomic
 from experiments.runs.cell import make_scheduler
@@ -27,7 +28,6 @@ from experiments.runs.cell_folder import (
     state_of,
     task_of,
     trace_graph,
-    write_failure,
 )
 from experiments.runs.command import Invocation, sweeping_main
 from experiments.runs.console import make_console
@@ -53,6 +53,7 @@ class Plan:
         documents: of the cells that have one.
         todo: cells to simulate.
         changed: which digests stale cells were made with and are different now.
+        killed: cells whose process ended without an answer; they are still to do.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Plan:
     todo: list[CellTask]
     changed: tuple[str, ...]
     workers: int
+    killed: list[CellTask] = field(default_factory=list)
 
 
 def plan_sweep(invocation: Invocation) -> Plan:
@@ -256,11 +258,10 @@ def _work(plan: Plan, console: Console) -> None:
         tasks = [(_world_of(task), task) for task in plan.todo]
         for task, answer in work_through(tasks, run_cell, workers):
             if isinstance(answer, WorkerDiedError):
-                answer = write_failure(
-                    task, "the process that simulated it was killed; was there enough memory?"
-                )
-            plan.documents[task.hash] = answer
-            failed += answer["status"] == "failed"
+                plan.killed.append(task)
+            else:
+                plan.documents[task.hash] = answer
+                failed += answer["status"] == "failed"
             progress.update(
                 bar,
                 advance=1,
@@ -326,8 +327,17 @@ def sweep_command(invocation: Invocation) -> int:
             f"interrupted: {done} of {len(plan.tasks)} cells are there; the same command goes on"
         )
         return 130
-    _report(plan, console)
-    return 1 if any(document["status"] == "failed" for document in _documents(plan)) else 0
+    if plan.documents:
+        _report(plan, console)
+    if plan.killed:
+        console.print(
+            f"[red]{len(plan.killed)} of {len(plan.tasks)} cells are still to do[/red]: their process was killed; "
+            f"was there enough memory? The same command goes on, perhaps with workers=1. The first: "
+            f"{escape(plan.killed[0].command)}",
+            soft_wrap=True,
+        )
+    failed = any(document["status"] == "failed" for document in _documents(plan))
+    return 1 if failed or plan.killed else 0
 
 
 def _documents(plan: Plan) -> list[dict[str, Any]]:
@@ -337,10 +347,13 @@ def _documents(plan: Plan) -> list[dict[str, Any]]:
 def _report(plan: Plan, console: Console) -> None:
     from experiments.compare import compare_sweep
 
-    failed = [t for t in plan.tasks if plan.documents[t.hash]["status"] == "failed"]
+    documents = _documents(plan)
+    for note in dict.fromkeys(note for document in documents for note in document.get("notes", [])):
+        console.print(note, markup=False, soft_wrap=True)
+    failed = [document for document in documents if document["status"] == "failed"]
     # Where some are done, the comparison says which failed.
-    if len(failed) == len(plan.tasks):
-        error = plan.documents[failed[0].hash]["error"]
+    if len(failed) == len(documents):
+        error = failed[0]["error"]
         console.print(
             f"[red]{len(failed)} of {len(plan.tasks)} cells failed[/red], the first: {error}\n"
             f"all of them, with commands that repeat them: {plan.folder / 'failures.csv'}",

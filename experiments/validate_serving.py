@@ -110,10 +110,11 @@ def read_settings(overrides: Sequence[str]) -> tuple[ServingSettings, list[str]]
     named = {key_of(word) for word in rest}
     defaults = {
         "scheduler": settings.scheduler,
-        "cluster": cluster_here(settings.cluster),
         "workload": settings.workload,
     }
     rest += [f"{group}={words}" for group, words in defaults.items() if group not in named]
+    if "cluster" not in named:
+        rest += cluster_here(settings.cluster)
     if "workload" not in named:
         if "workload.mix" not in named:
             rest.append(f"workload.mix='{settings.mix}'")
