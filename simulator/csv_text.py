@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
+_END = "\r\n"
 _BEGINS_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -20,11 +21,14 @@ def csv_text(header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
         header: names of the columns; of a DataFrame its ``columns``.
         rows: of a DataFrame its ``itertuples(index=False)``.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_cell, header))
-    writer.writerows(map(_cell, row) for row in rows)
-    return text.getvalue()
+    return "".join(_line(row) for row in (header, *rows))
+
+
+def _line(row: Iterable[Any]) -> str:
+    text = io.StringIO(newline="")
+    # With this end the writer quotes a carriage return, which readers would take for the end of a line.
+    csv.writer(text, lineterminator=_END).writerow(map(_cell, row))
+    return text.getvalue().removesuffix(_END) + "\n"
 
 
 def _cell(value: Any) -> Any:
