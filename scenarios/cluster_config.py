@@ -256,7 +256,7 @@ def build_cluster(
             )
             for copy in copies
         ]
-    links = []
+    links: list[Link] = []
     for name, link in config.links.items():
         links += _links(name, link, config, owners, MOST_LINKS - len(links))
     return Cluster(config.name, spaces, devices, links, config.host, dict(labels or {}))
@@ -388,15 +388,14 @@ def _links(
     first, second = (
         owners.get(end, []) if config.spaces[end].per_device else [end] for end in link.ends
     )
-    if len(first) * len(second) > most:
+    itself = link.ends[0] == link.ends[1] and config.spaces[link.ends[0]].per_device
+    if (math.comb(len(first), 2) if itself else len(first) * len(second)) > most:
         raise InvalidInput(
             f"Link '{name}' of cluster '{config.name}' would make more than {MOST_LINKS} links; join "
             "the devices by way of a memory space between them"
         )
     pairs = (
-        list(itertools.combinations(first, 2))
-        if link.ends[0] == link.ends[1] and config.spaces[link.ends[0]].per_device
-        else list(itertools.product(first, second))
+        list(itertools.combinations(first, 2)) if itself else list(itertools.product(first, second))
     )
     bandwidth = link_bandwidth(link.bandwidth, f"bandwidth of link '{name}'")
     latency, overhead, handover = (

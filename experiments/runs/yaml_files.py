@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from simulator.errors import InvalidInput
 
-MOST_VALUES = 100_000
-"""Values of a file whose aliases are written out; each alias may stand for all that its anchor holds."""
+MOST_VALUES, MOST_LEVELS = 100_000, 100
+"""Values that a file's aliases stand for, each for all that its anchor holds; levels of nesting."""
 
 
 def yaml_text(path: Path) -> str:
@@ -34,14 +35,7 @@ def yaml_text(path: Path) -> str:
             f"Cannot read {path}: it is not text in UTF-8; was it damaged?"
         ) from None
     with reading(path):
-        # Composed, an alias is its anchor's node once more; nothing is written out yet.
-        node = yaml.compose(text, Loader=yaml.SafeLoader) if "*" in text and "&" in text else None
-        values = _values(node, {})
-    if values > MOST_VALUES:
-        raise InvalidInput(
-            f"Cannot read {path}: its aliases (*name) stand for more than {MOST_VALUES:,} values; write out "
-            "what is meant"
-        )
+        _check(path, text)
     return text
 
 
@@ -60,18 +54,37 @@ def reading(path: Path) -> Iterator[None]:
         raise InvalidInput(f"Cannot read {path}: its values are nested too deeply") from None
 
 
-def _values(node: yaml.Node | None, counted: dict[int, float]) -> float:
-    """How many values a node holds when its aliases are written out; infinitely many if it holds itself."""
-    if node is None:
-        return 0
-    if id(node) not in counted:
-        counted[id(node)] = float("inf")
-        inner = node.value if isinstance(node.value, list) else []
-        parts = [
-            part for entry in inner for part in (entry if isinstance(entry, tuple) else (entry,))
-        ]
-        counted[id(node)] = 1 + sum(_values(part, counted) for part in parts)
-    return counted[id(node)]
+def _check(path: Path, text: str) -> None:
+    """Refuse nesting and aliases event by event, before anything is built of them."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    sizes: dict[str, float] = {}  # of what anchors hold, with their aliases written out
+    open_: list[tuple[str | None, float]] = [(None, 0.0)]
+    aliased = 0.0
+    for event in yaml.parse(text, Loader=loader):
+        anchor, size = getattr(event, "anchor", None), 0.0
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_.append((anchor, 1.0))
+            if anchor is not None:
+                sizes[anchor] = math.inf  # if it holds itself
+            if len(open_) > MOST_LEVELS:
+                raise InvalidInput(f"Cannot read {path}: its values are nested too deeply")
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = open_.pop()
+        elif isinstance(event, yaml.ScalarEvent):
+            size = 1.0
+        elif isinstance(event, yaml.AliasEvent):
+            size = sizes.get(event.anchor, 0.0)
+            aliased += size
+            anchor = None
+        if anchor is not None:
+            sizes[anchor] = size
+        open_[-1] = (open_[-1][0], open_[-1][1] + size)
+        if aliased > MOST_VALUES:
+            raise InvalidInput(
+                f"Cannot read {path}: its aliases (*name) stand for more than {MOST_VALUES:,} values; write "
+                "out what is meant"
+            )
 
 
 @contextlib.contextmanager
@@ -88,7 +101,7 @@ def checked_by_hydra() -> Iterator[None]:
         with reading(path):
             return before(repository, config_path)
 
-    ConfigRepository.load_config = load_config  # type: ignore[method-assign]
+    ConfigRepository.load_config = load_config  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
