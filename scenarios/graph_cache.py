@@ -67,4 +67,4 @@ class GraphCache:
         try:
             write_json(self.path(key), document)
         except OSError as error:
-            _log.warning("A graph is not kept in the cache: %s", error)
+            _log.warning("Cannot keep a graph in %s: %s", self.folder, error.strerror)
