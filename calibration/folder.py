@@ -49,6 +49,7 @@ RAW_SCHEMA = pa.schema(
     ]
 )
 _PART = re.compile(r"part-(\d+)-(\d+)\.parquet")
+_MEASURE_AGAIN = "Delete it and measure again; the samples beside it are kept"
 VISITED_FILE = "visited.json"
 """Positions of the operators that are measured now, where these are not all of the folder's."""
 
@@ -81,14 +82,9 @@ def plan_of(folder: str | Path) -> MeasurePlan:
         InvalidInput: it is not a folder of raw samples, or of a release that this one cannot read.
     """
     path = Path(folder) / "plan.json"
-    try:
-        document = json.loads(path.read_text())
-    except OSError:
-        raise InvalidInput(f"{folder} holds no measuring plan; measure into it first") from None
-    except ValueError as error:
-        raise InvalidInput(f"{path} is not JSON ({error}); was it truncated?") from None
-    if not isinstance(document, dict):
-        raise InvalidInput(f"{path} is not a measuring plan; measure into another folder")
+    if not path.exists():
+        raise InvalidInput(f"{folder} holds no measuring plan; measure into it first")
+    document = read_record(path, "a measuring plan", "measure into another folder")
     try:
         return MeasurePlan.from_json(document)
     except InvalidInput as error:
@@ -211,10 +207,41 @@ def write_visited(folder: Path, positions: Sequence[int] | None) -> None:
 def visited(folder: Path, operators: int) -> np.ndarray:
     """int64[n]: the positions that :func:`write_visited` noted, of so many operators."""
     path = folder / VISITED_FILE
-    found = json.loads(path.read_text()) if path.exists() else range(operators)
+    found = range(operators) if not path.exists() else read_record(path, kind=list)
+    if not all(isinstance(position, int) and 0 <= position < operators for position in found):
+        raise InvalidInput(f"{path} names operators that the folder has not; {_MEASURE_AGAIN}")
     return np.array(list(found), dtype=np.int64)
 
 
 def process_records(folder: str | Path) -> list[dict[str, Any]]:
-    """What each process wrote about itself, in order."""
-    return [json.loads(path.read_text()) for path in sorted(Path(folder).glob("process-*.json"))]
+    """What each process wrote about itself, in order.
+
+    Raises:
+        InvalidInput: one of these files is damaged.
+    """
+    return [read_record(path) for path in sorted(Path(folder).glob("process-*.json"))]
+
+
+def read_record(
+    path: Path, what: str = "such a record", way_out: str = _MEASURE_AGAIN, kind: type = dict
+) -> Any:
+    """The JSON of a file in a folder of raw samples.
+
+    Args:
+        path: of the file.
+        what: it is meant to be.
+        way_out: what to do if it is damaged.
+        kind: what it holds.
+
+    Raises:
+        InvalidInput: it cannot be read, or holds something else.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InvalidInput(f"Cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path} is not JSON ({error}); was it truncated? {way_out}") from None
+    if not isinstance(document, kind):
+        raise InvalidInput(f"{path} is not {what}; {way_out}")
+    return document

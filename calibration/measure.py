@@ -112,7 +112,7 @@ def measure(
     visits(folder, len(operators))  # refuses damaged parts before anything is measured
     if plan.device == "cpu" and any(sample.tf32 for sample in operators):
         raise InvalidInput("tf32 is an element type of CUDA devices; a CPU has none")
-    end = time.time() + budget
+    end = time.monotonic() + budget
     if budget >= BESIDES_BUDGET:
         _measure_besides(folder, plan, cores, show)
     number = max([int(p.stem[8:]) for p in folder.glob("process-*.json")], default=-1) + 1
@@ -120,16 +120,16 @@ def measure(
     # At least two processes in a call, so that one call already has an A/A error.
     slices = max(2, round(budget / process_seconds))
     for position in range(slices):
-        left = end - time.time()
+        left = end - time.monotonic()
         if left <= 0 or interrupted:
             break
-        deadline = time.time() + left / (slices - position)
+        deadline = time.monotonic() + left / (slices - position)
         for message in _child(folder, number, plan, deadline, cores, part_seconds, rounds):
             if "failed" in message:
                 failed[int(message["failed"])] = message["why"]
             interrupted |= "stopped" in message
             if show and "round" in message:
-                minutes, seconds = divmod(max(0, int(end - time.time())), 60)
+                minutes, seconds = divmod(max(0, int(end - time.monotonic())), 60)
                 share = message["done"] / message["of"]
                 show(
                     f"process {position + 1} of {slices}, round {message['round'] + 1}: {share:4.0%} "

@@ -133,7 +133,7 @@ class Process:
         """
         from calibration import allocation, peaks, transfers
 
-        left = deadline - time.time()
+        left = deadline - time.monotonic()
         found = {sample.dtype for sample in self.operators}
         dtypes = [dtype for dtype in DTYPES if dtype in found | {"float32"}]
         self.record["peaks"] = peaks.measure(self.plan.device, min(0.5, left / 100), dtypes)
@@ -142,7 +142,7 @@ class Process:
             self.record["allocation"] = allocation.measure(self.plan.device)
 
     def run(self, deadline: float, rounds: int | None = None) -> None:
-        """Measure until the deadline (Unix time), or for so many rounds if that is sooner."""
+        """Measure until the deadline (of ``time.monotonic``, one clock for all processes), or for so many rounds if that is sooner."""
         import torch
 
         with torch.inference_mode():
@@ -173,7 +173,7 @@ class Process:
             seed = plan.seed * 1_000_003 + recorder.process * 1009 + round_
             for done, position in enumerate(order_of_visits(count[mine], seed)):
                 index = int(mine[position])
-                if time.time() >= deadline and recorder.taken:
+                if time.monotonic() >= deadline and recorder.taken:
                     return
                 if time.monotonic() - since_reference > REFERENCE_SECONDS:
                     for cache, seconds, host in visitor.visit(reference, 0):
@@ -226,7 +226,7 @@ def run_process(
     Args:
         folder: prepared by :func:`calibration.folder.prepare_folder`.
         process: its number.
-        deadline: Unix time.
+        deadline: of ``time.monotonic``, which no clock that is set moves.
         report: called with messages for the parent.
         part_seconds: how often samples are written.
         rounds: visits to every operator; None fills the time.

@@ -14,7 +14,15 @@ import numpy as np
 import pandas as pd
 
 from calibration.environment import throttled_by
-from calibration.folder import CORUN_FILE, REFERENCE, REUSE_FILE, plan_of, process_records, read_raw
+from calibration.folder import (
+    CORUN_FILE,
+    REFERENCE,
+    REUSE_FILE,
+    plan_of,
+    process_records,
+    read_raw,
+    read_record,
+)
 from calibration.reuse import taken
 from calibration.samples import OperatorSample, read_samples
 from cost_models.table import row_of
@@ -213,14 +221,14 @@ def throttling(folder: str | Path) -> pd.DataFrame:
 def corun(folder: str | Path) -> dict[str, Any]:
     """What co-running costs (:func:`calibration.corun.summary`); empty where it was not measured."""
     path = Path(folder) / CORUN_FILE
-    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    found: dict[str, Any] = read_record(path) if path.exists() else {}
     return found
 
 
 def reuse(folder: str | Path) -> ReuseCurve | None:
     """What the cache keeps between two uses of weights; None where it was not measured."""
     path = Path(folder) / REUSE_FILE
-    found = json.loads(path.read_text()) if path.exists() else {}
+    found = read_record(path) if path.exists() else {}
     if not found:
         return None
     distances, kept = zip(*found["curve"], strict=True)

@@ -26,6 +26,7 @@ from experiments.calibrating.settings import CalibrateConfig
 from experiments.runs import atomic
 from experiments.runs.command import Invocation, command_line, hydra_command
 from experiments.runs.console import make_console
+from experiments.runs.file_name import folder_name
 
 if TYPE_CHECKING:
     from cost_models.profile import Profile
@@ -136,7 +137,7 @@ def _folder(config: CalibrateConfig) -> Path:
         else environment.device_name(config.device, config.threads, config.repeat_kernel)
     )
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
-    return Path(config.output_dir) / "calibration" / name / stamp
+    return Path(config.output_dir) / "calibration" / folder_name("name", name) / stamp
 
 
 def _note_command(folder: Path, invocation: Invocation) -> None:

@@ -66,6 +66,8 @@ def describe_command(config: DescribeConfig, invocation: Invocation) -> None:
     described = config.family if config.bare else config.model
     about = "" if config.instance is not None else described.description
     print_structure(world.graph, about, world if config.bare else None, console)
+    for note in world.notes:
+        console.print(note, markup=False, soft_wrap=True)
     console.print()
     print_times(world, world.graph, world.costs[world.graph], console)
     print_submission(world.cluster, console)

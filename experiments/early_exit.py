@@ -26,6 +26,7 @@ from experiments.comparison.statistics import FEWEST_DRAWS, Interval, interval
 from experiments.runs import atomic
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import Preset
+from experiments.runs.file_name import file_name
 from experiments.runs.world import World, prepare
 from scenarios.arrivals import arrival_times
 from scenarios.networks import link_bandwidth
@@ -384,7 +385,8 @@ def early_exit_command(config: EarlyExitConfig, invocation: Invocation) -> None:
     if rows[0].faster is not None:
         text = ", ".join(f"{row.text} {row.faster:.2f}" for row in rows)
         lines.append(f"P(faster than every single tier): {text}")
-    stem = time.strftime("%Y%m%d_%H%M%S") + f"-{settled.model.name}-{settled.cluster.name}"
+    names = [file_name(name) for name in (settled.model.name, settled.cluster.name)]
+    stem = "-".join([time.strftime("%Y%m%d_%H%M%S"), *names])
     folder = Path(settled.output_dir) / "early_exit" / stem
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write_json(folder / "result.json", _document(rows, settled))

@@ -139,6 +139,8 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     console.print(
         f"[bold]{name} on {world.cluster.name} with {outcome.label}: {answer}[/bold]{interval}"
     )
+    for note in world.notes:
+        console.print(note, markup=False, soft_wrap=True)
     if figures.get("intervals"):
         console.print(f"[dim]{_delay_intervals(figures, show)}, {len(outcome.draws)} draws[/dim]")
     if simulation.horizon_s is not None:

@@ -3,6 +3,9 @@ r"""How many devices, and which: the cheapest fleet that meets an objective.
     python -m experiments.size experiment=serving/sizing
     python -m experiments.size workload=serving workload.rate=150/s scheduler=task_groups \
         cluster=edge_t4_cpu slo.p99=200ms 'vary={t4:0..4,cpu:0..8}' minimise=cost
+    python -m experiments.size model=resnet50 workload=poisson workload.rate=20/s scheduler=fcfs_batching ...
+
+Requests are for the models of ``workload.mix``, or for the model that the command line names.
 
 Counts of entries of the cluster vary; every fleet is simulated with the same requests, several seeds of them.
 A fleet meets the objective if the upper end of the 95% interval of the mean over the seeds does. Fleets are
@@ -30,6 +33,8 @@ from experiments.runs import atomic
 from experiments.runs.cell import Runs, make_scheduler
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import Preset
+from experiments.runs.file_name import file_name
+from experiments.runs.own_settings import key_of
 from experiments.runs.progress import progress_bar
 from experiments.runs.world import World, prepare
 from simulator.errors import HetsimError, InvalidInput
@@ -247,7 +252,7 @@ class Sizing:
         if config.bare or not config.workload.serves:
             raise InvalidInput(
                 "Sizing is for requests: give a workload with a mix, batches or deadlines, such as "
-                "workload=serving"
+                "workload=serving workload.rate=20/s; with model=... they are for that model"
             )
         if not self.slo:
             raise InvalidInput("There is no objective; give one such as slo.p99=80ms")
@@ -341,12 +346,23 @@ def _shown(objective: str, value: float) -> str:
     return "not served" if value == float("inf") else format_seconds(value)
 
 
+def asking_for_own_model(config: SizeConfig, overrides: Sequence[str]) -> SizeConfig:
+    """The config whose stream of requests is for the model that a command line names, unless it gives a mix."""
+    named = {key_of(word).partition(".")[0] for word in overrides}
+    mixed = any(key_of(word).startswith("workload.mix") for word in overrides)
+    if "model" not in named or mixed or config.workload.arrivals in ("single", "concurrent"):
+        return config
+    return replace(config, workload=replace(config.workload, mix={config.model.name: 1.0}))
+
+
 def size_command(config: SizeConfig, invocation: Invocation) -> None:
     """See the module docstring."""
     from experiments.plots.sizing import draw_sizing
 
     console = Console()
-    settled = config.settled()
+    settled = asking_for_own_model(config, invocation.overrides).settled()
+    if settled.workload is not config.workload:
+        console.print(f"requests are for {settled.model.name}; workload.mix=... names others")
     make_scheduler(settled.scheduler, settled.seed.search, invocation.config_dirs)
     sizing = Sizing(settled, invocation.config_dirs)
     best = sizing.run(console)
@@ -388,7 +404,8 @@ def size_command(config: SizeConfig, invocation: Invocation) -> None:
         f"{len(sizing.tried)} fleets simulated, {skipped} left out: smaller than one that failed, or "
         "dearer than needed"
     )
-    stem = f"{time.strftime('%Y%m%d_%H%M%S')}-{settled.cluster.name}-{settled.scheduler.name}"
+    names = [file_name(name) for name in (settled.cluster.name, settled.scheduler.name)]
+    stem = "-".join([time.strftime("%Y%m%d_%H%M%S"), *names])
     folder = Path(settled.output_dir) / "sizing" / stem
     folder.mkdir(parents=True, exist_ok=True)
     atomic.write_json(

@@ -6,21 +6,19 @@ processes, goes on where an earlier call ended, and prints the comparison.
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-import re
 import shlex
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from rich.console import Console
+from rich.markup import escape
 
 from experiments.runs import atomic
 from experiments.runs.cell import make_scheduler
@@ -31,11 +29,11 @@ from experiments.runs.cell_folder import (
     state_of,
     task_of,
     trace_graph,
-    write_failure,
 )
 from experiments.runs.command import Invocation, sweeping_main
 from experiments.runs.configs import SWEEP_ONLY
 from experiments.runs.console import make_console
+from experiments.runs.file_name import folder_name
 from experiments.runs.grid import Grid, compose_grid
 from experiments.runs.own_settings import key_of
 from experiments.runs.pool import WorkerDiedError, available_cores, work_through
@@ -43,6 +41,7 @@ from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import code_digest, digest, revision, versions
 from experiments.runs.results import row_of, told_apart, write_results
 from experiments.runs.sweep_folder import choices_of, read_grid
+from simulator.csv_text import csv_text
 from simulator.errors import InvalidInput
 
 RERUNS: dict[str, tuple[State, ...]] = {
@@ -66,6 +65,7 @@ class Plan:
         changed: which digests stale cells were made with and are different now.
         stale: the same of each stale cell, as tables say it; a cell that is simulated leaves it.
         note: how the grid differs from the one that the folder holds.
+        killed: cells whose process ended without an answer; they are still to do.
     """
 
     name: str
@@ -79,6 +79,7 @@ class Plan:
     stale: dict[str, str]
     note: str
     workers: int
+    killed: list[CellTask] = field(default_factory=list)
 
 
 def plan_sweep(invocation: Invocation) -> Plan:
@@ -94,10 +95,8 @@ def plan_sweep(invocation: Invocation) -> Plan:
     if settings.workers is not None and settings.workers < 1:
         raise InvalidInput(f"workers={settings.workers}: at least one process is needed")
     name = settings.name or f"sweep-{digest([cell.hash for cell in grid.cells])[:8]}"
-    if not re.fullmatch(r"[\w.=+-]+", name):
-        raise InvalidInput(f"name={name} names a folder: letters, digits and . _ - = + only")
     sweeps = Path(settings.output_dir) / "sweeps"
-    name, note = _place(sweeps, name, grid, invocation)
+    name, note = _place(sweeps, folder_name("name", name), grid, invocation)
     folder = sweeps / name
     tasks = [
         task_of(cell, folder / "cells", invocation.config_dirs, settings.traces)
@@ -317,12 +316,11 @@ def _work(plan: Plan, console: Console) -> None:
         tasks = [(_world_of(task), task) for task in plan.todo]
         for task, answer in work_through(tasks, run_cell, workers):
             if isinstance(answer, WorkerDiedError):
-                answer = write_failure(
-                    task, "the process that simulated it was killed; was there enough memory?"
-                )
-            plan.documents[task.hash] = answer
-            plan.stale.pop(task.hash, None)
-            failed += answer["status"] == "failed"
+                plan.killed.append(task)
+            else:
+                plan.documents[task.hash] = answer
+                plan.stale.pop(task.hash, None)
+                failed += answer["status"] == "failed"
             progress.update(
                 bar,
                 advance=1,
@@ -360,13 +358,16 @@ def _write_failures(plan: Plan) -> None:
         path.unlink(missing_ok=True)
         return
     axes = [axis.key for axis in plan.grid.axes]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["cell", *axes, "error", "command"])
-    for task in failed:
-        error = plan.documents[task.hash]["error"]
-        writer.writerow([task.hash, *(task.choices[axis] for axis in axes), error, task.command])
-    atomic.write_text(path, text.getvalue())
+    rows = [
+        [
+            task.hash,
+            *(task.choices[axis] for axis in axes),
+            plan.documents[task.hash]["error"],
+            task.command,
+        ]
+        for task in failed
+    ]
+    atomic.write_text(path, csv_text(["cell", *axes, "error", "command"], rows))
 
 
 def sweep_command(invocation: Invocation) -> int:
@@ -385,8 +386,17 @@ def sweep_command(invocation: Invocation) -> int:
             f"interrupted: {done} of {len(plan.tasks)} cells are there; the same command goes on"
         )
         return 130
-    _report(plan, console)
-    return 1 if any(document["status"] == "failed" for document in _documents(plan)) else 0
+    if plan.documents:
+        _report(plan, console)
+    if plan.killed:
+        console.print(
+            f"[red]{len(plan.killed)} of {len(plan.tasks)} cells are still to do[/red]: their process was killed; "
+            f"was there enough memory? The same command goes on, perhaps with workers=1. The first: "
+            f"{escape(plan.killed[0].command)}",
+            soft_wrap=True,
+        )
+    failed = any(document["status"] == "failed" for document in _documents(plan))
+    return 1 if failed or plan.killed else 0
 
 
 def _documents(plan: Plan) -> list[dict[str, Any]]:
@@ -396,10 +406,13 @@ def _documents(plan: Plan) -> list[dict[str, Any]]:
 def _report(plan: Plan, console: Console) -> None:
     from experiments.compare import compare_sweep
 
-    failed = [t for t in plan.tasks if plan.documents[t.hash]["status"] == "failed"]
+    documents = _documents(plan)
+    for note in dict.fromkeys(note for document in documents for note in document.get("notes", [])):
+        console.print(note, markup=False, soft_wrap=True)
+    failed = [document for document in documents if document["status"] == "failed"]
     # Where some are done, the comparison says which failed.
-    if len(failed) == len(plan.tasks):
-        error = plan.documents[failed[0].hash]["error"]
+    if len(failed) == len(documents):
+        error = failed[0]["error"]
         console.print(
             f"[red]{len(failed)} of {len(plan.tasks)} cells failed[/red], the first: {error}\n"
             f"all of them, with commands that repeat them: {plan.folder / 'failures.csv'}",

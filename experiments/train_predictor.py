@@ -28,6 +28,7 @@ from experiments.runs import atomic
 from experiments.runs.cell import Runs, make_scheduler
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import Preset
+from experiments.runs.file_name import file_name
 from experiments.runs.progress import progress_bar
 from experiments.runs.world import prepare
 from scenarios.serving.load_predictor import EPOCHS, HIDDEN, LoadNetwork, fit, split, windows
@@ -252,7 +253,7 @@ def _check(config: TrainPredictorConfig) -> None:
 def _folder(config: TrainPredictorConfig) -> Path:
     source = Path(config.loads).stem if config.loads else config.cluster.name
     stamp = time.strftime("%Y%m%d_%H%M%S")
-    folder = Path(config.output_dir) / "predictors" / f"{stamp}-{source}"
+    folder = Path(config.output_dir) / "predictors" / f"{stamp}-{file_name(source)}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -10,7 +10,6 @@ a saved validation out again without hardware; ``seal=NAME`` writes a prediction
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import time
@@ -22,11 +21,12 @@ from rich.console import Console
 from experiments.runs import atomic
 from experiments.runs.command import Invocation, sweeping_main
 from experiments.runs.console import make_console
+from experiments.runs.file_name import folder_name
 from experiments.validation.cases import Validation
 from experiments.validation.contestants import Plan, plan_grid, plan_sweep_best
 from experiments.validation.run import validate_plan
 from experiments.validation.settings import ValidateSettings, read_settings
-from simulator.errors import HetsimError, InvalidInput
+from simulator.errors import HetsimError
 from simulator.units import format_seconds
 
 
@@ -112,12 +112,9 @@ def validation_folder(plan: Plan) -> Path:
     """The folder of a plan: that of its name, which may be there already, or a new one."""
     parent = plan.output_dir / "validation"
     if plan.name is not None:
-        if not re.fullmatch(r"[\w.=+-]+", plan.name):
-            raise InvalidInput(
-                f"name={plan.name} names a folder: letters, digits and . _ - = + only"
-            )
-        (parent / plan.name).mkdir(parents=True, exist_ok=True)
-        return parent / plan.name
+        folder = parent / folder_name("name", plan.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
     stem = time.strftime("%Y%m%d_%H%M%S")
     for number in range(10_000):
         folder = parent / (stem if not number else f"{stem}.{number}")

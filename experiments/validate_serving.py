@@ -27,6 +27,7 @@ from experiments.runs.cell import label_of, make_scheduler
 from experiments.runs.command import Invocation, sweeping_main
 from experiments.runs.configs import Scenario
 from experiments.runs.console import make_console
+from experiments.runs.file_name import folder_name
 from experiments.runs.grid import compose_grid
 from experiments.runs.own_settings import key_of, read_own
 from experiments.runs.pricing import load_profiles
@@ -83,8 +84,7 @@ class ServingSettings:
         if self.draws < 0 or self.draws == 1:
             raise InvalidInput(f"draws={self.draws}: an interval needs at least 2; 0 for none")
         check_speed(self.speed)
-        if not self.name or Path(self.name).name != self.name:
-            raise InvalidInput(f"name={self.name}: give the name of a folder, not a path")
+        folder_name("name", self.name)
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,11 @@ def read_settings(overrides: Sequence[str]) -> tuple[ServingSettings, list[str]]
     named = {key_of(word) for word in rest}
     defaults = {
         "scheduler": settings.scheduler,
-        "cluster": cluster_here(settings.cluster),
         "workload": settings.workload,
     }
     rest += [f"{group}={words}" for group, words in defaults.items() if group not in named]
+    if "cluster" not in named:
+        rest += cluster_here(settings.cluster)
     if "workload" not in named:
         if "workload.mix" not in named:
             rest.append(f"workload.mix='{settings.mix}'")

@@ -20,6 +20,8 @@ from simulator.workload import Job, Workload
 MOST_JOBS = 10_000_000
 MOST_SECONDS = 1e12
 """Later arrivals (after 32,000 years) are taken for errors."""
+LATEST_FIRST = 1e8
+"""Seconds; a recorded stream that begins later (after three years) counts from 1970, say, and not from its start."""
 BLOCK = 4096
 """Jobs that are drawn at a time where they are not all needed at once."""
 ARRIVALS = (
@@ -359,6 +361,11 @@ def _recorded(config: WorkloadConfig) -> list[_Record]:
     for line, (before, after) in enumerate(itertools.pairwise(rows), 3):
         if after.arrival < before.arrival:
             raise InvalidInput(f"{path}, line {line}: arrives before the job above it; sort them")
+    if rows and rows[0].arrival >= LATEST_FIRST:
+        raise InvalidInput(
+            f"{path}: the first job arrives at {rows[0].arrival:.15g} s, as if counted from 1970; arrival_s counts "
+            f"from the start of the run: subtract {rows[0].arrival:.15g} from every line"
+        )
     if (config.jobs is not None and len(rows) < config.jobs) or not rows:
         raise InvalidInput(
             f"Workload '{config.name}' is to have {config.jobs or 'some'} jobs, {path} has {len(rows)}"

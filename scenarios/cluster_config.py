@@ -22,7 +22,7 @@ from simulator.reuse_curve import ReuseCurve, shares_taken
 from simulator.units import parse_bandwidth, parse_bytes, parse_power, parse_price, parse_seconds
 
 MOST_DEVICES, MOST_LINKS = 4096, 65_536
-"""Of one entry; more are taken for an error."""
+"""Of one cluster; more are taken for an error."""
 
 
 @dataclass
@@ -165,6 +165,10 @@ def build_cluster(
                 f"Device '{name}' of cluster '{config.name}' has count {device.count} and "
                 f"{device.slots} slots; give a count >= 0 (at most {MOST_DEVICES}) and slots >= 1"
             )
+        if len(devices) + device.count > MOST_DEVICES:
+            raise InvalidInput(
+                f"Cluster '{config.name}' has more than {MOST_DEVICES} devices; give fewer, or slots to each"
+            )
         space = config.spaces.get(device.space)
         if space is None:
             raise InvalidInput(
@@ -252,9 +256,9 @@ def build_cluster(
             )
             for copy in copies
         ]
-    links = []
+    links: list[Link] = []
     for name, link in config.links.items():
-        links += _links(name, link, config, owners)
+        links += _links(name, link, config, owners, MOST_LINKS - len(links))
     return Cluster(config.name, spaces, devices, links, config.host, dict(labels or {}))
 
 
@@ -367,7 +371,11 @@ def _known(parse: Callable[[str, str], float], text: str | None, what: str) -> f
 
 
 def _links(
-    name: str, link: LinkConfig, config: ClusterConfig, owners: Mapping[str, list[str]]
+    name: str,
+    link: LinkConfig,
+    config: ClusterConfig,
+    owners: Mapping[str, list[str]],
+    most: int,
 ) -> list[Link]:
     if len(link.ends) != 2:
         raise InvalidInput(f"Link '{name}' must have two ends, it has {len(link.ends)}")
@@ -380,15 +388,14 @@ def _links(
     first, second = (
         owners.get(end, []) if config.spaces[end].per_device else [end] for end in link.ends
     )
-    if len(first) * len(second) > MOST_LINKS:
+    itself = link.ends[0] == link.ends[1] and config.spaces[link.ends[0]].per_device
+    if (math.comb(len(first), 2) if itself else len(first) * len(second)) > most:
         raise InvalidInput(
-            f"Link '{name}' of cluster '{config.name}' would be more than {MOST_LINKS} links; join "
+            f"Link '{name}' of cluster '{config.name}' would make more than {MOST_LINKS} links; join "
             "the devices by way of a memory space between them"
         )
     pairs = (
-        list(itertools.combinations(first, 2))
-        if link.ends[0] == link.ends[1] and config.spaces[link.ends[0]].per_device
-        else list(itertools.product(first, second))
+        list(itertools.combinations(first, 2)) if itself else list(itertools.product(first, second))
     )
     bandwidth = link_bandwidth(link.bandwidth, f"bandwidth of link '{name}'")
     latency, overhead, handover = (

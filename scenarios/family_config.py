@@ -168,7 +168,10 @@ class FamilyConfig:
 
 
 def draw_instance(
-    config: FamilyConfig, seed: int = 0, path: str | Path | None = None
+    config: FamilyConfig,
+    seed: int = 0,
+    path: str | Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> tuple[DataflowGraph, Cluster, CostTable]:
     """Draw a graph, its devices and times; the same for the same config and seed, everywhere.
 
@@ -176,6 +179,7 @@ def draw_instance(
         config: which.
         seed: at least 0.
         path: the file of the graph where the config's generator is ``file``.
+        say: called with one line where the file does not say how large tasks or edges are: what was taken.
 
     Raises:
         InvalidInput: a parameter is missing, out of its range or of another family, or the file is
@@ -188,6 +192,8 @@ def draw_instance(
     if path is None:
         raise InvalidInput(f"family={config.name} needs the graph's file, instance=FILE: {FORMS}")
     shape = read_graph(path)
+    if shape.notes:
+        say(f"{path}: {'; '.join(shape.notes)}")
     try:
         return times.instance(Path(path).stem, shape, seed)
     except InvalidInput as error:

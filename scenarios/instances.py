@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from scenarios.graph_files import is_bare_instance
+from scenarios.graph_files import FORMS, is_workflow, names_a_graph, refuse_unknown_json
+from scenarios.graph_files.values import file_bytes, parse_json
 from simulator.cluster import Cluster, fully_connected
 from simulator.costs import MOST_SECONDS, CostTable
 from simulator.errors import InvalidInput
@@ -38,18 +39,25 @@ def load_instance(
             times, see :mod:`scenarios.graph_files`.
     """
     path = Path(path)
-    if not is_bare_instance(path):
+    document = None
+    if not names_a_graph(path):
+        data = file_bytes(path)
+        try:
+            document = parse_json(data)
+        except InvalidInput as error:
+            if path.suffix.lower() == ".json":
+                raise InvalidInput(f"{path}: {error}") from None
+            raise InvalidInput(
+                f"{path} is of no form that is known: a bare instance is JSON with 'cost' and 'edges', a task "
+                f"graph {FORMS}"
+            ) from None
+    if document is None or is_workflow(document):
         raise InvalidInput(
             f"{path} is a task graph without devices; add them: family=file family.devices=4 (what "
             "else there is: conf/family/file.yaml)"
         )
     try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InvalidInput(f"Cannot read instance {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path} is not JSON ({error}); was it truncated?") from None
-    try:
+        refuse_unknown_json(document)
         return instance_from_json(document, path.stem, half_duplex)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None

@@ -22,6 +22,8 @@ from simulator.reuse_curve import ReuseCurve
 SHARINGS = ("slots", "processor")
 MOST_SLOTS = 65_536
 """More of one device are taken for an error."""
+MOST_PAIRED = 1024
+"""Devices of which each pair has a link of its own: half a million links, which take 0.3 GB."""
 MOST_LATENCY, LEAST_BANDWIDTH = 1e9, 1e-6
 """Seconds, bytes per second: what lies beyond is taken for an error, and would overflow sums."""
 
@@ -599,7 +601,15 @@ def fully_connected(
     """The cluster of a bare instance: one memory space per device and a link for every pair.
 
     At the default bandwidth of one byte per second an edge's bytes are its seconds, exactly.
+
+    Raises:
+        InvalidInput: more than :data:`MOST_PAIRED` devices, whose links would be too many.
     """
+    if devices > MOST_PAIRED:
+        raise InvalidInput(
+            f"'{name}' has {devices} devices with a link between any two; at most {MOST_PAIRED} can be joined so. "
+            "Describe more by a cluster (conf/cluster), in which memory spaces join them"
+        )
     spaces = [MemorySpace(f"m{i}") for i in range(devices)]
     links = [
         Link(f"l{i}-{j}", (f"m{i}", f"m{j}"), bandwidth, half_duplex=half_duplex)

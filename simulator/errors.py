@@ -32,6 +32,18 @@ class InvalidInput(HetsimError, ValueError):
     """A file, a graph, a cluster, a workload or a configuration value that cannot be used."""
 
 
+class CannotWrite(HetsimError, OSError):
+    """A file or a folder that cannot be written: a full disk, a folder that may only be read."""
+
+    @classmethod
+    def of(cls, path: object, error: OSError) -> CannotWrite:
+        """The refusal for a path and what the system said."""
+        reason = error.strerror or str(error).strip() or type(error).__name__
+        found = cls(f"Cannot write {path}: {reason}; what was finished before is kept")
+        found.strerror = reason
+        return found
+
+
 class SchedulingError(HetsimError, RuntimeError):
     """A scheduler did something its protocol forbids, or left work that can never run."""
 

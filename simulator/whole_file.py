@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from simulator.errors import InvalidInput
+from simulator.errors import CannotWrite, InvalidInput
 
 
 @contextmanager
@@ -16,15 +17,23 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
     An error in the block leaves what was there before and no temporary file. The temporary name keeps
     the suffix, which tells some writers their format.
+
+    Raises:
+        CannotWrite: the disk is full, say, or the folder cannot be written to.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         os.replace(temporary, path)
+    except CannotWrite:
+        raise
+    except OSError as error:
+        raise CannotWrite.of(path, error) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_whole(path: str | Path, data: bytes) -> Path:
@@ -37,6 +46,6 @@ def write_whole(path: str | Path, data: bytes) -> Path:
     try:
         with replacing(path) as temporary:
             temporary.write_bytes(data)
-    except OSError as error:
-        raise InvalidInput(f"Cannot write {path}: {error.strerror}") from None
+    except CannotWrite as error:
+        raise InvalidInput(str(error)) from None
     return path

@@ -25,6 +25,7 @@ from experiments.comparison.rounding import (
 )
 from experiments.comparison.statistics import SAME
 from experiments.runs.atomic import write_text
+from simulator.csv_text import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +35,7 @@ COLUMNS = ("makespan", "[95%]", "vs best device", "gap to bound", "util", "P(bes
 
 def write_table(folder: Path, name: str, frame: pd.DataFrame, table: TextTable) -> None:
     """Write ``name``.csv (unrounded), .md and .tex."""
-    write_text(folder / f"{name}.csv", frame.to_csv(index=False))
+    write_text(folder / f"{name}.csv", csv_text(frame.columns, frame.itertuples(index=False)))
     write_text(folder / f"{name}.md", markdown(table))
     write_text(folder / f"{name}.tex", latex(table))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.runs.atomic import replacing, write_text
+from simulator.csv_text import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -244,7 +245,9 @@ def save_figure(
         with replacing(with_suffix(stem, suffix)) as temporary:
             figure.savefig(temporary, metadata=metadata)
         paths.append(with_suffix(stem, suffix))
-    paths.append(write_text(with_suffix(stem, ".csv"), data.to_csv(index=False)))
+    paths.append(
+        write_text(with_suffix(stem, ".csv"), csv_text(data.columns, data.itertuples(index=False)))
+    )
     if caption is not None:
         paths.append(write_text(with_suffix(stem, ".txt"), caption.rstrip() + "\n"))
     return paths

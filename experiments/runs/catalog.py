@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import io
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
+from experiments.runs.yaml_files import reading, yaml_text
 from simulator.errors import InvalidInput
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -72,13 +73,8 @@ def read(path: Path) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=512)
 def _parse(path: Path, mtime_ns: int, size: int) -> dict[str, Any]:
-    import yaml  # type: ignore[import-untyped]
-
-    try:
-        content = OmegaConf.to_container(OmegaConf.load(path))
-    except (OSError, OmegaConfBaseException, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidInput(f"Cannot read {path}: {reason}") from None
+    with reading(path):
+        content = OmegaConf.to_container(OmegaConf.load(io.StringIO(yaml_text(path))))
     if not isinstance(content, dict):
         raise InvalidInput(f"{path} holds no mapping")
     return {str(key): value for key, value in content.items()}

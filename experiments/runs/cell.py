@@ -81,6 +81,7 @@ class Outcome:
             "wallclock": dict(self.wallclock),
             # Whether the same config gives the same result.
             "reproducible": self.scenario.simulation.decision_cost.charge != "wallclock",
+            **({"notes": list(self.world.notes)} if self.world.notes else {}),
         }
 
 

@@ -91,9 +91,9 @@ def run_cell(task: CellTask) -> dict[str, Any]:
     try:
         outcome = run_scenario(task.scenario, task.config_dirs)
     except HetsimError as error:
-        return write_failure(task, str(error), traceback.format_exc())
+        return _write_failure(task, str(error), traceback.format_exc())
     except Exception as error:
-        return write_failure(task, f"{type(error).__name__}: {error}", traceback.format_exc())
+        return _write_failure(task, f"{type(error).__name__}: {error}", traceback.format_exc())
     if task.keep_trace and outcome.trace is not None:
         outcome.trace.save(task.folder)
     document = _with_cell(task, outcome.result())
@@ -103,7 +103,7 @@ def run_cell(task: CellTask) -> dict[str, Any]:
     return document
 
 
-def write_failure(task: CellTask, error: str, details: str = "") -> dict[str, Any]:
+def _write_failure(task: CellTask, error: str, details: str) -> dict[str, Any]:
     """Record that a cell failed; returns the document."""
     scenario = task.scenario
     model, cluster = model_label(scenario), scenario.cluster.name
@@ -129,8 +129,7 @@ def write_failure(task: CellTask, error: str, details: str = "") -> dict[str, An
     }
     document = _with_cell(task, document)
     atomic.write_text(task.folder / "command.txt", task.command + "\n")
-    if details:
-        atomic.write_text(task.folder / "error.txt", details)
+    atomic.write_text(task.folder / "error.txt", details)
     atomic.write_json(task.folder / "result.json", document)
     return document
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import errno
 import os
 import re
 import shlex
@@ -37,9 +38,18 @@ from omegaconf.errors import (
 from experiments.runs import catalog
 from experiments.runs.configs import GROUPS, SWEEP_ONLY, Preset
 from experiments.runs.presets import check_command, refuse_foreign
+from experiments.runs.yaml_files import checked_by_hydra
 from simulator.errors import HetsimError, InvalidInput, shortened
 
 T = TypeVar("T")
+_REFUSED_BY_SYSTEM = {
+    getattr(errno, name, 0)
+    for name in (
+        *("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EIO"),
+        *("ENOTDIR", "EISDIR", "EEXIST", "ENAMETOOLONG", "EMFILE", "ENFILE"),
+    )
+}
+"""What a system says of a disk or a folder that cannot be used."""
 
 
 def key_values(command: str, words: Iterable[str], known: Iterable[str]) -> dict[str, str]:
@@ -134,7 +144,12 @@ def hydra_command(
         decorated = hydra.main(
             version_base="1.3", config_path=str(catalog.CONF), config_name=config_name
         )(job)
-        with _command_line(module, words), _full_errors(), _composed_once(words):
+        with (
+            _command_line(module, words),
+            _full_errors(),
+            _composed_once(words),
+            checked_by_hydra(),
+        ):
             decorated()
         if len(failures) > 1:
             print(f"{len(failures)} jobs failed; the first:", file=sys.stderr)
@@ -161,6 +176,13 @@ def report_errors(run: Callable[[], None], config_dirs: Sequence[Path] = ()) -> 
         # The reader of a pipe (head, less) went away; there is nobody left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # No room, no permission: nothing of the program's that a traceback would explain.
+        if show_traceback or error.errno not in _REFUSED_BY_SYSTEM:
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"{place}{error.strerror}; what was finished before is kept", file=sys.stderr)
+        return 2
     return 0
 
 

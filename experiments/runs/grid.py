@@ -34,6 +34,7 @@ from experiments.runs.command import plain, readable, refuse_lists, register
 from experiments.runs.configs import GROUPS, SWEEP_ONLY, Scenario, SweepConfig
 from experiments.runs.presets import SWEEP, check_command, refuse_foreign
 from experiments.runs.provenance import config_digest
+from experiments.runs.yaml_files import checked_by_hydra
 from simulator.errors import InvalidInput
 
 
@@ -257,7 +258,7 @@ def _hydra(config_dirs: Sequence[Path]) -> Iterator[_Composer]:
         if not folder.is_dir():
             raise InvalidInput(f"There is no config folder {folder}")
     register(SweepConfig)
-    with initialize_config_dir(str(catalog.CONF), version_base="1.3"):
+    with checked_by_hydra(), initialize_config_dir(str(catalog.CONF), version_base="1.3"):
         yield _Composer(config_dirs)
 
 
@@ -384,7 +385,7 @@ class _Assembler:
 
 
 def _has_package(path: Path) -> bool:
-    head = path.read_text().splitlines()[:5]
+    head = path.read_text(encoding="utf-8").splitlines()[:5]
     return any(re.match(r"\s*#\s*@package\b", line) for line in head)
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.runs import atomic
 from experiments.runs.configs import cost_model_text, decision_cost_text, memory_text, noise_text
 from scenarios.family_config import FamilyConfig
+from simulator.csv_text import csv_text
 from simulator.errors import InvalidInput
 
 # pandas and pyarrow are imported where they are used: a sweep's workers need neither.
@@ -191,8 +192,9 @@ def write_results(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     with atomic.replacing(folder / "results.parquet") as temporary:
         pq.write_table(table, temporary)
     frame = table.drop_columns(["draws"]).to_pandas()
-    with atomic.replacing(folder / "results.csv") as temporary:
-        frame.to_csv(temporary, index=False)
+    atomic.write_text(
+        folder / "results.csv", csv_text(frame.columns, frame.itertuples(index=False))
+    )
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

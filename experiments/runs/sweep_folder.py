@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.runs.results import load_results
+from experiments.runs.yaml_files import reading, yaml_text
 from simulator.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -56,13 +57,8 @@ def read_grid(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        document = yaml.load(path.read_text(), Loader=loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidInput(
-            f"Cannot read {path}: {str(error).splitlines()[0]}. Remove it, and the sweep's command writes it "
-            "anew"
-        ) from None
+    with reading(path):
+        document = yaml.load(yaml_text(path), Loader=loader)
     return document if isinstance(document, dict) else {}
 
 

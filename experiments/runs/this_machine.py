@@ -11,10 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from experiments.runs import catalog
+from experiments.runs.pool import available_cores
 from simulator.errors import InvalidInput
 
 if TYPE_CHECKING:
     from cost_models.profile import Profile
+
+EQUAL_CORES = "cpu2"
+"""The shipped cluster of equal cores, whose profile another machine's can take the place of."""
 
 
 def differences_here(profiles: Mapping[str, Profile], places: Mapping[str, str]) -> tuple[str, ...]:
@@ -51,19 +55,56 @@ def same_device_differences(profile: Profile, device: str) -> tuple[str, ...]:
     return differences_here({profile.name: profile}, {profile.name: device})
 
 
-def cluster_here(names: Sequence[str]) -> str:
-    """The first of some shipped clusters whose devices are all cores of this machine's processor.
+def cluster_here(names: Sequence[str]) -> list[str]:
+    """Overrides that choose a cluster of this machine's cores.
+
+    The first of some shipped clusters whose devices are all cores of this machine's processor; else the first of
+    them, or two equal cores, with the profiles that were measured here in place of its own.
 
     Args:
-        names: of clusters; the first of them is taken where none is this machine, for the command to refuse
-            it by name.
+        names: of clusters.
+
+    Raises:
+        InvalidInput: no profile is of this machine's cores; says how to measure one.
     """
     from calibration.environment import cpu_model, slug
+    from cost_models.profile_files import available
+    from experiments.runs.grid import value_text
 
-    own = re.compile(rf"{re.escape(slug(cpu_model()))}-\d+core(-\d+x)?")
+    # Names tell the hardware runner, too, what a device is.
+    own = re.compile(rf"{re.escape(slug(cpu_model()))}-1core(?:-(\d+)x)?")
     for name in names:
         entry = catalog.entry("cluster", name)
         devices = {} if entry is None else entry.content["devices"]
         if devices and all(own.fullmatch(str(d.get("profile"))) for d in devices.values()):
-            return name
-    return names[0]
+            return [f"cluster={name}"]
+    profiles = {
+        int(match[1] or 1): entry
+        for name, entry in available().items()
+        if (match := own.fullmatch(name))
+    }
+    if 1 not in profiles:
+        raise InvalidInput(
+            f"No profile is of this machine's cores, {cpu_model()}. Measure one: python -m experiments.calibrate "
+            "device=cpu budget=15min; then set HETSIM_PROFILES to the folder that it leaves and give the same "
+            "command again"
+        )
+    for name in (names[0], EQUAL_CORES):
+        entry = catalog.entry("cluster", name)
+        assert entry is not None
+        devices = entry.content["devices"]
+        if all(device.get("launches", 1) in profiles for device in devices.values()):
+            break
+    words = [f"cluster={name}", f"cluster.name={value_text(slug(cpu_model()) + '_cores')}"]
+    for key, device in devices.items():
+        profile = profiles[device.get("launches", 1)]
+        words.append(f"cluster.devices.{key}.profile={value_text(profile.name)}")
+        if device.get("count", 1) > available_cores():
+            words.append(f"cluster.devices.{key}.count={available_cores()}")
+        # What was not measured with a profile cannot be taken from it.
+        space = f"cluster.spaces.{device['space']}"
+        if not profile.document.get("corun"):
+            words.append(f"{space}.corun_slowdown=0")
+        if not profile.document.get("reuse"):
+            words.append(f"{space}.cache=null")
+    return list(dict.fromkeys(words))

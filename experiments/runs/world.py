@@ -26,7 +26,6 @@ from scenarios.bandwidth import bandwidth_faults
 from scenarios.cluster_config import build_cluster
 from scenarios.family_config import draw_instance
 from scenarios.fault_config import build_faults
-from scenarios.graph_files import is_bare_instance
 from scenarios.instances import load_instance
 from scenarios.model_config import ModelConfig, graph_of
 from scenarios.requests import RequestGraphs, named_models, prepare_requests
@@ -85,6 +84,7 @@ class World:
             whose times are given and have no error.
         requests: the graphs of a stream of requests, of which ``graph`` is the first; None: all jobs
             are of ``graph``.
+        notes: for people: what files did not say, and what was taken instead.
     """
 
     def __init__(
@@ -97,8 +97,10 @@ class World:
         pricer: Pricer | None,
         requests: RequestGraphs | None = None,
         fine_costs: CostTable | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         self.requests = requests
+        self.notes = tuple(notes)
         self._fine_costs = costs if fine_costs is None else fine_costs
         self.key = key
         self.graph = graph
@@ -404,18 +406,17 @@ def prepare(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World:
 def _make(
     key: str, scenario: Scenario, parts: Mapping[str, str], config_dirs: Sequence[Path]
 ) -> World:
+    notes: list[str] = []
     if scenario.instance is not None:
         path = catalog.find_instance(scenario.instance, config_dirs)
         if not scenario.family.drawn:
             graph, cluster, costs = load_instance(path)
-        elif is_bare_instance(path):
-            raise InvalidInput(
-                f"{path} brings devices and times along; leave out family={scenario.family.name}"
-            )
         else:
-            graph, cluster, costs = draw_instance(scenario.family, scenario.seed.workload, path)
+            graph, cluster, costs = draw_instance(
+                scenario.family, scenario.seed.workload, path, notes.append
+            )
         identity = ProfileIdentity(f"instance {graph.name}", "given", parts["instance"])
-        return World(key, graph, cluster, costs, [identity], None)
+        return World(key, graph, cluster, costs, [identity], None, notes=notes)
     if scenario.family.drawn:
         graph, cluster, costs = draw_instance(scenario.family, scenario.seed.workload)
         identity = ProfileIdentity(f"family {graph.name}", "given", parts["family"])

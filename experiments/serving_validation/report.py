@@ -29,6 +29,7 @@ from experiments.serving_validation.outcome import (
     summary,
     taken_apart,
 )
+from simulator.csv_text import csv_text
 from simulator.units import format_seconds
 
 FORMAT = "hetsim.serving_validation/3"
@@ -49,7 +50,8 @@ def write_report(
     from experiments.plots.serving_validation import draw_serving_validation
 
     cases = averaged(runs)
-    atomic.write_text(folder / "runs.csv", case_frame(runs).to_csv(index=False))
+    frame = case_frame(runs)
+    atomic.write_text(folder / "runs.csv", csv_text(frame.columns, frame.itertuples(index=False)))
     atomic.write_text(folder / "command.txt", command + "\n")
     requests = sum(run.measured["requests"] for run in runs)
     draw_serving_validation(

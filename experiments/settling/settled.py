@@ -34,7 +34,7 @@ from experiments.comparison.statistics import SEPARABLE, probability_shorter
 from experiments.runs import atomic
 from experiments.runs.command import Invocation
 from experiments.runs.console import make_console
-from experiments.runs.file_name import file_name
+from experiments.runs.file_name import file_name, own_folder
 from experiments.runs.pricing import load_profiles
 from experiments.runs.this_machine import differences_here
 from experiments.runs.world import prepare
@@ -109,7 +109,7 @@ def settle_command(config: CalibrateConfig, invocation: Invocation) -> None:
         atomic.write_json(folder / "settle.json", document_of(found))
         elsewhere = []
         for name in dict.fromkeys(choice.profile for choice in found.choices):
-            place = folder / "measured" / name
+            place = folder / "measured" / own_folder(profiles[name].name)
             samples = samples_for(found, name)
             if config.step != "fit":
                 check_protocol(profiles[name])
@@ -121,7 +121,9 @@ def settle_command(config: CalibrateConfig, invocation: Invocation) -> None:
                     console.print(f"[yellow]{text}: calibrate it anew[/yellow]", soft_wrap=True)
                 measure_here(profiles[name], place, samples, found, config, show)
     for name, command in elsewhere:
-        if not list((folder / "measured" / name / "raw").glob("part-*.parquet")):
+        if not list(
+            (folder / "measured" / own_folder(profiles[name].name) / "raw").glob("part-*.parquet")
+        ):
             out.print(f"'{name}' is another device. Measure there: {command}", soft_wrap=True)
     if config.step == "measure" or not list(folder.glob("measured/*/raw/part-*.parquet")):
         out.print(f"wrote {folder}; next: {_next(config, folder)}", soft_wrap=True)
@@ -130,7 +132,11 @@ def settle_command(config: CalibrateConfig, invocation: Invocation) -> None:
         again = {
             name: refit(profiles[name], folder, found)
             for name in dict.fromkeys(choice.profile for choice in found.choices)
-            if list((folder / "measured" / name / "raw").glob("part-*.parquet"))
+            if list(
+                (folder / "measured" / own_folder(profiles[name].name) / "raw").glob(
+                    "part-*.parquet"
+                )
+            )
         }
         after, ahead = compare_again(found.question, folder / "profiles")
     atomic.write_json(
@@ -311,7 +317,7 @@ def refit(profile: Profile, folder: Path, found: Settlement) -> Again:
     from cost_models import table as tables
     from cost_models.fitting import fitted_models
 
-    raw = folder / "measured" / profile.name / "raw"
+    raw = folder / "measured" / own_folder(profile.name) / "raw"
     new = tables.load(summary.measurement_table(raw, profile.statistic or "minimum"))
     asked = {choice.row for choice in found.choices if choice.profile == profile.name}
     chosen = np.array([_row(entry) in asked for entry in new.to_dict("records")], dtype=bool)
@@ -338,7 +344,7 @@ def refit(profile: Profile, folder: Path, found: Settlement) -> Again:
         table=table,
         spread={**spread, **profile.spread},
         provenance={**profile.provenance, "settled": {"operators": len(new), "for": _title(found)}},
-    ).save(folder / "profiles" / profile.name)
+    ).save(folder / "profiles" / own_folder(profile.name))
     return again
 
 

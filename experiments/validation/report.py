@@ -24,6 +24,7 @@ from experiments.validation.figures import (
 from experiments.validation.pairs import pairs
 from experiments.validation.saved import save_validation
 from experiments.validation.text import case_file_name, markdown
+from simulator.csv_text import csv_text
 from simulator.units import format_seconds
 
 MOST_GANTTS = 30
@@ -80,7 +81,8 @@ def write_report(validation: Validation, folder: Path, command: str) -> None:
         ("operators", operator_frame(validation.models)),
         ("kinds", kind_frame(validation.models)),
     ):
-        atomic.write_text(folder / f"{name}.csv", table.to_csv(index=False))
+        text = csv_text(table.columns, table.itertuples(index=False))
+        atomic.write_text(folder / f"{name}.csv", text)
     draw_cases(
         cases,
         folder / "fig_cases",

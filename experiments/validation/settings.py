@@ -106,7 +106,8 @@ def read_settings(overrides: Sequence[str]) -> tuple[ValidateSettings, list[str]
         defaults = {
             "model": settings.model,
             "scheduler": settings.scheduler,
-            "cluster": cluster_here(settings.cluster),
         }
         rest += [f"{group}={words}" for group, words in defaults.items() if group not in named]
+        if "cluster" not in named:
+            rest += cluster_here(settings.cluster)
     return settings, rest

@@ -1,64 +1,103 @@
-"""Task graphs from files that say nothing of devices: STG, DOT, WfFormat."""
+"""Task graphs from files that say nothing of devices: STG, DOT, Pegasus DAX, WfFormat."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from scenarios.graph_files.dax import read_dax
 from scenarios.graph_files.dot import read_dot
 from scenarios.graph_files.stg import read_stg
+from scenarios.graph_files.values import file_bytes, parse_json
 from scenarios.graph_files.wfformat import read_wfformat
 from scenarios.random_graphs.shape import Shape
 from simulator.errors import InvalidInput
 
-FORMS = "an .stg of the Standard Task Graph Set, a .dot of Graphviz, or a .json of WfFormat"
-__all__ = ["FORMS", "is_bare_instance", "read_dot", "read_graph", "read_stg", "read_wfformat"]
+FORMS = (
+    "an .stg of the Standard Task Graph Set, a .dot of Graphviz, a .dax or .xml of Pegasus, or a .json of "
+    "WfFormat"
+)
+__all__ = [
+    "FORMS",
+    "is_workflow",
+    "names_a_graph",
+    "read_dax",
+    "read_dot",
+    "read_graph",
+    "read_stg",
+    "read_wfformat",
+    "refuse_unknown_json",
+]
 
 
 def read_graph(path: str | Path) -> Shape:
-    """The task graph of a file; its name says its form (``.stg``, ``.dot`` or ``.gv``, ``.json``).
+    """The task graph of a file; its name says its form (``.stg``, ``.dot`` or ``.gv``, ``.dax`` or ``.xml``,
+    ``.json``; each perhaps gzipped, ``.gz``).
 
     Raises:
-        InvalidInput: the file cannot be read, or is of none of these forms.
+        InvalidInput: the file cannot be read, is of none of these forms, or brings devices and times along.
     """
     path = Path(path)
+    suffix = _suffix(path)
+    if suffix not in (*_READERS, ".json"):
+        raise InvalidInput(f"{path} is no graph file that is known: {FORMS}")
+    data = file_bytes(path)
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InvalidInput(f"Cannot read {path}: {error.strerror}") from None
+        if suffix == ".json":
+            return _of_json(parse_json(data))
+        return _READERS[suffix](data)
     except UnicodeDecodeError:
         raise InvalidInput(f"{path} is not text in UTF-8; was it damaged?") from None
-    suffix = path.suffix.lower()
-    try:
-        if suffix == ".stg":
-            return read_stg(text)
-        if suffix in (".dot", ".gv"):
-            return read_dot(text)
-        if suffix == ".json":
-            return read_wfformat(_json(text))
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
-    raise InvalidInput(f"{path} is no graph file that is known: {FORMS}")
 
 
-def is_bare_instance(path: str | Path) -> bool:
-    """Whether a file brings times of devices along: JSON that is no WfFormat, or not JSON at all.
+def names_a_graph(path: Path) -> bool:
+    """Whether a file's name says that it is a task graph without devices; that of JSON says nothing."""
+    return _suffix(path) in _READERS
 
-    What is neither is refused by :func:`scenarios.load_instance`, which says why.
+
+def is_workflow(document: Any) -> bool:
+    """Whether a JSON document is meant as WfFormat."""
+    return isinstance(document, dict) and "workflow" in document and "cost" not in document
+
+
+def refuse_unknown_json(document: Any) -> None:
+    """Refuse JSON that is neither WfFormat nor a bare instance (:mod:`scenarios.instances`).
+
+    Raises:
+        InvalidInput: says so.
     """
-    path = Path(path)
-    if path.suffix.lower() in (".stg", ".dot", ".gv"):
-        return False
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return True
-    return not (isinstance(document, dict) and "workflow" in document and "cost" not in document)
+    if not (isinstance(document, dict) and ("workflow" in document or "cost" in document)):
+        raise InvalidInput(
+            "It is JSON of no form that is known: neither WfFormat (an object with 'workflow') nor a bare "
+            "instance (an object with 'cost' and 'edges')"
+        )
 
 
-def _json(text: str) -> object:
-    try:
-        document: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"It is not JSON ({error}); was it truncated?") from None
-    return document
+def _of_json(document: Any) -> Shape:
+    refuse_unknown_json(document)
+    if not is_workflow(document):
+        raise InvalidInput("It brings devices and times along; leave out the family")
+    return read_wfformat(document)
+
+
+def _suffix(path: Path) -> str:
+    """The part of a file's name that says its form, in lower case."""
+    path = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    return path.suffix.lower()
+
+
+def _of_text(read: Callable[[str], Shape]) -> Callable[[bytes], Shape]:
+    return lambda data: read(data.decode("utf-8-sig"))
+
+
+_READERS: dict[str, Callable[[bytes], Shape]] = {
+    ".stg": _of_text(read_stg),
+    ".dot": _of_text(read_dot),
+    ".gv": _of_text(read_dot),
+    ".dax": read_dax,
+    ".xml": read_dax,
+}
+"""By suffix. JSON may be more than one form."""

@@ -4,18 +4,20 @@ Read is ``[strict] digraph [name] { ... }`` with nodes, chains of edges, attribu
 (``node [...]``, ``edge [...]``), ports, comments, and subgraphs that stand alone. Not read: undirected
 graphs, subgraphs as ends of edges, HTML texts and texts joined by +.
 
-A node's work is its ``size`` or else its ``weight``, an edge's data likewise. What no node or no edge
-has is the same for all: work 1, data 0. Other attributes, such as daggen's ``alpha``, are not read.
+A node's work is its ``size`` or else its ``weight``, an edge's data likewise; an edge of -1 is SimGrid's
+for a dependency without data. Where others have sizes, a node that edges alone name has no work, such as
+SimGrid's ``root`` and ``end``. What no node or no edge has is the same for all: work 1, data 0. Other
+attributes, such as labels and daggen's ``alpha``, are not read.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from scenarios.graph_files.values import number_of, shown
+from scenarios.graph_files.values import EQUAL_DATA, EQUAL_WORK, number_of, shown
 from scenarios.random_graphs.shape import Shape, check_size
 from simulator.errors import InvalidInput
 
@@ -63,21 +65,39 @@ def read_dot(text: str) -> Shape:
     if not reader.nodes:
         raise InvalidInput("The DOT graph has no nodes")
     index = {name: number for number, name in enumerate(reader.nodes)}
-    work = _weights({f"Node '{name}'": entry for name, entry in reader.nodes.items()}, 1.0)
+    notes = []
+    work = _weights({f"Node '{name}'": reader.nodes[name] for name in reader.stated})
+    unsized = [name for name in reader.nodes if name not in reader.stated]
+    if work is None:
+        notes.append(f"no node has a {' or '.join(WEIGHTS)}: {EQUAL_WORK}")
+    elif unsized:
+        notes.append(f"{_some(unsized)}: named by edges alone, taken to have no work")
     data = _weights(
         {
             f"Edge '{a}' -> '{b}' ({number})": entry
             for number, (a, b, entry) in enumerate(reader.edges, 1)
         },
-        0.0,
+        control=True,
     )
+    if data is None and reader.edges:
+        notes.append(f"no edge has a {' or '.join(WEIGHTS)}: {EQUAL_DATA}")
+    amounts = dict(zip(reader.stated, work or [], strict=True)) if work else {}
     return Shape.of(
-        [(index[a], index[b]) for a, b, _ in reader.edges], work, data, tuple(reader.nodes)
+        [(index[a], index[b]) for a, b, _ in reader.edges],
+        [amounts.get(name, 0.0) if work else 1.0 for name in reader.nodes],
+        data or [0.0] * len(reader.edges),
+        tuple(reader.nodes),
+        notes,
     )
 
 
-def _weights(elements: Mapping[str, Attributes], default: float) -> list[float]:
-    """The weight of each element, or ``default`` for all where none has one."""
+def _weights(elements: Mapping[str, Attributes], control: bool = False) -> list[float] | None:
+    """The weight of each element, or None where none has one.
+
+    Args:
+        elements: attributes by what messages call an element.
+        control: -1 stands for none.
+    """
     found: list[float] = []
     lacking = None
     for name, attributes in elements.items():
@@ -85,14 +105,22 @@ def _weights(elements: Mapping[str, Attributes], default: float) -> list[float]:
         if key is None:
             lacking = name
             continue
-        found.append(number_of(attributes[key], f"{name}: {key}"))
+        text = attributes[key]
+        absent = control and re.fullmatch(r"\s*-1(\.0*)?\s*", text)
+        found.append(0.0 if absent else number_of(text, f"{name}: {key}"))
     if not found:
-        return [default] * len(elements)
+        return None
     if lacking is not None:
         raise InvalidInput(
             f"{shown(lacking)[1:-1]} has neither size nor weight, though others have; give all or none"
         )
     return found
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names for a message, the first of them where they are many."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(shown(name) for name in names[:3]) + more
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -115,6 +143,7 @@ class _Reader:
 
     Attributes:
         nodes: attributes by name, in order of appearance.
+        stated: the nodes that have a statement of their own or an attribute, as keys.
         edges: (from, to, attributes).
     """
 
@@ -123,6 +152,7 @@ class _Reader:
         self._tokens = list(_tokens(text))
         self._at = 0
         self.nodes: dict[str, Attributes] = {}
+        self.stated: dict[str, None] = {}
         self.edges: list[tuple[str, str, Attributes]] = []
         self._merged: dict[tuple[str, str], Attributes] = {}
 
@@ -185,6 +215,7 @@ class _Reader:
         attributes = self._attributes()
         if len(chain) == 1:
             self.nodes[chain[0]].update(attributes)
+            self.stated[chain[0]] = None
         for pair in itertools.pairwise(chain):
             entry = {**defaults["edge"], **attributes}
             if strict and pair in self._merged:
@@ -196,6 +227,8 @@ class _Reader:
     def _declare(self, name: str, defaults: Attributes) -> None:
         if name not in self.nodes:
             self.nodes[name] = dict(defaults)
+            if any(key in defaults for key in WEIGHTS):
+                self.stated[name] = None
 
     def _end(self, token: _Token) -> str:
         """A node's name; a port behind it has no meaning here."""

@@ -8,7 +8,7 @@ the graph and are not read.
 
 from __future__ import annotations
 
-from scenarios.graph_files.values import number_of, shown
+from scenarios.graph_files.values import EQUAL_DATA, number_of, shown
 from scenarios.random_graphs.shape import Shape, check_size
 from simulator.errors import InvalidInput
 
@@ -40,6 +40,7 @@ def read_stg(text: str) -> Shape:
     times: list[float] = []
     edges: list[tuple[int, int]] = []
     costs: list[float] = []
+    costed = False
     at = 1
     while at < len(lines):
         number, words = lines[at]
@@ -57,6 +58,7 @@ def read_stg(text: str) -> Shape:
         if parents and not rows:
             rows = lines[at : at + parents]
             at += parents
+            costed = True
         if len(rows) != parents or any(len(row) != 2 for _, row in rows):
             raise InvalidInput(
                 f"Line {number}: task {task} is to have {parents} predecessors; was it truncated?"
@@ -85,6 +87,7 @@ def read_stg(text: str) -> Shape:
         [times[task] for task in kept],
         [cost for _, _, cost in rows_kept],
         [f"t{task}" for task in kept],
+        [] if costed or not rows_kept else [f"no edge has a communication cost: {EQUAL_DATA}"],
     )
 
 

@@ -1,8 +1,9 @@
-"""Workflows in WfCommons' WfFormat (https://github.com/wfcommons/WfFormat), versions 1.4 to 1.6.
+"""Workflows in WfCommons' WfFormat (https://github.com/wfcommons/WfFormat), versions 1.0 to 1.6.
 
-A task's work is its ``runtimeInSeconds``, whatever machine it ran on; an edge's data are the bytes of
-the files that its producer writes and its consumer reads. Files that no task writes are there from the
-start and cost nothing. Cores, memory, energy and machines are not read.
+A task's work is its ``runtimeInSeconds`` (``runtime`` up to 1.3), whatever machine it ran on; an edge's
+data are the bytes of the files that its producer writes and its consumer reads (``sizeInBytes``; ``size``
+up to 1.3, bytes as WfCommons' own migration takes it). Files that no task writes are there from the start
+and cost nothing. Cores, memory, energy and machines are not read.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scenarios.graph_files.values import number_of, shown
+from scenarios.graph_files.values import EQUAL_DATA, EQUAL_WORK, moved_bytes, number_of, shown
 from scenarios.random_graphs.shape import Shape, check_size
 from simulator.errors import InvalidInput
 
-VERSIONS = ("1.4", "1.5", "1.6")
+ONE_LIST = ("1.0", "1.1", "1.2", "1.3", "1.4")
+"""Versions in which a task says everything of itself; later ones part what it is from how it ran."""
+VERSIONS = (*ONE_LIST, "1.5", "1.6")
 
 
 def read_wfformat(document: Any) -> Shape:
@@ -24,26 +27,29 @@ def read_wfformat(document: Any) -> Shape:
         InvalidInput: says what is wrong and with which task.
     """
     version = document.get("schemaVersion") if isinstance(document, Mapping) else None
+    if isinstance(version, float):
+        version = str(version)
     if version not in VERSIONS:
         raise InvalidInput(
-            f"WfFormat {shown(version)} is not read, {', '.join(VERSIONS)} are; WfFormat's "
-            "wfcommons-migrate-instance.py brings older files up to date"
+            f"WfFormat of schemaVersion {shown(version)} is not read, {', '.join(VERSIONS)} are"
         )
     workflow = _mapping(document.get("workflow"), "'workflow'")
-    old = version == "1.4"
+    old = version in ONE_LIST
     part = workflow if old else _mapping(workflow.get("specification"), "'specification'")
-    tasks = _rows(part.get("tasks"), "'tasks'")
+    listed = "jobs" if old and "tasks" not in part else "tasks"  # up to 1.2
+    tasks = _rows(part.get(listed), f"'{listed}'")
     if not tasks:
         raise InvalidInput("The workflow has no tasks")
     check_size(len(tasks), 0)
     names = [_text(task, "id" if "id" in task or not old else "name", "A task") for task in tasks]
     index: dict[str, int] = {}
-    for number, (name, task) in enumerate(zip(names, tasks, strict=True)):
+    for number, name in enumerate(names):
         if name in index:
             raise InvalidInput(f"Two tasks have the id {shown(name)}")
         index[name] = number
-        if old:  # 1.4 refers to tasks by name
-            index.setdefault(_text(task, "name", f"Task {shown(name)}"), number)
+    if old:  # these refer to tasks by name, or by id
+        for number, task in enumerate(tasks):
+            index.setdefault(_text(task, "name", f"Task {shown(names[number])}"), number)
     edges: dict[tuple[int, int], None] = {}
     for number, task in enumerate(tasks):
         what = f"Task {shown(names[number])}"
@@ -54,52 +60,61 @@ def read_wfformat(document: Any) -> Shape:
                 pair = (index[other], number) if key == "parents" else (number, index[other])
                 edges[pair] = None
     check_size(len(tasks), len(edges))
-    written, read = _files(part, tasks, names, old)
-    data = [
-        sum(written[source][file] for file in written[source].keys() & read[target])
-        for source, target in edges
-    ]
+    files = _own_files(tasks, names) if old else _listed_files(part, tasks, names)
+    data = moved_bytes(list(edges), *files, names)
     runtimes = _runtimes(workflow, tasks, index, old)
     if None in runtimes and any(value is not None for value in runtimes):
         raise InvalidInput(
             f"Task {shown(names[runtimes.index(None)])} has no runtimeInSeconds, though others have"
         )
+    notes = []
+    if None in runtimes:
+        notes.append(f"no task has a runtime: {EQUAL_WORK}")
+    if edges and data is None:
+        notes.append(f"no edge moves a file with a size: {EQUAL_DATA}")
     work = [1.0 if value is None else value for value in runtimes]
-    return Shape.of(list(edges), work, data, names)
+    return Shape.of(list(edges), work, data or [0.0] * len(edges), names, notes)
 
 
-def _files(
-    part: Mapping[str, Any], tasks: list[Mapping[str, Any]], names: list[str], old: bool
-) -> tuple[list[dict[str, float]], list[set[str]]]:
-    """For each task the files that it writes with their bytes, and those that it reads."""
-    written: list[dict[str, float]] = [{} for _ in tasks]
-    read: list[set[str]] = [set() for _ in tasks]
-    sizes = {} if old else _sizes(part)
+_Files = tuple[list[dict[str, float | None]], list[dict[str, float | None]]]
+
+
+def _own_files(tasks: list[Mapping[str, Any]], names: list[str]) -> _Files:
+    """For each task the files that it writes and those that it reads, with their bytes."""
+    written: list[dict[str, float | None]] = [{} for _ in tasks]
+    read: list[dict[str, float | None]] = [{} for _ in tasks]
     for number, task in enumerate(tasks):
         what = f"Task {shown(names[number])}"
-        if old:
-            for file in _rows(task.get("files", []), f"{what}: 'files'"):
-                name = _text(file, "name", f"A file of {what}")
-                size = number_of(file.get("sizeInBytes"), f"{what}: sizeInBytes of {shown(name)}")
-                link = file.get("link")
-                if link == "output":
-                    written[number][name] = size
-                elif link == "input":
-                    read[number].add(name)
-                else:
-                    raise InvalidInput(
-                        f"{what}: file {shown(name)} has link {shown(link)}, not input or output"
-                    )
-            continue
-        for key in ("inputFiles", "outputFiles"):
+        for file in _rows(task.get("files", []), f"{what}: 'files'"):
+            name = _text(file, "name", f"A file of {what}")
+            key = next((key for key in ("sizeInBytes", "size") if key in file), None)
+            size = None if key is None else number_of(file[key], f"{what}: {key} of {shown(name)}")
+            path = f"{file.get('path') or ''}{name}"
+            link = file.get("link")
+            if link not in ("input", "output"):
+                raise InvalidInput(
+                    f"{what}: file {shown(name)} has link {shown(link)}, not input or output"
+                )
+            (written if link == "output" else read)[number][path] = size
+    return written, read
+
+
+def _listed_files(
+    part: Mapping[str, Any], tasks: list[Mapping[str, Any]], names: list[str]
+) -> _Files:
+    """The same where all files stand in a list of their own."""
+    sizes = _sizes(part)
+    found: dict[str, list[dict[str, float | None]]] = {
+        key: [{} for _ in tasks] for key in ("outputFiles", "inputFiles")
+    }
+    for number, task in enumerate(tasks):
+        what = f"Task {shown(names[number])}"
+        for key, rows in found.items():
             for name in _texts(task.get(key, []), f"{what}: '{key}'"):
                 if name not in sizes:
                     raise InvalidInput(f"{what} names file {shown(name)}, which 'files' lacks")
-                if key == "inputFiles":
-                    read[number].add(name)
-                else:
-                    written[number][name] = sizes[name]
-    return written, read
+                rows[number][name] = sizes[name]
+    return found["outputFiles"], found["inputFiles"]
 
 
 def _sizes(part: Mapping[str, Any]) -> dict[str, float]:
@@ -127,10 +142,9 @@ def _runtimes(
             if name not in index:
                 raise InvalidInput(f"'execution' names {shown(name)}, which is no task")
             number = index[name]
-        if "runtimeInSeconds" in row or not old:
-            found[number] = number_of(
-                row.get("runtimeInSeconds"), f"Task {number}: runtimeInSeconds"
-            )
+        key = "runtime" if old and "runtimeInSeconds" not in row else "runtimeInSeconds"
+        if key in row or not old:
+            found[number] = number_of(row.get(key), f"Task {number}: {key}")
     return found
 
 

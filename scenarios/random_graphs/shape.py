@@ -27,6 +27,7 @@ class Shape:
         work: float64[tasks], operations of each task, in any unit.
         data: float64[edges], what each edge moves, in any unit.
         names: of the tasks; None for ``t0``, ``t1``, ...
+        notes: for people: what a file did not say, and what was taken instead.
     """
 
     tasks: int
@@ -35,6 +36,7 @@ class Shape:
     work: np.ndarray
     data: np.ndarray
     names: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -43,6 +45,7 @@ class Shape:
         work: Sequence[float] | np.ndarray,
         data: Sequence[float] | np.ndarray | None = None,
         names: Sequence[str] | None = None,
+        notes: Sequence[str] = (),
     ) -> Shape:
         """A shape of its edges as pairs, the same data on each unless given."""
         pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
@@ -53,6 +56,7 @@ class Shape:
             np.asarray(work, dtype=np.float64),
             np.ones(len(pairs)) if data is None else np.asarray(data, dtype=np.float64),
             None if names is None else tuple(names),
+            tuple(notes),
         )
 
 

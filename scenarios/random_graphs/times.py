@@ -10,13 +10,12 @@ import numpy as np
 
 from scenarios.random_graphs.draws import DATA, DEVICES, WORK, Draws
 from scenarios.random_graphs.shape import Shape, check_number
-from simulator.cluster import Cluster, fully_connected
+from simulator.cluster import MOST_PAIRED, Cluster, fully_connected
 from simulator.costs import CostTable
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, from_arrays
 
 HETEROGENEITIES = ("unrelated", "related", "both")
-MOST_DEVICES = 1024
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Times:
     half_duplex: bool = False
 
     def __post_init__(self) -> None:
-        check_number("devices", self.devices, 1, MOST_DEVICES)
+        check_number("devices", self.devices, 1, MOST_PAIRED)
         if self.heterogeneity not in HETEROGENEITIES:
             raise InvalidInput(
                 f"There is no family.heterogeneity={self.heterogeneity}; known: "

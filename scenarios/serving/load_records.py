@@ -6,7 +6,6 @@ A time that is not after the one above it begins another run.
 from __future__ import annotations
 
 import csv
-import io
 import itertools
 import math
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from simulator.csv_text import csv_text
 from simulator.errors import InvalidInput
 from simulator.whole_file import write_whole
 
@@ -43,13 +43,12 @@ def write_loads(path: str | Path, record: LoadRecord) -> Path:
     Raises:
         InvalidInput: the file cannot be written.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["time_s", *record.nodes])
-    for run in record.runs:
-        for number, row in enumerate(run.tolist(), 1):
-            writer.writerow([f"{number * record.sample:.9g}", *(f"{load:.9g}" for load in row)])
-    return write_whole(path, text.getvalue().encode())
+    rows = (
+        [f"{number * record.sample:.9g}", *(f"{load:.9g}" for load in row)]
+        for run in record.runs
+        for number, row in enumerate(run.tolist(), 1)
+    )
+    return write_whole(path, csv_text(["time_s", *record.nodes], rows).encode())
 
 
 def read_loads(path: str | Path) -> LoadRecord:

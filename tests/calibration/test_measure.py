@@ -63,7 +63,9 @@ def child(tmp_path, tiny_operators, monkeypatch):
 
     def run(process=0, seconds=0.5, **options):
         messages = []
-        measuring.run_process(tmp_path, process, time.time() + seconds, messages.append, **options)
+        measuring.run_process(
+            tmp_path, process, time.monotonic() + seconds, messages.append, **options
+        )
         return messages
 
     return run

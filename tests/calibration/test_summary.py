@@ -5,7 +5,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibration.folder import REFERENCE, plan_of, prepare_folder, read_raw
+from calibration.folder import (
+    REFERENCE,
+    plan_of,
+    prepare_folder,
+    process_records,
+    read_raw,
+    visited,
+)
 from calibration.plan import MeasurePlan
 from calibration.recorder import Recorder
 from calibration.samples import in_dtypes
@@ -17,6 +24,7 @@ from calibration.summary import (
     peaks,
     reference_seconds,
     reference_spread,
+    reuse,
     steady,
     throttling,
 )
@@ -238,3 +246,17 @@ def test_deviations_of_known_samples(folder):
         deviations(folder, "cold")
     with pytest.raises(InvalidInput, match="No statistic 'mean'"):
         deviations(folder, "warm", "mean")
+
+
+@pytest.mark.parametrize("name", ["process-0000.json", "corun.json", "reuse.json", "visited.json"])
+@pytest.mark.parametrize("data", [b"", b'{"process": 0, "vers', b"\xff\x00\x80", b"3"])
+def test_a_damaged_record_is_one_sentence(tmp_path, name, data):
+    (tmp_path / name).write_bytes(data)
+    read = {
+        "process-0000.json": process_records,
+        "corun.json": corun,
+        "reuse.json": reuse,
+        "visited.json": lambda folder: visited(folder, 3),
+    }[name]
+    with pytest.raises(InvalidInput, match=rf"{name} is not .* Delete it and measure again"):
+        read(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,36 @@ def test_a_link_is_a_network_that_varies_on_the_command_line(folder, capsys) -> 
     capsys.readouterr()
     assert simulate.main([*words[:-2], "cluster.links.wifi.varies={sigm: 1}"]) == 2
     assert "has varies.sigm, which there is not" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workload", ["serving", "poisson"])
+def test_sizing_takes_a_model_of_ones_own(folder, capsys, workload: str) -> None:  # type: ignore[no-untyped-def]
+    """A model that the command line names is what requests ask for."""
+    Path("net.py").write_text("import torch\nNet = lambda: torch.nn.Linear(8, 8)\n")
+    words = [
+        *(
+            "model=from_class",
+            "model.name=mine",
+            "model.target=net.py:Net",
+            f"workload={workload}",
+            "workload.max_batch=1",
+        ),
+        *(
+            "model.inputs=[{shape: [batch, 8], dtype: float32}]",
+            "workload.jobs=20",
+            "workload.rate=9/s",
+        ),
+        *("cluster=cpu2", "scheduler=fcfs_batching", "minimise=devices", "seeds=1", "more=0"),
+    ]
+    assert size.main([*words, "slo.p99=100ms", "vary={cpu: 1..2}"]) == 0
+    out = capsys.readouterr().out
+    assert "requests are for mine" in out
+    assert "100% of the work is mine" in " ".join(out.split())
+
+
+def test_help_shows_what_sizing_needs(capsys) -> None:  # type: ignore[no-untyped-def]
+    with contextlib.suppress(SystemExit):
+        size.main(["--help"])
+    out = capsys.readouterr().out
+    assert "slo.p99=100ms" in out
+    assert "vary={" in out

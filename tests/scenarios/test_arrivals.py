@@ -103,6 +103,11 @@ def test_recorded_times_and_priorities(tmp_path):
         ("arrival_s\n-1\n", "line 2: a job cannot arrive at -1"),
         ("arrival_s,priority\n1,high\n", "line 2"),
         ("arrival_s\n", "has 0"),
+        (
+            "arrival_s\n1700000000.5\n1700000001\n",
+            "as if counted from 1970; .* subtract 1700000000.5",
+        ),
+        ("arrival_s\n1700000000500\n1700000001000\n", "as if counted from 1970"),
         (None, "Cannot read arrivals"),
     ],
 )

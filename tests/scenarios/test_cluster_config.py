@@ -2,6 +2,7 @@
 
 import pytest
 
+from scenarios import cluster_config
 from scenarios.cluster_config import (
     ClusterConfig,
     DeviceConfig,
@@ -309,3 +310,19 @@ def test_far_inputs_without_distances_are_refused(given):
         build_cluster(
             ClusterConfig("c", devices={"cpu": device}, spaces={"ram": SpaceConfig()}, host="ram")
         )
+
+
+def test_the_limits_are_those_of_the_whole_cluster(monkeypatch):
+    """Many entries of an allowed size each must not add up to a cluster that takes the memory."""
+    monkeypatch.setattr(cluster_config, "MOST_DEVICES", 7)
+    spaces = {"a": SpaceConfig(per_device=True), "b": SpaceConfig(per_device=True)}
+    devices = {name: DeviceConfig("p", name, count=4) for name in "ab"}
+    with pytest.raises(InvalidInput, match="more than 7 devices"):
+        build_cluster(ClusterConfig("c", spaces, devices))
+    monkeypatch.setattr(cluster_config, "MOST_DEVICES", 8)
+    monkeypatch.setattr(cluster_config, "MOST_LINKS", 27)
+    links = {"x": LinkConfig(["a", "b"], "1 GB/s"), "y": LinkConfig(["a", "a"], "1 GB/s")}
+    build_cluster(ClusterConfig("c", spaces, devices, links))
+    links["z"] = LinkConfig(["b", "b"], "1 GB/s")
+    with pytest.raises(InvalidInput, match="'z' of cluster 'c' would make more than 27 links"):
+        build_cluster(ClusterConfig("c", spaces, devices, links))

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from scenarios.instances import instance_from_json, load_instance
 from simulator.bounds import workload_bound
-from simulator.cluster import Cluster
+from simulator.cluster import MOST_PAIRED, Cluster
 from simulator.costs import CostTable
 from simulator.engine import simulate
 from simulator.errors import HetsimError
@@ -124,3 +124,10 @@ def test_hard_cases(file: Path, text: str) -> None:
 def test_times_that_cannot_be_meant(change: dict[str, Any], message: str) -> None:
     with pytest.raises(HetsimError, match=message):
         instance_from_json(json.loads(json.dumps(INSTANCE | change)))
+
+
+def test_an_instance_has_no_more_devices_than_pairs_can_be_linked() -> None:
+    """4 kB of text would make millions of links."""
+    document = {"cost": [[1] * (MOST_PAIRED + 1)], "edges": []}
+    with pytest.raises(HetsimError, match="1025 devices with a link between any two; at most 1024"):
+        instance_from_json(document)

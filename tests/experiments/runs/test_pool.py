@@ -56,6 +56,8 @@ from experiments.runs.pool import work_through
 
 def endless(folder):
     Path(folder, f"{os.getpid()}.begun").touch()
+    if Path(folder, "holds").exists():
+        sum(range(10**12))  # holds the interpreter: no other thread of the process can act
     time.sleep(600)
 
 if __name__ == "__main__":
@@ -78,8 +80,12 @@ def until(condition, seconds):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-@pytest.mark.parametrize("with_signal", ["SIGTERM", "SIGKILL"])
-def test_workers_end_with_a_killed_parent(tmp_path, pytestconfig, with_signal):
+@pytest.mark.parametrize(
+    ("with_signal", "holds"), [("SIGTERM", False), ("SIGKILL", False), ("SIGKILL", True)]
+)
+def test_workers_end_with_a_killed_parent(tmp_path, pytestconfig, with_signal, holds):
+    if holds:
+        (tmp_path / "holds").touch()
     script = tmp_path / "endless.py"
     script.write_text(ENDLESS)
     parent = subprocess.Popen(

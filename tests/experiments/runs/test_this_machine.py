@@ -1,11 +1,17 @@
 """Who is told that a profile was measured with something else than there is here, and who is not."""
 
+import json
+import shutil
+
 import pytest
 
 from calibration import environment
 from cost_models.profile import Profile
+from cost_models.profile_files import SHIPPED
 from cost_models.roofline import Roofline
-from experiments import simulate
+from experiments import simulate, validate
+from experiments.runs import this_machine
+from experiments.runs.grid import compose_grid
 from experiments.runs.this_machine import cluster_here, differences_here, same_device_differences
 
 HERE = {"torch": "2.14.0", "processor": "box"}
@@ -68,14 +74,48 @@ def test_a_simulation_asks_nothing_of_this_machine(folder, monkeypatch):
         ("Intel(R) Xeon(R) Processor (family 6 model 167, AVX-512)", "xeon2"),
         ("AMD EPYC (family 23 model 49, AVX2)", "rome2"),
         ("AMD EPYC (family 26 model 2, AVX-512)", "turin2"),
-        # Of its profile's name, not only of its beginning; and not a cluster that has a GPU besides.
-        ("AMD EPYC", "cpu2_gpu1"),
-        ("some other processor", "cpu2_gpu1"),
     ],
 )
 def test_the_cluster_that_this_machine_is(monkeypatch, processor, cluster):
     monkeypatch.setattr(environment, "cpu_model", lambda: processor)
+    # Not a cluster that has a GPU besides.
+    names = ["cpu2_gpu1", "nosuch", "cpu2", "milan2", "xeon2", "rome2", "turin2"]
+    assert cluster_here(names) == [f"cluster={cluster}"]
+
+
+# Of its profile's name, not only of its beginning.
+@pytest.mark.parametrize("processor", ["AMD EPYC", "some other processor"])
+def test_a_machine_without_a_profile_is_told_what_to_measure(monkeypatch, capsys, processor):
+    monkeypatch.setattr(environment, "cpu_model", lambda: processor)
+    assert validate.main(["model=lstm_cells", "scheduler=fcfs"]) == 2
+    error = capsys.readouterr().err
     assert (
-        cluster_here(["cpu2_gpu1", "nosuch", "cpu2", "milan2", "xeon2", "rome2", "turin2"])
-        == cluster
+        f"No profile is of this machine's cores, {processor}. Measure one: python -m exp" in error
     )
+    assert "experiments.calibrate device=cpu" in error
+
+
+@pytest.mark.parametrize("repeats", [(1,), (1, 3)])
+def test_a_cluster_is_made_of_this_machines_own_profiles(tmp_path, monkeypatch, repeats):
+    """Of two cores, one of them artificially slow where that was measured; what is not known is left out."""
+    monkeypatch.setattr(environment, "cpu_model", lambda: "Example 9000")
+    monkeypatch.setattr(this_machine, "available_cores", lambda: 2)
+    for times in repeats:
+        name = "example-9000-1core" + (f"-{times}x" if times > 1 else "")
+        folder = tmp_path / name
+        shutil.copytree(SHIPPED / "amd-epyc-25-17-1core", folder)
+        document = json.loads((folder / "profile.json").read_text()) | {"name": name}
+        del document["reuse"]
+        (folder / "profile.json").write_text(json.dumps(document))
+    monkeypatch.setenv("HETSIM_PROFILES", str(tmp_path))
+    words = cluster_here(["cpu_1x_3x", "milan_1x_3x"])
+    (cell,) = compose_grid(["model=lstm_cells", "scheduler=fcfs", *words]).cells
+    cluster = cell.scenario.cluster
+    assert sorted((d.profile, d.count, d.launches) for d in cluster.devices.values()) == (
+        [("example-9000-1core", 2, 1)]
+        if repeats == (1,)
+        else [("example-9000-1core", 1, 1), ("example-9000-1core-3x", 1, 3)]
+    )
+    assert cluster.name == "example-9000_cores"
+    assert cluster.spaces["ram"].cache is None
+    assert cluster.spaces["ram"].corun_slowdown == "profile"

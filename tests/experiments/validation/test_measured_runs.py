@@ -159,7 +159,7 @@ def test_a_budget_is_spread_over_visits_of_all_models(home, monkeypatch):
 
     monkeypatch.setattr(validation_run, "measure_block", pretend)
     monkeypatch.setattr(validation_run.time, "monotonic", lambda: now[0])
-    settings, _ = read_settings(["budget=200s", "visits=3", "warmup=3"])
+    settings, _ = read_settings(["budget=200s", "visits=3", "warmup=3", "cluster=here"])
     measured = MeasuredRuns(home)
     nothing = lambda *_: None  # noqa: E731
     said = []

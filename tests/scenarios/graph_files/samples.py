@@ -1,5 +1,7 @@
 """Small files in the published forms, all of one graph: a -> b, a -> c, b -> d, c -> d."""
 
+import copy
+
 STG = """\
           4
           0          0          0
@@ -41,6 +43,61 @@ digraph G {
   4 [size="5", alpha="0.18"]
 }
 """
+SIMGRID = """\
+digraph G {
+  root [size="0"]
+  1 [size="20"] 2 [size="3"] 3 [size="7"] 4 [size="5"]
+  root -> 1 [size="-1"]
+  1 -> 2 [size="11"] 1 -> 3 [size="12"] 2 -> 4 [size="13"] 3 -> 4 [size="14"]
+  4 -> end [size="-1.0"]
+}
+"""
+DAX = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<!-- generated: 2010-11-04 -->
+<adag xmlns="http://pegasus.isi.edu/schema/DAX" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
+      xsi:schemaLocation="http://pegasus.isi.edu/schema/DAX http://pegasus.isi.edu/schema/dax-2.1.xsd"
+      version="2.1" count="1" index="0" name="test" jobCount="4" fileCount="0" childCount="3">
+  <job id="a" namespace="Montage" name="mProjectPP" version="1.0" runtime="20">
+    <uses file="raw" link="input" register="true" transfer="true" optional="false" type="data" size="1000"/>
+    <uses file="ab" link="output" size="11"/>
+    <uses file="ac" link="output" size="10"/>
+    <uses file="both" link="output" size="2"/>
+  </job>
+  <job id="b" runtime="3.0"><uses file="ab" link="input" size="11"/><uses file="bd" link="output" size="13"/></job>
+  <job id="c" runtime="7">
+    <uses file="ac" link="input" size="10"/><uses file="both" link="input" size="2"/>
+    <uses file="cd" link="output" size="14"/>
+  </job>
+  <job id="d" runtime="5">
+    <uses file="bd" link="input" size="13"/><uses file="cd" link="input" size="14"/>
+    <uses file="raw" link="input" size="1000"/><uses file="end" link="output" size="99"/>
+  </job>
+  <child ref="b"><parent ref="a"/></child>
+  <child ref="c"><parent ref="a"/></child>
+  <child ref="d"><parent ref="b"/><parent ref="c"/></child>
+</adag>
+"""
+DAX_3 = """\
+<adag xmlns="http://pegasus.isi.edu/schema/DAX" version="3.6" name="diamond">
+  <metadata key="createdby">somebody</metadata>
+  <file name="ac"><metadata key="size">10</metadata></file>
+  <executable namespace="diamond" name="analyze"><pfn url="file:///bin/x" site="local"/></executable>
+  <job id="a" name="analyze"><argument>-i <file name="raw"/></argument>
+    <profile namespace="pegasus" key="runtime">20</profile>
+    <uses name="analyze" link="input" executable="true"/><uses name="raw" link="input"/>
+    <uses name="ab" link="output"/><uses name="ac" link="output"/>
+    <uses name="both" link="inout" size="2"/>
+  </job>
+  <job id="b"><metadata key="runtime">3</metadata>
+    <uses name="ab" link="input"><metadata key="size">11</metadata></uses>
+    <uses name="bd" link="output" size="13"/></job>
+  <dax id="c" file="c.dax" runtime="7"><uses name="ac" link="input"/><uses name="both" link="inout"/>
+    <uses name="cd" link="OUTPUT" size="14"/></dax>
+  <job id="d" runtime="5"><uses name="bd" link="input"/><uses name="cd" link="input"/></job>
+  <child ref="c"><parent ref="a" edge-label="x"/></child>
+</adag>
+"""
 DOT = """\
 /* The same graph
    in other words. */
@@ -62,7 +119,22 @@ strict digraph "my graph" {
 
 
 def wfformat(version="1.5"):
-    """The graph as WfFormat has it: 1.5 and 1.6 alike, 1.4 in one list."""
+    """The graph as WfFormat has it: 1.5 and 1.6 alike, up to 1.4 in one list with other keys."""
+    if version in ("1.0", "1.1", "1.2", "1.3"):
+        text = copy.deepcopy(wfformat("1.4"))
+        workflow = text["workflow"]
+        workflow["makespan"] = workflow.pop("makespanInSeconds")
+        for task in workflow["tasks"]:
+            task["runtime"] = task.pop("runtimeInSeconds")
+            del task["children"]
+            for file in task["files"]:
+                file["size"] = file.pop("sizeInBytes")
+            if version in ("1.0", "1.1"):  # tasks had names alone
+                task["name"] = task.pop("id")
+                task["parents"] = [parent.removeprefix("task_") for parent in task["parents"]]
+        if version != "1.3":
+            workflow["jobs"] = workflow.pop("tasks")
+        return text | {"schemaVersion": version}
     seconds = {"a": 20, "b": 3.0, "c": 7, "d": 5}
     parents = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
     children = {"a": ["b", "c"], "b": ["d"], "c": ["d"], "d": []}

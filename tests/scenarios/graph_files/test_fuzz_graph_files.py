@@ -15,7 +15,16 @@ from scenarios import FamilyConfig, draw_instance
 from simulator.engine import simulate
 from simulator.errors import HetsimError
 from simulator.schedulers import create
-from tests.scenarios.graph_files.samples import DAGGEN, DOT, STG, STG_WITH_COSTS, wfformat
+from tests.scenarios.graph_files.samples import (
+    DAGGEN,
+    DAX,
+    DAX_3,
+    DOT,
+    SIMGRID,
+    STG,
+    STG_WITH_COSTS,
+    wfformat,
+)
 from tests.simulator.mutations import check_refusal, damaged, mutated, text_of
 
 FUZZ = settings(
@@ -24,7 +33,7 @@ FUZZ = settings(
 )
 RATIO = FamilyConfig("file", "file", beta=1.0, ccr=1.0, task_time="1s")
 BYTES = FamilyConfig("file", "file", heterogeneity="related", speeds=[1.0], bandwidth="1 GB/s")
-TEXTS = {"a.stg": [STG, STG_WITH_COSTS], "a.dot": [DAGGEN, DOT]}
+TEXTS = {"a.stg": [STG, STG_WITH_COSTS], "a.dot": [DAGGEN, DOT, SIMGRID], "a.dax": [DAX, DAX_3]}
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +88,11 @@ def test_damaged_texts(folder: Path, case: tuple[str, bytes]) -> None:
 
 
 @settings(FUZZ, max_examples=200)
-@given(changed=st.sampled_from(["1.4", "1.5"]).flatmap(lambda version: mutated(wfformat(version))))
+@given(
+    changed=st.sampled_from(["1.1", "1.3", "1.4", "1.5"]).flatmap(
+        lambda version: mutated(wfformat(version))
+    )
+)
 def test_changed_workflows(folder: Path, changed: Any) -> None:
     load(folder / "a.json", text_of(changed))
 

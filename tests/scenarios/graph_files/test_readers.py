@@ -1,15 +1,25 @@
 """The same graph from every form; what the forms leave out; what is refused, in one sentence."""
 
 import copy
+import gzip
 import json
 
 import numpy as np
 import pytest
 
 from scenarios import FamilyConfig, draw_instance, load_instance
-from scenarios.graph_files import read_dot, read_graph, read_stg, read_wfformat
+from scenarios.graph_files import read_dax, read_dot, read_graph, read_stg, read_wfformat, values
 from simulator.errors import InvalidInput
-from tests.scenarios.graph_files.samples import DAGGEN, DOT, STG, STG_WITH_COSTS, wfformat
+from tests.scenarios.graph_files.samples import (
+    DAGGEN,
+    DAX,
+    DAX_3,
+    DOT,
+    SIMGRID,
+    STG,
+    STG_WITH_COSTS,
+    wfformat,
+)
 
 
 def edges(shape):
@@ -27,17 +37,113 @@ def edges(shape):
         (lambda: read_stg(STG_WITH_COSTS), ("t1", "t2", "t3", "t4")),
         (lambda: read_dot(DAGGEN), ("1", "2", "3", "4")),
         (lambda: read_dot(DOT), ("a", "b", 'c"3', "d")),
+        (lambda: read_dax(DAX.encode()), ("a", "b", "c", "d")),
+        (lambda: read_dax(DAX_3.encode()), ("a", "b", "c", "d")),
+        (lambda: read_wfformat(wfformat("1.0")), ("a", "b", "c", "d")),
+        (lambda: read_wfformat(wfformat("1.1")), ("a", "b", "c", "d")),
+        (lambda: read_wfformat(wfformat("1.2")), ("a", "b", "c", "d")),
+        (lambda: read_wfformat(wfformat("1.3")), ("a", "b", "c", "d")),
         (lambda: read_wfformat(wfformat("1.4")), ("a", "b", "c", "d")),
         (lambda: read_wfformat(wfformat("1.5")), ("a", "b", "c", "d")),
         (lambda: read_wfformat(wfformat("1.6")), ("a", "b", "c", "d")),
     ],
-    ids=["stg", "daggen", "dot", "wfformat 1.4", "wfformat 1.5", "wfformat 1.6"],
+    ids=[
+        *("stg", "daggen", "dot", "dax 2.1", "dax 3.6"),
+        *(f"wfformat 1.{minor}" for minor in range(7)),
+    ],
 )
 def test_one_graph_in_every_form(shape, names):
     found = shape()
     assert found.names == names
     assert found.work.tolist() == [20, 3, 7, 5]
     assert edges(found) == {(0, 1): 11, (0, 2): 12, (1, 3): 13, (2, 3): 14}
+
+
+def test_dot_of_simgrid():
+    """An edge of -1 moves nothing; where others have work, what edges alone name has none."""
+    shape = read_dot(SIMGRID)
+    assert shape.names == ("root", "1", "2", "3", "4", "end")
+    assert shape.work.tolist() == [0, 20, 3, 7, 5, 0]
+    assert edges(shape) == {(0, 1): 0, (1, 2): 11, (1, 3): 12, (2, 4): 13, (3, 4): 14, (4, 5): 0}
+    assert shape.notes == ("'end': named by edges alone, taken to have no work",)
+    with pytest.raises(InvalidInput, match=r"Edge 'a' -> 'b' \(1\): size is '-2', not a number"):
+        read_dot('digraph { a -> b [size="-2"] }')
+
+
+def test_dax_jobs_depend_by_declaration_and_by_files():
+    """A file that is changed in place orders nobody by itself; a declared edge need not move anything."""
+    shape = read_dax(
+        b"<adag><job id='a' runtime='1'><uses name='f' link='output' size='4'/></job>"
+        b"<job id='b' runtime='1'><uses name='g' link='inout' size='8'/></job>"
+        b"<job id='c' runtime='1'><uses name='g' link='inout' size='8'/><uses name='f' link='input'/></job>"
+        b"<child ref='b'><parent ref='a'/></child><child ref='c'><parent ref='b'/></child></adag>"
+    )
+    assert edges(shape) == {(0, 1): 0, (1, 2): 8, (0, 2): 4}
+
+
+def test_a_file_without_sizes_says_what_was_taken():
+    """One line, and none where the file has its sizes."""
+    bare = b"<adag><job id='a'/><job id='b'/><child ref='b'><parent ref='a'/></child></adag>"
+    structure = wfformat("1.3")
+    for task in structure["workflow"]["tasks"]:
+        del task["runtime"], task["files"]
+    for shape, what in (
+        (read_dot('digraph { a [label="a\\n5.00"]; a -> b }'), "node has a size or weight"),
+        (read_dax(bare), "job has a runtime"),
+        (read_wfformat(structure), "task has a runtime"),
+    ):
+        assert set(shape.work.tolist()) == {1.0}
+        assert set(shape.data.tolist()) == {0.0}
+        assert shape.notes[0] == f"no {what}: each is taken to have work 1"
+        assert "equal times where family.ccr is given, and none without it" in shape.notes[1]
+    assert len(read_stg(STG).notes) == 1
+    for shape in (read_stg(STG_WITH_COSTS), read_dot(DOT), read_dax(DAX.encode())):
+        assert shape.notes == ()
+    assert read_wfformat(wfformat()).notes == ()
+
+
+def test_draw_instance_says_what_was_taken(tmp_path):
+    lines = []
+    draw_instance(config(), 0, write(tmp_path, "a.dot", "digraph { a; b }"), lines.append)
+    assert lines == [
+        f"{tmp_path}/a.dot: no node has a size or weight: each is taken to have work 1"
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.stg.gz", "a.dot.gz", "a.dax.gz", "a.json.gz", "a.JSON"])
+def test_packed_files_line_ends_and_marks_of_order(tmp_path, name):
+    text = {"stg": STG_WITH_COSTS, "dot": DOT, "dax": DAX}.get(name[2:5], json.dumps(wfformat()))
+    data = b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    assert read_graph(tmp_path / name).work.tolist() == [20, 3, 7, 5]
+
+
+def test_packed_files_that_are_damaged_or_too_large(tmp_path, monkeypatch):
+    path = tmp_path / "a.dot.gz"
+    path.write_bytes(gzip.compress(DOT.encode())[:-9])
+    with pytest.raises(InvalidInput, match=r"a\.dot\.gz cannot be unpacked .* was it truncated"):
+        read_graph(path)
+    monkeypatch.setattr(values, "MOST_BYTES", 1000)
+    path.write_bytes(gzip.compress(b" " * 1001 + DOT.encode()))
+    with pytest.raises(InvalidInput, match="holds more than 1,000 bytes"):
+        read_graph(path)
+
+
+def test_xml_reads_no_other_file_and_does_not_grow(tmp_path):
+    (tmp_path / "secret").write_text("7")
+    grows = "".join(f"<!ENTITY e{i + 1} '{f'&e{i};' * 10}'>" for i in range(30))
+    for declared, use in (
+        (f"<!ENTITY e SYSTEM '{tmp_path}/secret'>", "&e;"),
+        (f"<!ENTITY e0 'x'>{grows}", "&e30;"),
+        ("<!ENTITY % p SYSTEM 'http://localhost/x'> %p;", ""),
+    ):
+        path = write(
+            tmp_path,
+            "a.xml",
+            f"<!DOCTYPE adag [{declared}]><adag><job id='a' runtime='1'/>{use}</adag>",
+        )
+        with pytest.raises(InvalidInput, match=r"has a document type .* not read; delete it"):
+            read_graph(path)
 
 
 def test_stg_without_costs_has_the_same_edges_of_no_size():
@@ -188,8 +294,36 @@ RAN = ("workflow", "execution", "tasks")
         ("a.dot", "digraph { a } b", "'b' behind the graph's end"),
         ("a.dot", "digraph { ] }", r"']' begins no statement"),
         ("a.json", "[", "It is not JSON"),
-        ("a.json", "[1]", "WfFormat None is not read, 1.4, 1.5, 1.6 are"),
-        ("a.json", wfformat() | {"schemaVersion": "1.2"}, "WfFormat '1.2' is not read"),
+        ("a.json", "[1]", "JSON of no form that is known: neither WfFormat"),
+        ("a.json", '"workflow"', "JSON of no form that is known: neither WfFormat"),
+        ("a.json", '{"nodes": [], "links": []}', "JSON of no form that is known: neither WfFormat"),
+        ("a.json", '{"cost": [[1]], "edges": []}', "brings devices and times along; leave out the"),
+        (
+            "a.json",
+            wfformat() | {"schemaVersion": "2.0"},
+            "schemaVersion '2.0' is not read, 1.0, 1",
+        ),
+        ("a.json", {"workflow": {}}, "schemaVersion None is not read, 1.0, 1.1"),
+        ("a.xml", "", "It is not XML"),
+        ("a.dax", DAX[: len(DAX) // 2], "It is not XML .* was it truncated"),
+        ("a.xml", "<graphml/>", "XML of no form that is known: .* <adag>, not <graphml>"),
+        ("a.dax", "<adag/>", "The workflow has no jobs"),
+        ("a.dax", DAX.replace('id="b"', 'id="a"'), "Two jobs have the id 'a'"),
+        ("a.dax", DAX.replace('job id="b"', "job"), "A job lacks the attribute 'id'"),
+        (
+            "a.dax",
+            DAX.replace('parent ref="c"', 'parent ref="z"'),
+            "refers to 'z', which is no job",
+        ),
+        ("a.dax", DAX.replace('runtime="7"', 'runtime="-7"'), "runtime of job 'c' is '-7', not a"),
+        ("a.dax", DAX.replace(' runtime="7"', ""), "Job 'c' has no runtime, though others have"),
+        ("a.dax", DAX.replace('"output" size="13"', '"sideways"'), "file 'bd' has link 'sideways'"),
+        (
+            "a.dax",
+            DAX.replace(' size="13"', ""),
+            "File 'bd', which task 'b' writes, has no size, though others have",
+        ),
+        ("a.dax", DAX.replace('child ref="b"', 'child ref="a"'), "cycle"),
         ("a.json", wfformat() | {"workflow": 3}, "'workflow' of a WfFormat file must be an object"),
         ("a.json", changed(TASKS, []), "The workflow has no tasks"),
         ("a.json", changed((*TASKS, 0, "id"), None), "A task needs a text 'id', got None"),
@@ -224,6 +358,14 @@ def test_files_and_configs_that_do_not_belong_together(tmp_path):
         load_instance(path)
     with pytest.raises(InvalidInput, match=r"a\.json is a task graph without devices"):
         load_instance(write(tmp_path, "a.json", wfformat()))
+    with pytest.raises(InvalidInput, match=r"a\.dax is a task graph without devices"):
+        load_instance(write(tmp_path, "a.dax", DAX))
+    with pytest.raises(
+        InvalidInput, match=r"a\.dag is of no form that is known: a bare instance is"
+    ):
+        load_instance(write(tmp_path, "a.dag", "JOB A a.sub"))
+    with pytest.raises(InvalidInput, match="JSON of no form that is known: neither WfFormat"):
+        load_instance(write(tmp_path, "c.json", "[]"))
     with pytest.raises(InvalidInput, match=r"'a' have sizes; say what they take by family.ccr"):
         draw_instance(config(), 0, path)
     with pytest.raises(InvalidInput, match="family=file needs the graph's file, instance=FILE"):
