@@ -57,8 +57,11 @@ def read_grid(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    with reading(path):
-        document = yaml.load(yaml_text(path), Loader=loader)
+    try:
+        with reading(path):
+            document = yaml.load(yaml_text(path), Loader=loader)
+    except InvalidInput as error:
+        raise InvalidInput(f"{error} Remove it, and the sweep's command writes it anew") from None
     return document if isinstance(document, dict) else {}
 
 
