@@ -209,7 +209,10 @@ def kind_of(target: str, spatial: int | None = None, transposed: bool = False) -
     name = (parts[1] if len(parts) > 1 else parts[0]).strip("_")
     if name in ("max", "min") and parts[-1] == "other":
         return f"{name}imum"
-    name = name.removeprefix("native_").removeprefix("special_").removesuffix("_copy") or name
+    name = name.removeprefix("native_").removeprefix("special_") or name
+    if name != "index_copy":
+        # Others of this name copy what a view of the name shows.
+        name = name.removesuffix("_copy") or name
     name = _ALIASES.get(name, name)
     forward = name.removesuffix("_backward").removesuffix("_backward_overrideable")
     if forward in (

@@ -22,6 +22,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import InputKind, OutputKind
 
+from scenarios.in_place import writes_of
 from scenarios.kernel_graph import GraphBuilder, Seen, content_of, spec_of
 from simulator.errors import InvalidInput
 from simulator.family import GraphFamily
@@ -186,6 +187,7 @@ class _Converter(GraphBuilder):
         results: list[dict[str, Any]] = []
         nodes = list(self._program.graph.nodes)
         self._add_inputs([node for node in nodes if node.op == "placeholder"])
+        self.in_place = writes_of(nodes)
         for node in nodes:
             if node.op == "call_function":
                 self.call(node)
