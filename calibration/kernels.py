@@ -374,7 +374,7 @@ def _schema(target: str) -> Sequence[tuple[str, Any]]:
     """(name, default) of a target's arguments in order."""
     if target in SCHEMAS:
         return SCHEMAS[target]
-    return [(a.name, a.default_value) for a in resolve(target)._schema.arguments]
+    return [(a.name, a.default_value) for a in resolve(target, in_place=True)._schema.arguments]
 
 
 def _empty(spec: TensorSpec, device: torch.device) -> torch.Tensor:

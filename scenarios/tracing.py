@@ -182,6 +182,7 @@ class _Converter(GraphBuilder):
         super().__init__(name, batch)
         self._program = program
         self._module = module
+        self._kept: list[int] = []
 
     def graph(self) -> DataflowGraph:
         results: list[dict[str, Any]] = []
@@ -198,7 +199,7 @@ class _Converter(GraphBuilder):
                     f"it has control flow over submodules ('{node.target}'), which has no single "
                     "graph of kernels"
                 )
-        return self.pruned(results)
+        return self.pruned(results, self._kept)
 
     def _add_inputs(self, placeholders: Sequence[torch.fx.Node]) -> None:
         canonical = canonical_names(self._module)
@@ -224,7 +225,11 @@ class _Converter(GraphBuilder):
         values = node.args[0]
         assert isinstance(values, list | tuple)
         specs = self._program.graph_signature.output_specs
-        # What the model's buffers would become is left out: nothing keeps them here.
+        # What buffers and inputs become is no result, but eager PyTorch makes it.
+        changed = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+        for value, spec in zip(values, specs, strict=True):
+            if spec.kind in changed and isinstance(self._values.get(value), Seen):
+                self._kept.append(self._values[value].tensor)
         return [
             self.result(value)
             for value, spec in zip(values, specs, strict=True)
