@@ -10,6 +10,7 @@ PyTorch runs them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
 import logging
@@ -22,6 +23,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import InputKind, OutputKind
 
+from cost_models.arithmetic import is_known
+from cost_models.canonical import kind_of
 from scenarios.in_place import writes_of
 from scenarios.kernel_graph import GraphBuilder, Seen, content_of, spec_of
 from simulator.errors import InvalidInput
@@ -137,10 +140,33 @@ def _export(
     with quiet() as written, torch.no_grad():
         try:
             program = torch.export.export(module, args, kwargs, strict=False)
-            return program.run_decompositions({})
+            return program.run_decompositions(_decompositions(program))
         except Exception as error:  # torch raises dozens of types here, user code any other
             reason = reason_of(error, written.getvalue())
             raise InvalidInput(f"Model '{name}' cannot be exported: {reason}") from error
+
+
+def _decompositions(program: torch.export.ExportedProgram) -> dict[Any, Callable[..., Any]]:
+    """How composite operators of unknown work, and ``einsum``, become the calls that they make in eager PyTorch, too;
+    empty where a program has none of them.
+    """
+    called = {node.target for node in program.graph.nodes if node.op == "call_function"}
+    return _composites() if called & _composites().keys() else {}
+
+
+@functools.cache
+def _composites() -> dict[Any, Callable[..., Any]]:
+    """Every operator that is only a way to call others, and whose kind says nothing of its work."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return {
+        operation: decomposition
+        for operation, decomposition in torch.export.default_decompositions().items()
+        if isinstance(operation, torch._ops.OpOverload)
+        and operation.namespace == "aten"
+        and any("Tensor" in str(result.type) for result in operation._schema.returns)
+        and ((kind := kind_of(str(operation))) == "einsum" or not is_known(kind))
+        and operation.has_kernel_for_dispatch_key(key)
+    }
 
 
 def reason_of(error: Exception, written: str) -> str:
