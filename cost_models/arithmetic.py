@@ -78,6 +78,14 @@ def _attention_backward(inputs: Specs, outputs: Specs, attributes: Mapping[str, 
     return pairs * (3 * query[-1] + 2 * value[-1])
 
 
+def _rows_attention_backward(
+    inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]
+) -> float:
+    # The same with [B, L, H, E], [B, S, H, E], [B, S, H, Ev].
+    query, value = inputs[1].shape, inputs[3].shape
+    return 2.0 * math.prod(query[:-1]) * value[-3] * (3 * query[-1] + 2 * value[-1])
+
+
 def _attention(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
     # query [..., L, E], key [..., S, E], value [..., S, Ev]: query @ key^T, then @ value.
     query, value = inputs[0].shape, inputs[2].shape
@@ -241,6 +249,9 @@ _FLOPS: dict[str, Formula] = {
     "conv_tbc": _sequence_convolution,
     **dict.fromkeys(["multi_head_attention", "transformer_encoder_layer_fwd"], _whole_attention),
     **dict.fromkeys(["flash_attention_forward", "efficient_attention_forward"], _rows_attention),
+    **dict.fromkeys(
+        ["flash_attention_backward", "efficient_attention_backward"], _rows_attention_backward
+    ),
     **dict.fromkeys(["cudnn_rnn", "miopen_rnn"], _recurrent(0)),
     "matmul": _matmul,
     "bmm": _matmul,

@@ -9,7 +9,7 @@ matrices. Sources:
   Computations, 4th edition, 2013: section 8.6.3 (SVD by Golub and Reinsch), 8.3.5 (symmetric QR), 7.5.6 (QR);
 * the exponential: the five products of the Taylor polynomial of degree 18 that torch evaluates (Bader, Blanes,
   Casas, Mathematics 7, 2019, 1174), without the squarings, whose number depends on the values;
-* Fourier transforms: 5 n log2 n of a complex transform of n points, half of that where one side is real, the convention
+* Fourier transforms: 5 n log2 n of n points, half of that where only half of the spectrum is made or read, the convention
   of FFTW (Frigo, Johnson, Proceedings of the IEEE 93, 2005, 216).
 """
 
@@ -136,8 +136,8 @@ def _fft(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
     """Over the dimensions ``dim`` of the longer side: all points of the signal."""
     longer = max((inputs[0], outputs[0]), key=lambda spec: spec.elements)
     points = math.prod(longer.shape[d] for d in attributes["dim"])
-    complex_both = "complex" in inputs[0].dtype and "complex" in outputs[0].dtype
-    return (5.0 if complex_both else 2.5) * longer.elements * math.log2(max(points, 1))
+    whole = inputs[0].shape == outputs[0].shape  # of a real signal half of the spectrum says all
+    return (5.0 if whole else 2.5) * longer.elements * math.log2(max(points, 1))
 
 
 FLOPS: Mapping[str, Formula] = {
@@ -162,7 +162,9 @@ FLOPS: Mapping[str, Formula] = {
     "ormqr": _ormqr,
     "linalg_svd": _of_matrix(_svd),
     "linalg_pinv": _of_matrix(_pinv),
+    "linalg_svdvals": _of_matrix(lambda m, n, _: _svd(m, n, {"compute_uv": False})),
     "linalg_eigh": _of_matrix(_eigh),
+    "linalg_eigvalsh": _of_square(4 / 3),
     "linalg_eig": _of_square(25.0),
     "linalg_eigvals": _of_square(10.0),
     "linalg_lstsq": _lstsq,
