@@ -41,7 +41,16 @@ from simulator.graph import ITEM_BYTES, Operator, TensorSpec
 _TARGET = re.compile(r"aten\.(\w+)\.(\w+)")
 # They reach outside the tensors they are given, or change more of one than its elements.
 _REFUSED = frozenset(
-    ["from_file", "set_data", "set_", "resize_", "resize_as_", "resize_as_sparse_", "requires_grad_", "rename_"]
+    [
+        "from_file",
+        "set_data",
+        "set_",
+        "resize_",
+        "resize_as_",
+        "resize_as_sparse_",
+        "requires_grad_",
+        "rename_",
+    ]
 )
 
 _Reads = Sequence[torch.Tensor]

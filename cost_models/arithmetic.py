@@ -78,9 +78,7 @@ def _attention_backward(inputs: Specs, outputs: Specs, attributes: Mapping[str, 
     return pairs * (3 * query[-1] + 2 * value[-1])
 
 
-def _rows_attention_backward(
-    inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]
-) -> float:
+def _rows_attention_backward(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
     # The same with [B, L, H, E], [B, S, H, E], [B, S, H, Ev].
     query, value = inputs[1].shape, inputs[3].shape
     return 2.0 * math.prod(query[:-1]) * value[-3] * (3 * query[-1] + 2 * value[-1])

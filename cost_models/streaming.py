@@ -11,8 +11,7 @@ The list is closed on purpose. A kind that stands neither here nor among the for
 
 from __future__ import annotations
 
-STREAMING = frozenset(
-    """
+_KINDS = """
     abs absolute acos acosh adam_step adaptive_avg_pool1d adaptive_avg_pool2d
     adaptive_avg_pool2d_backward adaptive_avg_pool3d adaptive_avg_pool3d_backward
     adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool2d_backward adaptive_max_pool3d
@@ -114,8 +113,8 @@ STREAMING = frozenset(
     var var_mean view view_as_complex view_as_real vstack weight_norm
     weight_norm_differentiable_backward weight_norm_interface weight_norm_interface_backward where
     xlog1py xlogy zero zeros zeros_like zeta
-    """.split()
-)
+"""
+STREAMING = frozenset(_KINDS.split())
 """Canonical kinds (:mod:`cost_models.canonical`)."""
 
 

@@ -157,7 +157,8 @@ def _call(group: Sequence[torch.fx.Node], scattered: bool) -> torch.fx.Node | No
         if found.name.removeprefix("aten::").removesuffix("_functional") != plain:
             continue
         booleans = plain == "index_put" and any(
-            isinstance(index, torch.fx.Node) and index.meta["val"].dtype in (torch.bool, torch.uint8)
+            isinstance(index, torch.fx.Node)
+            and index.meta["val"].dtype in (torch.bool, torch.uint8)
             for index in node.args[1]  # type: ignore[union-attr]
         )
         # How many elements a mask names depends on data.
@@ -178,7 +179,10 @@ def _write(node: torch.fx.Node) -> Write:
         return Write("aten.copy_.default", (changed, value), {}, view, shape, False)
     origin = _origin(node)
     plain = str(origin.target).split(".")[1].removesuffix("_")
-    named = dict(zip((a.name for a in node.target._schema.arguments), node.args, strict=False)) | node.kwargs
+    named = (
+        dict(zip((a.name for a in node.target._schema.arguments), node.args, strict=False))
+        | node.kwargs
+    )
     reads = plain not in _OVERWRITES
     if plain in ("scatter", "index_put", "put"):
         reads = bool(named.get("accumulate")) or "reduce" in named

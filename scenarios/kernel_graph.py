@@ -199,14 +199,22 @@ class GraphBuilder:
         args = [self._node(value, leaves) for value in write.args]
         if write.view is not None:
             target, rest = write.view
-            args[0]["views"].append([target, [{"self": True}, *(self._node(value, None) for value in rest)], {}])
+            args[0]["views"].append(
+                [target, [{"self": True}, *(self._node(value, None) for value in rest)], {}]
+            )
         template = {
             "args": args,
             "kwargs": {name: self._node(value, leaves) for name, value in write.kwargs.items()},
         }
-        part = inputs[0] if write.region == inputs[0].shape else TensorSpec(write.region, inputs[0].dtype)
+        part = (
+            inputs[0]
+            if write.region == inputs[0].shape
+            else TensorSpec(write.region, inputs[0].dtype)
+        )
         known, others = [part, *inputs[1:]], inputs[1:]
-        kind, attributes = describe(write.target, template, known if write.reads else others or known, [part])
+        kind, attributes = describe(
+            write.target, template, known if write.reads else others or known, [part]
+        )
         operator = Operator(
             name=self._unique(_readable(node, kind)),
             kind=kind,
@@ -353,7 +361,6 @@ class GraphBuilder:
             self._batch,
         )
 
-
     def _order_writes(self, living: Sequence[int]) -> None:
         """Let what is written in place wait for whoever reads what was there before: it reads a result of theirs."""
         if not any(self._operators[position].in_place for position in living):
@@ -367,7 +374,11 @@ class GraphBuilder:
                 continue
             changed = self._reads[position][0]
             for reader in living:
-                if reader < position and changed in self._reads[reader] and reader not in before[position]:
+                if (
+                    reader < position
+                    and changed in self._reads[reader]
+                    and reader not in before[position]
+                ):
                     self._reads[position].append(self._writes[reader][0])
                     before[position] |= {reader} | before[reader]
             specs = tuple(_required(self._tensors[t].spec) for t in self._reads[position])

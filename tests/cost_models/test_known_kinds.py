@@ -27,31 +27,31 @@ CALLS = {
     "bmm": ((T((3, 4, 5)), T((3, 5, 6))), T((3, 4, 6))),
     "baddbmm": ((T((3, 4, 6)), T((3, 4, 5)), T((3, 5, 6))), T((3, 4, 6))),
     "_scaled_mm": ((T((16, 32)), T((32, 48))), T((16, 48))),
-    **{
-        name: ((IMAGE, KERNEL, None, *CONVOLUTION), RESULT)
-        for name in ("convolution", "_convolution", "cudnn_convolution", "convolution_overrideable")
-    },
+    **dict.fromkeys(
+        ("convolution", "_convolution", "cudnn_convolution", "convolution_overrideable"),
+        ((IMAGE, KERNEL, None, *CONVOLUTION), RESULT),
+    ),
     "_slow_conv2d_forward": ((IMAGE, KERNEL, None, *CONVOLUTION), RESULT),
     "convolution_backward": (
         (RESULT, IMAGE, KERNEL, None, *CONVOLUTION, [True, True, False]),
         (IMAGE, KERNEL),
     ),
-    **{
-        name: ((QUERY, KEY, VALUE), QUERY)
-        for name in (
+    **dict.fromkeys(
+        (
             "_scaled_dot_product_flash_attention",
             "_scaled_dot_product_efficient_attention",
             "_scaled_dot_product_cudnn_attention",
-        )
-    },
-    **{
-        name: ((QUERY, QUERY, KEY, VALUE), (QUERY, KEY, VALUE))
-        for name in (
+        ),
+        ((QUERY, KEY, VALUE), QUERY),
+    ),
+    **dict.fromkeys(
+        (
             "_scaled_dot_product_flash_attention_backward",
             "_scaled_dot_product_efficient_attention_backward",
             "_scaled_dot_product_cudnn_attention_backward",
-        )
-    },
+        ),
+        ((QUERY, QUERY, KEY, VALUE), (QUERY, KEY, VALUE)),
+    ),
     "_flash_attention_forward": ((ROWS_QUERY, ROWS_KEY, ROWS_KEY), ROWS_QUERY),
     "_efficient_attention_forward": ((ROWS_QUERY, ROWS_KEY, ROWS_KEY), ROWS_QUERY),
     "_flash_attention_backward": (
@@ -122,9 +122,7 @@ def functional_overloads():
 
 
 def is_composite(operation):
-    return operation.has_kernel_for_dispatch_key(
-        torch._C.DispatchKey.CompositeImplicitAutograd
-    )
+    return operation.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
 MULTIPLIES = re.compile(
