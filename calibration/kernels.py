@@ -7,8 +7,9 @@ among ATen's functional operators, nothing is evaluated or unpickled.
 Conventions of templates, for whoever makes operators without tracing a model:
 
 * ``target`` is ``"aten.<name>.<overload>"``, e.g. ``"aten.conv2d.default"``, ``"aten.add.Tensor"``.
-  In-place and ``out=`` overloads are refused: a kernel may be called again on the same tensors. A
-  step of an optimiser is ``"optim.<kind>.default"`` (:mod:`cost_models.optimizer_steps`).
+  An in-place overload (``aten.index_copy_.default``) is taken where it changes its first argument and nothing else:
+  a write into a part of a tensor, whose result is the whole stored tensor. ``out=`` overloads are refused. A step of
+  an optimiser is ``"optim.<kind>.default"`` (:mod:`cost_models.optimizer_steps`).
 * ``template["args"]`` are the positional arguments in schema order (trailing defaults may be left
   out), ``template["kwargs"]`` the keyword-only ones.
 * ``{"read": r, "views": []}`` is the r-th *stored* tensor; ``operator.reads[r]`` is its spec. A list
@@ -38,9 +39,20 @@ from simulator.errors import InvalidInput
 from simulator.graph import ITEM_BYTES, Operator, TensorSpec
 
 _TARGET = re.compile(r"aten\.(\w+)\.(\w+)")
-# Functional by their schema, but they reach outside the tensors they are given. So do those that give no
+# They reach outside the tensors they are given, or change more of one than its elements. So do those that give no
 # tensor back: one writes a file, others set what the whole process computes with.
-_REFUSED = frozenset({"from_file", "set_data"})
+_REFUSED = frozenset(
+    [
+        "from_file",
+        "set_data",
+        "set_",
+        "resize_",
+        "resize_as_",
+        "resize_as_sparse_",
+        "requires_grad_",
+        "rename_",
+    ]
+)
 
 _Reads = Sequence[torch.Tensor]
 _Node = Callable[[_Reads], Any]
@@ -52,7 +64,7 @@ class Kernel:
     Calls record gradients if the tensors ask for them; wrap them in ``torch.inference_mode()``.
     """
 
-    __slots__ = ("_args", "_kwargs", "_operation", "operator")
+    __slots__ = ("_args", "_changed", "_kwargs", "_operation", "operator")
 
     def __init__(
         self,
@@ -60,8 +72,10 @@ class Kernel:
         operation: Callable[..., Any],
         args: Sequence[_Node],
         kwargs: Mapping[str, _Node],
+        changed: int | None = None,
     ) -> None:
         self.operator = operator
+        self._changed = changed
         self._operation = operation
         self._args = tuple(args)
         self._kwargs = dict(kwargs)
@@ -73,13 +87,13 @@ class Kernel:
             reads: the stored tensors in the order of ``operator.reads``.
 
         Returns:
-            The tensors it writes, in the order of ``operator.outputs``.
+            The tensors it writes, in the order of ``operator.outputs``; of an operator in place the stored tensor that
+            it changed.
         """
         args = [node(reads) for node in self._args]
-        if self._kwargs:
-            kwargs = {name: node(reads) for name, node in self._kwargs.items()}
-            return _tensors(self._operation(*args, **kwargs))
-        return _tensors(self._operation(*args))
+        kwargs = {name: node(reads) for name, node in self._kwargs.items()}
+        result = self._operation(*args, **kwargs)
+        return _tensors(result) if self._changed is None else (reads[self._changed],)
 
     def bind(self, *reads: torch.Tensor) -> Callable[[], Any]:
         """The bare kernel call on these tensors, views applied beforehand: what is to be timed.
@@ -115,7 +129,7 @@ def build(operator: Operator, device: str | torch.device = "cpu") -> Kernel:
             "traced models can be run"
         )
     place = torch.device(device)
-    operation = STEPS.get(operator.target) or resolve(operator.target)
+    operation = STEPS.get(operator.target) or resolve(operator.target, in_place=True)
     try:
         args = [_node(node, place) for node in operator.template.get("args", ())]
         kwargs = {
@@ -127,11 +141,22 @@ def build(operator: Operator, device: str | torch.device = "cpu") -> Kernel:
         raise InvalidInput(
             f"Operator '{operator.name}' has a malformed template ({error!r})"
         ) from None
+    if isinstance(operation, torch._ops.OpOverload) and operation._schema.is_mutable:
+        first = next(leaves(operator.template.get("args", ())[:1]), None)
+        if first is None:
+            raise InvalidInput(
+                f"Operator '{operator.name}' changes its first argument, which is none of the tensors that it reads"
+            )
+        return Kernel(operator, operation, args, kwargs, first)
     return Kernel(operator, operation, args, kwargs)
 
 
-def resolve(target: str) -> torch._ops.OpOverload:
+def resolve(target: str, in_place: bool = False) -> torch._ops.OpOverload:
     """The ATen operator of a name like ``aten.conv2d.default``.
+
+    Args:
+        target: the name.
+        in_place: take one that changes its first argument and nothing else.
 
     Raises:
         InvalidInput: there is none, or it changes its arguments.
@@ -148,7 +173,9 @@ def resolve(target: str) -> torch._ops.OpOverload:
             f"{match[1]}: {', '.join(packet.overloads())}"
         )
     operation: torch._ops.OpOverload = getattr(packet, match[2])
-    if operation._schema.is_mutable:
+    first, *others = operation._schema.arguments or [None]
+    changes = [a for a in others if a.alias_info is not None and a.alias_info.is_write]
+    if operation._schema.is_mutable and not (in_place and first is not None and not changes):
         raise InvalidInput(f"'{target}' changes its arguments; only functional operators are run")
     if not any("Tensor" in str(value.type) for value in operation._schema.returns):
         raise InvalidInput(f"'{target}' gives no tensor; only functional operators are run")
@@ -359,7 +386,7 @@ def _schema(target: str) -> Sequence[tuple[str, Any]]:
     """(name, default) of a target's arguments in order."""
     if target in SCHEMAS:
         return SCHEMAS[target]
-    return [(a.name, a.default_value) for a in resolve(target)._schema.arguments]
+    return [(a.name, a.default_value) for a in resolve(target, in_place=True)._schema.arguments]
 
 
 def _empty(spec: TensorSpec, device: torch.device) -> torch.Tensor:

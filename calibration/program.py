@@ -121,6 +121,7 @@ class Program:
         self.kernels = {}
         for kind, single in kernels.items():
             own = weights_on(kind[0])
+            own |= {t: own[t].clone() for t in fine.changed if t in own}  # the module keeps its own
             self.kernels[kind] = [
                 SegmentKernel(
                     single[first:end],

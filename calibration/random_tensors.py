@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
-from calibration.kernels import arguments_of, dtype_of, leaves
-from simulator.graph import Operator, TensorSpec
+from calibration.kernels import arguments_of, dtype_of, leaves, view
+from simulator.graph import Operator, TensorSpec, contiguous_strides
 
+_ALONG_ONE_DIMENSION = (
+    "gather",
+    "index_select",
+    "scatter",
+    "scatter_add",
+    "scatter_reduce",
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_reduce",
+)
 SMOOTH = 5
 """Pixels each way over which activations before a max pooling are averaged."""
 
@@ -51,8 +64,8 @@ def _index_bounds(operator: Operator) -> dict[int, int]:
     arguments = arguments_of(operator)
     if operator.kind in ("embedding", "embedding_bag"):
         return dict.fromkeys(leaves(arguments["indices"]), operator.inputs[0].shape[0])
-    if operator.kind in ("gather", "index_select", "scatter", "scatter_add", "index_add"):
-        shape = operator.inputs[0].shape
+    if operator.kind in _ALONG_ONE_DIMENSION:
+        shape = _shape_of(operator, arguments["self"])
         rows = shape[int(arguments["dim"])] if shape else 1
         return dict.fromkeys(leaves(arguments["index"]), rows)
     if operator.kind == "embedding_dense_backward":
@@ -66,10 +79,22 @@ def _index_bounds(operator: Operator) -> dict[int, int]:
         return dict.fromkeys(leaves(arguments["target"]), classes[min(1, len(classes) - 1)])
     if operator.kind in ("index", "index_put"):
         bounds: dict[int, int] = {}
+        shape = _shape_of(operator, arguments["self"])
         for dimension, node in enumerate(arguments["indices"]):
-            bounds |= dict.fromkeys(leaves(node), operator.inputs[0].shape[dimension])
+            bounds |= dict.fromkeys(leaves(node), shape[dimension])
         return bounds
+    if operator.kind in ("put", "take"):
+        size = math.prod(_shape_of(operator, arguments["self"]))
+        return dict.fromkeys(leaves(arguments["index"]), size)
     return {}
+
+
+def _shape_of(operator: Operator, leaf: Mapping[str, Any]) -> tuple[int, ...]:
+    """Shape of an argument, which of one that is changed in place no input says."""
+    stored = operator.reads[leaf["read"]]
+    strides = contiguous_strides(stored.shape) if stored.strides is None else stored.strides
+    tensor = torch.empty_strided(stored.shape, strides, device="meta")
+    return tuple(view(tensor, leaf.get("views") or ()).shape)
 
 
 def _positive_reads(operator: Operator) -> set[int]:

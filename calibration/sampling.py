@@ -17,7 +17,7 @@ import numpy as np
 from calibration.constructors import KINDS, VARIANTS, Drawn
 from calibration.samples import OperatorSample, distinct, samples_of
 from calibration.training_constructors import TRAINING
-from cost_models.arithmetic import operator_bytes, operator_flops
+from cost_models.arithmetic import operator_bytes, operator_priced_flops
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 
@@ -79,7 +79,7 @@ def _drawn(
         operator, weights = constructor(rng)
     except InvalidInput:
         return None  # such as a kernel larger than its padded image
-    if operator_flops(operator) > MAX_FLOPS or operator_bytes(operator) > MAX_BYTES:
+    if operator_priced_flops(operator) > MAX_FLOPS or operator_bytes(operator) > MAX_BYTES:
         return None
     return OperatorSample(operator, weights)
 
@@ -91,7 +91,7 @@ def place(sample: OperatorSample) -> np.ndarray:
     """float64[26]: where an operator lies among those of its kind: log2 of work, bytes and dimensions."""
     operator = sample.operator
     sizes = [n for spec in (*operator.inputs, *operator.outputs) for n in spec.shape]
-    values = [operator_flops(operator), operator_bytes(operator), *sizes[: _PLACE - 2]]
+    values = [operator_priced_flops(operator), operator_bytes(operator), *sizes[: _PLACE - 2]]
     found = np.zeros(_PLACE)
     found[: len(values)] = np.log2(1.0 + np.array(values))
     return found
@@ -131,6 +131,6 @@ def model_operators(
     return [
         sample
         for sample in samples
-        if operator_flops(sample.operator) <= max_flops
+        if operator_priced_flops(sample.operator) <= max_flops
         and operator_bytes(sample.operator) <= max_bytes
     ]

@@ -7,6 +7,8 @@ from typing import Protocol
 
 import torch
 
+from calibration.kernels import Kernel
+
 
 class Runnable(Protocol):
     """What executes an operator; see :class:`calibration.kernels.Kernel`."""
@@ -19,14 +21,21 @@ class Runnable(Protocol):
 class RepeatedKernel:
     """A kernel executed several times for one operator; the last results count."""
 
-    __slots__ = ("_extra", "_kernel")
+    __slots__ = ("_extra", "_in_place", "_kernel")
 
     def __init__(self, kernel: Runnable, times: int) -> None:
         self._kernel = kernel
         self._extra = range(times - 1)
+        self._in_place = isinstance(kernel, Kernel) and kernel.operator.in_place
 
     def __call__(self, *reads: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See :class:`Runnable`."""
+        if self._in_place:
+            # Changed once; the other times something of its size is.
+            scratch = (torch.empty_like(reads[0]), *reads[1:])
+            for _ in self._extra:
+                self._kernel(*scratch)
+            return self._kernel(*reads)
         for _ in self._extra:
             self._kernel(*reads)
         return self._kernel(*reads)

@@ -106,6 +106,7 @@ def run_tensors(
         if name not in index_of:
             raise InvalidInput(f"Graph '{graph.name}' has no tensor '{name}'")
     values: dict[int, torch.Tensor] = {}
+    changed = graph.changed
     for indices, given, what in (
         (graph.weights, weights, "weight"),
         (graph.inputs, inputs, "input"),
@@ -114,7 +115,8 @@ def run_tensors(
             name = graph.tensors[index].name
             if name not in given:
                 raise InvalidInput(f"Graph '{graph.name}' needs the {what} '{name}'")
-            values[index] = given[name]
+            # Whoever gave a tensor keeps it as it is.
+            values[index] = given[name].clone() if index in changed else given[name]
     last = {tensor: consumers[-1] for tensor, consumers in enumerate(graph.consumers) if consumers}
     kept = {*graph.outputs, *(index_of[name] for name in names)}
     with torch.inference_mode():

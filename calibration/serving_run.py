@@ -90,11 +90,13 @@ class ServingRun(MovingRun):
         for space, (held, weights) in enumerate(zip(self._values, program.weights, strict=True)):
             values: list[torch.Tensor | None] = [None] * len(graph.tensors)
             for tensor, value in weights.items():
-                values[tensor] = value
+                # What an operator changes is the job's own; other jobs and the module keep theirs.
+                values[tensor] = value.clone() if tensor in graph.changed else value
             for tensor in graph.inputs:
                 if self._home[first + tensor] in (space, EVERYWHERE):
                     place = self._machine.memories[space]
-                    values[tensor] = given[graph.tensors[tensor].name].to(place)
+                    value = given[graph.tensors[tensor].name]
+                    values[tensor] = value.to(place, copy=tensor in graph.changed)
             held += values
 
     def _may_serve(self) -> bool:

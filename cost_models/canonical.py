@@ -24,7 +24,9 @@ gelu                               approximate
 pow                                exponent, when it is a number
 lstm, gru                          num_layers, bidirectional
 topk                               k, dim
-einsum                             equation
+einsum                             equation; path, the order in which operands are contracted
+linalg_qr, linalg_svd, ...         mode; full_matrices, compute_uv: what of the factors is made
+cdist; fft_c2c, fft_r2c, fft_c2r   p, compute_mode; dim
 copy                               order: input dimensions by falling stride (``[0, 2, 1, 3]``);
                                    from: the element type it converts from, if it converts
 binary elementwise (add, mul, ..)  scalar: true when an operand is a number
@@ -70,7 +72,24 @@ _ALIASES: Mapping[str, str] = {
     "scaled_dot_product_flash_attention_for_cpu_backward": "scaled_dot_product_attention_backward",
     "scaled_dot_product_efficient_attention_backward": "scaled_dot_product_attention_backward",
     "scaled_dot_product_cudnn_attention_backward": "scaled_dot_product_attention_backward",
+    "scaled_dot_product_fused_attention_overrideable": "scaled_dot_product_attention",
+    "scaled_dot_product_fused_attention_overrideable_backward": "scaled_dot_product_attention_backward",
     "mm": "matmul",
+    "linalg_matmul": "matmul",
+    "vdot": "dot",
+    "inverse": "linalg_inv",
+    "linalg_inv_ex": "linalg_inv",
+    "linalg_cholesky_ex": "linalg_cholesky",
+    "cholesky_solve_helper": "cholesky_solve",
+    "linalg_lu_factor_ex": "linalg_lu_factor",
+    "linalg_ldl_factor_ex": "linalg_ldl_factor",
+    "linalg_solve_ex": "linalg_solve",
+    "det": "linalg_det",
+    "slogdet": "linalg_slogdet",
+    "orgqr": "linalg_householder_product",
+    "matrix_exp": "linalg_matrix_exp",
+    "cdist_forward": "cdist",
+    "pdist_forward": "pdist",
     "clone": "copy",
     "to_copy": "copy",
     "to": "copy",
@@ -193,7 +212,16 @@ _KEPT: Mapping[str, tuple[str, ...]] = {
     "rnn_tanh": ("num_layers", "bidirectional"),
     "rnn_relu": ("num_layers", "bidirectional"),
     "topk": ("k",),
-    "einsum": ("equation",),
+    "einsum": ("equation", "path"),
+    "linalg_qr": ("mode",),
+    "ormqr": ("left",),
+    "linalg_svd": ("full_matrices", "compute_uv"),
+    "linalg_eigh": ("compute_v",),
+    "cdist": ("p", "compute_mode"),
+    "fft_c2c": ("dim",),
+    "fft_r2c": ("dim",),
+    "fft_c2r": ("dim",),
+    "slow_conv2d_backward": ("output_mask",),
 }
 
 
@@ -209,7 +237,10 @@ def kind_of(target: str, spatial: int | None = None, transposed: bool = False) -
     name = (parts[1] if len(parts) > 1 else parts[0]).strip("_")
     if name in ("max", "min") and parts[-1] == "other":
         return f"{name}imum"
-    name = name.removeprefix("native_").removeprefix("special_").removesuffix("_copy") or name
+    name = name.removeprefix("native_").removeprefix("special_") or name
+    if name != "index_copy":
+        # Others of this name copy what a view of the name shows.
+        name = name.removesuffix("_copy") or name
     name = _ALIASES.get(name, name)
     forward = name.removesuffix("_backward").removesuffix("_backward_overrideable")
     if forward in (

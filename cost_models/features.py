@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cost_models.arithmetic import bytes_moved, flops
+from cost_models.arithmetic import bytes_moved, priced_flops
 from cost_models.backward_features import INT64_INPUTS, backward_features
 from cost_models.device_spec import DeviceSpec
 from cost_models.quantisation import tile_values
@@ -84,11 +84,11 @@ def specs(
 def work(
     kind: str, dtype: str, inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]
 ) -> tuple[float, float]:
-    """FLOPs and bytes moved of a row."""
+    """FLOPs and bytes moved of a row; FLOPs as :func:`cost_models.arithmetic.priced_flops`."""
     tensors = specs(kind, dtype, inputs, attributes)
     written = tuple(TensorSpec(shape, dtype) for shape in outputs)
     return (
-        flops(kind, tensors, written, attributes),
+        priced_flops(kind, tensors, written, attributes),
         bytes_moved(kind, tensors, written, attributes),
     )
 

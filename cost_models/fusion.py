@@ -220,7 +220,9 @@ class _Fusion:
         operator = self._graph.operators[position]
         reads, writes = self._graph.reads[position], self._graph.writes[position]
         kind = operator.kind
-        if kind in _MADE_OF_NOTHING:
+        if operator.in_place:
+            self._library(position)
+        elif kind in _MADE_OF_NOTHING:
             self._inline[writes[0]] = _Inline(frozenset([position]), frozenset(), 1)
         elif kind in _POINTWISE:
             self._inline[writes[0]] = self._of(position, reads, _POINTWISE[kind], kind in _COSTLY)

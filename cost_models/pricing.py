@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from cost_models.arithmetic import is_known
 from cost_models.cached_graphs import cache_state, has_warm, weight_shares
 from cost_models.model import OWN
 from cost_models.profile import Priced, Profile, RowKey, row_keys
 from simulator.costs import CostTable, GraphCosts
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
+
+_log = logging.getLogger(__name__)
+_warned: set[str] = set()
 
 
 def price_graphs(
@@ -41,6 +46,7 @@ def price_graphs(
         InvalidInput: a device without a profile, or a profile that is not there.
     """
     graphs = list(dict.fromkeys(graphs))
+    warn_of_unknown_work(graphs)
     keys = row_keys([operator for graph in graphs for operator in graph.operators])
     priced: dict[str, Priced] = {}
     for position, name in enumerate(devices):
@@ -73,6 +79,18 @@ def price_graphs(
             seconds[part], spread[part], inside[part], None if left is None else left[part]
         )
     return CostTable(entries)
+
+
+def warn_of_unknown_work(graphs: Sequence[DataflowGraph]) -> None:
+    """Name in a warning, once in a process, kinds of which no work is known: their times are stand-ins."""
+    kinds = {kind for graph in graphs for kind in graph.operator_kinds if not is_known(kind)}
+    if new := sorted(kinds - _warned):
+        _warned.update(new)
+        _log.warning(
+            "Nothing is known of the work of operators of kind %s: they are priced as products of matrices of their "
+            "size, as extrapolated and with an interval ten times as wide either way",
+            ", ".join(new),
+        )
 
 
 def _cached(

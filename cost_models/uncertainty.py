@@ -13,6 +13,9 @@ and applies both wherever that operator runs on that profile. Where the errors o
 go together (:mod:`cost_models.correlation`) their factors are drawn together: each from its own residuals,
 at places of their distributions that correlate.
 
+Of a kind whose work is unknown (:func:`cost_models.arithmetic.is_known`) and that was not measured, the price is a
+stand-in: it may take :data:`UNKNOWN_WORK` times more or less on top of that, all its operators alike.
+
 An operator whose time was looked up, not predicted, is off by no more than a measurement that is
 repeated (:func:`repeat_residuals`). And what an architecture's measured operators are off by together is
 known in part then (:func:`narrowing`).
@@ -29,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from cost_models.arithmetic import is_known
 from cost_models.table import identities, rows_of
 from simulator.costs import CostTable
 from simulator.errors import InvalidInput
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 POOLED = "*"
 """Residuals of all kinds together, for kinds with too few of their own."""
 ENOUGH_GROUPS, ENOUGH_ROWS = 4, 20
+UNKNOWN_WORK = 10.0
+"""How many times more or less an operator may take of which nothing is known, whatever is known of others."""
 FEWEST_HALVES = 5
 """Operators measured twice, of any kind, that say how well a measurement repeats."""
 LEARNT = 2 / 3
@@ -302,6 +308,8 @@ def draw_factors(
             continue
         known = _measured(looked_up, kind, first)
         factors[chosen] = np.exp(source.draw(rng, len(first), *known))[position]
+        if kind not in residuals:
+            factors[chosen] *= _unknown_work(kind, rng)
     return factors
 
 
@@ -337,7 +345,16 @@ def draw_together(
                 known = _measured(looked_up.get(name), kind, first)
                 drawn = source.draw_at(together[number], alone[number], again[number], *known)
                 factors[name][chosen] = np.exp(drawn)[position]
+                if kind not in residuals[name]:
+                    factors[name][chosen] *= _unknown_work(kind, rngs[name])
     return factors
+
+
+def _unknown_work(kind: str, rng: np.random.Generator) -> float:
+    """A factor that all operators of a kind share of which neither the work nor the time is known."""
+    if is_known(kind):
+        return 1.0
+    return float(np.exp(rng.uniform(-1.0, 1.0) * math.log(UNKNOWN_WORK)))
 
 
 def _distinct(

@@ -145,6 +145,12 @@ def print_structure(graph: DataflowGraph, about: str, bare: World | None, consol
         f"{structure.flops / 1e9:.4g} GFLOP, {format_bytes(structure.bytes)} read and written by "
         f"operators; weights {format_bytes(structure.weight_bytes)}"
     )
+    if structure.unknown:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(structure.unknown.items()))
+        console.print(
+            f"[bold]unknown work[/bold]: {kinds}; not in the GFLOP above, and priced as products of matrices of "
+            "their size"
+        )
     console.print(f"a job brings {ends[0]} and takes {ends[1]} away")
 
 

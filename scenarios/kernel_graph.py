@@ -7,6 +7,10 @@ Of the calls
 * dropout that does nothing, assertions, copies that keep the layout and conversions to the type that
   a tensor has already disappear;
 * a copy that changes layout or type is an operator of kind ``copy``;
+* a write into a part of a tensor (:mod:`scenarios.in_place`) is an operator whose target changes the first tensor
+  that it reads, in place. What it makes of that tensor is a tensor of its own, ``cache:updated`` of a weight or an
+  input ``cache``, in the same memory. The operator's ``outputs`` are the part that is written, its ``inputs`` have
+  of the tensor no more than the part that it reads: what moves is priced, and no more;
 * whatever nothing reads goes.
 """
 
@@ -23,7 +27,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from cost_models.canonical import attributes_of, bind_arguments, kind_of
-from cost_models.optimizer_steps import SCHEMAS
+from cost_models.optimizer_steps import SCHEMAS, UPDATED
+from scenarios.in_place import Write, Writes
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator, Tensor, TensorSpec
 
@@ -66,6 +71,7 @@ class GraphBuilder:
         self._reads: list[list[int]] = []
         self._writes: list[list[int]] = []
         self._values: dict[torch.fx.Node, Any] = {}
+        self.in_place = Writes()
 
     # -- inputs and weights ---------------------------------------------------------------------
 
@@ -104,8 +110,14 @@ class GraphBuilder:
             )
         if not _tensors_in(node.meta.get("val")):
             return  # assertions and the like
-        same = self._unchanged(node)
-        if same is not None:
+        write = self.in_place.made.get(node)
+        same = None if write is not None else self._unchanged(node)
+        if write is not None:
+            self._write(node, write)
+        elif (begun := self.in_place.part_of.get(node)) is not None:
+            whole: Seen = self._values[node.args[0]]  # type: ignore[index]
+            self._values[node] = Seen(self._values[begun].tensor, whole.views)
+        elif same is not None:
             self._values[node] = same
         elif (source := _viewed(node)) is not None:
             self._values[node] = self._view(node, source)
@@ -122,7 +134,7 @@ class GraphBuilder:
         if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
             return None
         copies = kind_of(str(node.target)) == "copy" or name in ("lift_fresh_copy", "type_as")
-        copies &= not (self._clones and name == "clone")
+        copies &= not (self._clones and name == "clone") and node not in self.in_place.copies
         dropped = name in _DROPOUT and not _argument(node, "train")
         shared = _storage(before) == _storage(after)
         offset = before.storage_offset() == after.storage_offset()
@@ -177,6 +189,53 @@ class GraphBuilder:
         else:
             remaining = iter(tensors)
             self._values[node] = _nested(results, remaining)
+
+    def _write(self, node: torch.fx.Node, write: Write) -> None:
+        changed: Seen = self._values[write.args[0]]
+        stored = self._tensors[changed.tensor]
+        reads: list[int] = []
+        inputs: list[TensorSpec] = []
+        leaves = (reads, inputs)
+        args = [self._node(value, leaves) for value in write.args]
+        if write.view is not None:
+            target, rest = write.view
+            args[0]["views"].append(
+                [target, [{"self": True}, *(self._node(value, None) for value in rest)], {}]
+            )
+        template = {
+            "args": args,
+            "kwargs": {name: self._node(value, leaves) for name, value in write.kwargs.items()},
+        }
+        part = (
+            inputs[0]
+            if write.region == inputs[0].shape
+            else TensorSpec(write.region, inputs[0].dtype)
+        )
+        known, others = [part, *inputs[1:]], inputs[1:]
+        kind, attributes = describe(
+            write.target, template, known if write.reads else others or known, [part]
+        )
+        operator = Operator(
+            name=self._unique(_readable(node, kind)),
+            kind=kind,
+            inputs=tuple(known if write.reads else others),
+            outputs=(part,),
+            attributes=attributes,
+            target=write.target,
+            template=template,
+            reads=tuple(_required(self._tensors[tensor].spec) for tensor in reads),
+        )
+        label = f"{operator.name}:out"
+        if stored.role != "activation":
+            label = f"{stored.name}{UPDATED}"
+        written = self.add_tensor(label, "activation", _required(stored.spec))
+        self._operators.append(operator)
+        self._reads.append(reads)
+        self._writes.append([written])
+        self._values[node] = Seen(written, changed.views)
+        if write.view is None:
+            return
+        self._values[node] = Seen(written, self._values[node.args[0]].views)
 
     def _append(self, operator: Operator, reads: list[int]) -> list[int]:
         tensors = []
@@ -286,6 +345,7 @@ class GraphBuilder:
                 alive[position] = True
                 wanted.update(self._reads[position])
         living = [position for position, lives in enumerate(alive) if lives]
+        self._order_writes(living)
         wanted.update(tensor for position in living for tensor in self._writes[position])
         renumbered: dict[int, int] = {}
         for position, tensor in enumerate(self._tensors):
@@ -300,6 +360,29 @@ class GraphBuilder:
             results,
             self._batch,
         )
+
+    def _order_writes(self, living: Sequence[int]) -> None:
+        """Let what is written in place wait for whoever reads what was there before: it reads a result of theirs."""
+        if not any(self._operators[position].in_place for position in living):
+            return
+        producer = {t: position for position in living for t in self._writes[position]}
+        before: dict[int, set[int]] = {}
+        for position in living:
+            parents = {producer[t] for t in self._reads[position] if t in producer}
+            before[position] = parents.union(*(before[parent] for parent in parents))
+            if not self._operators[position].in_place:
+                continue
+            changed = self._reads[position][0]
+            for reader in living:
+                if (
+                    reader < position
+                    and changed in self._reads[reader]
+                    and reader not in before[position]
+                ):
+                    self._reads[position].append(self._writes[reader][0])
+                    before[position] |= {reader} | before[reader]
+            specs = tuple(_required(self._tensors[t].spec) for t in self._reads[position])
+            self._operators[position] = replace(self._operators[position], reads=specs)
 
 
 def describe(

@@ -10,6 +10,7 @@ PyTorch runs them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
 import logging
@@ -22,6 +23,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import InputKind, OutputKind
 
+from cost_models.arithmetic import is_known
+from cost_models.canonical import kind_of
+from scenarios.in_place import writes_of
 from scenarios.kernel_graph import GraphBuilder, Seen, content_of, spec_of
 from simulator.errors import InvalidInput
 from simulator.family import GraphFamily
@@ -136,10 +140,33 @@ def _export(
     with quiet() as written, torch.no_grad():
         try:
             program = torch.export.export(module, args, kwargs, strict=False)
-            return program.run_decompositions({})
+            return program.run_decompositions(_decompositions(program))
         except Exception as error:  # torch raises dozens of types here, user code any other
             reason = reason_of(error, written.getvalue())
             raise InvalidInput(f"Model '{name}' cannot be exported: {reason}") from error
+
+
+def _decompositions(program: torch.export.ExportedProgram) -> dict[Any, Callable[..., Any]]:
+    """How composite operators of unknown work, and ``einsum``, become the calls that they make in eager PyTorch, too;
+    empty where a program has none of them.
+    """
+    called = {node.target for node in program.graph.nodes if node.op == "call_function"}
+    return _composites() if called & _composites().keys() else {}
+
+
+@functools.cache
+def _composites() -> dict[Any, Callable[..., Any]]:
+    """Every operator that is only a way to call others, and whose kind says nothing of its work."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return {
+        operation: decomposition
+        for operation, decomposition in torch.export.default_decompositions().items()
+        if isinstance(operation, torch._ops.OpOverload)
+        and operation.namespace == "aten"
+        and any("Tensor" in str(result.type) for result in operation._schema.returns)
+        and ((kind := kind_of(str(operation))) == "einsum" or not is_known(kind))
+        and operation.has_kernel_for_dispatch_key(key)
+    }
 
 
 def reason_of(error: Exception, written: str) -> str:
@@ -181,11 +208,13 @@ class _Converter(GraphBuilder):
         super().__init__(name, batch)
         self._program = program
         self._module = module
+        self._kept: list[int] = []
 
     def graph(self) -> DataflowGraph:
         results: list[dict[str, Any]] = []
         nodes = list(self._program.graph.nodes)
         self._add_inputs([node for node in nodes if node.op == "placeholder"])
+        self.in_place = writes_of(nodes)
         for node in nodes:
             if node.op == "call_function":
                 self.call(node)
@@ -196,7 +225,7 @@ class _Converter(GraphBuilder):
                     f"it has control flow over submodules ('{node.target}'), which has no single "
                     "graph of kernels"
                 )
-        return self.pruned(results)
+        return self.pruned(results, self._kept)
 
     def _add_inputs(self, placeholders: Sequence[torch.fx.Node]) -> None:
         canonical = canonical_names(self._module)
@@ -222,7 +251,11 @@ class _Converter(GraphBuilder):
         values = node.args[0]
         assert isinstance(values, list | tuple)
         specs = self._program.graph_signature.output_specs
-        # What the model's buffers would become is left out: nothing keeps them here.
+        # What buffers and inputs become is no result, but eager PyTorch makes it.
+        changed = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+        for value, spec in zip(values, specs, strict=True):
+            if spec.kind in changed and isinstance(self._values.get(value), Seen):
+                self._kept.append(self._values[value].tensor)
         return [
             self.result(value)
             for value, spec in zip(values, specs, strict=True)

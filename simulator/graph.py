@@ -26,7 +26,9 @@ Argument template (what :func:`calibration.kernels.build` makes runnable)::
     view = [target, args, kwargs]             with {"self": true} where the tensor goes, or ["getitem", i]
 
 ``inputs`` are the tensors as the kernel sees them (after the views), one for each ``read`` leaf of the
-template from left to right; ``reads`` are the distinct stored tensors behind them.
+template from left to right; ``reads`` are the distinct stored tensors behind them. An operator that changes a
+tensor in place reads that first and writes what becomes of it; its ``outputs`` are the part that it writes, and
+``inputs`` have for the first leaf the part that it reads, or nothing.
 """
 
 from __future__ import annotations
@@ -180,6 +182,12 @@ class Operator:
     target: str = ""
     template: Mapping[str, Any] | None = None
     reads: tuple[TensorSpec, ...] = ()
+
+    @property
+    def in_place(self) -> bool:
+        """Whether it changes the first tensor that it reads (``aten.copy_.default``), which is what it writes then."""
+        parts = self.target.split(".")
+        return len(parts) == 3 and parts[1].endswith("_") and not parts[1].endswith("__")
 
 
 class DataflowGraph:
@@ -402,6 +410,17 @@ class DataflowGraph:
             return ()
         index = {tensor.name: i for i, tensor in enumerate(self.tensors)}
         return tuple(sorted({index[r["tensor"]] for r in self.results if "tensor" in r}))
+
+    @cached_property
+    def changed(self) -> frozenset[int]:
+        """Tensors that an operator changes in place: the first that it reads."""
+        if isinstance(self.operators, BareOperators):
+            return frozenset()
+        return frozenset(
+            row[0]
+            for operator, row in zip(self.operators, self.reads, strict=True)
+            if operator.in_place and row
+        )
 
     @property
     def operator_names(self) -> list[str]:

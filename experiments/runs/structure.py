@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.arithmetic import operator_bytes, operator_flops
+from cost_models.arithmetic import is_known, operator_bytes, operator_flops
 from simulator.graph import DataflowGraph
 
 
@@ -30,6 +32,8 @@ class Structure:
     Attributes:
         depth: operators on the longest path.
         width: the most operators at one distance from the sources.
+        flops: of the operators whose work is known.
+        unknown: how many operators of each kind have unknown work.
     """
 
     operators: int
@@ -39,18 +43,22 @@ class Structure:
     flops: float
     bytes: float
     weight_bytes: float
+    unknown: Mapping[str, int]
 
     @classmethod
     def of(cls, graph: DataflowGraph) -> Structure:
         """The structure of a graph."""
         level = levels(graph)
         traced = all(operator.outputs for operator in graph.operators)
+        known = [operator for operator in graph.operators if is_known(operator.kind)]
+        unknown = Counter(o.kind for o in graph.operators if not is_known(o.kind)) if traced else {}
         return cls(
             len(graph),
             sum(map(len, graph.successors)),
             int(level.max()) + 1,
             width(graph),
-            sum(map(operator_flops, graph.operators)) if traced else 0.0,
+            sum(map(operator_flops, known)) if traced else 0.0,
             sum(map(operator_bytes, graph.operators)) if traced else 0.0,
             graph.weight_bytes,
+            unknown,
         )

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from cost_models.arithmetic import operator_flops
+from cost_models.arithmetic import operator_priced_flops
 from scenarios.serving.exit_positions import ExitNetwork, Placement
 from simulator.cluster import Cluster
 from simulator.costs import GraphCosts
@@ -111,7 +111,7 @@ class ExitGraph:
 
     @cached_property
     def _flops(self) -> list[float]:
-        return [float(operator_flops(operator)) for operator in self.graph.operators]
+        return [float(operator_priced_flops(operator)) for operator in self.graph.operators]
 
     def network(
         self, costs: GraphCosts, cluster: Cluster, tiers: Sequence[str], report_bytes: float = 0.0

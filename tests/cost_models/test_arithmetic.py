@@ -1,10 +1,19 @@
 """FLOPs against torch's own counter on meta tensors, bytes against figures worked out by hand."""
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost_models.arithmetic import bytes_moved, flops, operator_bytes, operator_flops
+from cost_models.arithmetic import (
+    bytes_moved,
+    flops,
+    is_known,
+    operator_bytes,
+    operator_flops,
+    priced_flops,
+)
 from simulator.errors import InvalidInput
 from simulator.graph import TensorSpec as T
 
@@ -35,6 +44,14 @@ OPERATORS = {
     "addmm": ("aten.addmm.default", T((6,)), T((4, 5)), T((5, 6))),
     "baddbmm": ("aten.baddbmm.default", T((3, 4, 6)), T((3, 4, 5)), T((3, 5, 6))),
     "einsum": ("aten.einsum.default", "bij,bkj->bik", [T((2, 5, 7)), T((2, 3, 7))]),
+    "einsum_chain": (
+        "aten.einsum.default",
+        "ij,jk,kl->il",
+        [T((2, 5)), T((5, 7)), T((7, 3))],
+    ),
+    "einsum_outer": ("aten.einsum.default", "i,j->ij", [T((4,)), T((5,))]),
+    "einsum_implicit": ("aten.einsum.default", "ij,jk", [T((4, 5)), T((5, 6))]),
+    "einsum_summed_alone": ("aten.einsum.default", "ijs,jk->ik", [T((4, 5, 3)), T((5, 6))]),
     "einsum_ellipsis": ("aten.einsum.default", "...ij,...kj->...ik", [T((2, 5, 7)), T((2, 3, 7))]),
     "conv1d": ("aten.conv1d.default", T((2, 6, 20)), T((8, 3, 5)), None, [2], [1], [1], 2),
     "conv2d": ("aten.conv2d.default", T((2, 6, 20, 18)), T((8, 6, 5, 3)), T((8,)), [2, 1], [1, 1]),
@@ -120,8 +137,13 @@ def test_any_convolution(batch, groups, channels, size, kernel, stride, padding,
     assert operator.attributes["groups"] == groups
 
 
-def test_an_unknown_kind_multiplies_nothing_and_streams_its_tensors():
-    assert flops("frobnicate", [T((4,))], [T((4,))], {}) == 0
+def test_the_work_of_an_unknown_kind_is_unknown_and_never_cheap_and_its_bytes_are_its_tensors():
+    assert math.isnan(flops("frobnicate", [T((4,))], [T((4,))], {}))
+    assert not is_known("frobnicate")
+    square = [T((64, 64))]
+    product = flops("matmul", square * 2, square, {})
+    assert priced_flops("frobnicate", square, square, {}) == product
+    assert priced_flops("relu", square, square, {}) == 0
     assert bytes_moved("frobnicate", [T((4,)), T((2,), "int64")], [T((4,))], {}) == 16 + 16 + 16
 
 

@@ -56,6 +56,26 @@ def profile(measured_table) -> Profile:
     )
 
 
+def square(kind: str) -> Operator:
+    spec = TensorSpec((1024, 1024))
+    return Operator(kind, kind, inputs=(spec, spec), outputs=(spec,))
+
+
+@pytest.mark.parametrize("model", ["boosted", "mlp", "polynomial", "ensemble", "roofline"])
+def test_a_kind_of_unknown_work_is_no_bargain(profile, model):
+    priced = profile.price([square("frobnicate"), square("relu")], model=model)
+    assert priced.seconds[0] >= 2 * 1024**3 / PEAK  # what a product of that size takes at least
+    assert not priced.in_range[0]
+
+
+def test_a_kind_of_unknown_work_is_named_in_a_warning_once(profile, caplog):
+    graph = graph_of("g", square("frobnicate"), square("relu"))
+    for _ in range(2):
+        price_graphs([graph], ["box"], {"box": profile})
+    (record,) = [r for r in caplog.records if "frobnicate" in r.getMessage()]
+    assert "relu" not in record.getMessage()
+
+
 def test_saved_profile_prices_as_before(tmp_path, profile):
     profile.save(tmp_path / "box")
     again = Profile.load(tmp_path / "box")

@@ -92,6 +92,22 @@ def test_kind_without_residuals_takes_the_pooled_ones():
     assert (draw_factors({}, ["warp"], np.array([0]), np.random.default_rng(0)) == 1).all()
 
 
+def test_unknown_work_that_was_not_measured_may_be_ten_times_more_or_less():
+    def drawn(kind: str, residuals=RESIDUALS) -> np.ndarray:
+        rngs = map(np.random.default_rng, range(400))
+        found = [draw_factors(residuals, [kind] * 2, np.zeros(2, dtype=int), rng) for rng in rngs]
+        assert all(factors[0] == factors[1] for factors in found)
+        return np.log10([factors[0] for factors in found])
+
+    unknown, streaming = drawn("warp"), drawn("relu")
+    low, high = np.quantile(unknown, [0.025, 0.975])
+    assert low < -0.85
+    assert high > 0.85
+    assert np.ptp(streaming) < np.ptp(unknown) / 2
+    measured = drawn("warp", RESIDUALS | {"warp": RESIDUALS[POOLED]})
+    assert np.ptp(measured) < np.ptp(unknown) / 2
+
+
 @pytest.fixture
 def costs():
     graph = graph_of("g", linear(2, 2, 2, "a"), linear(2, 2, 2, "b"), linear(3, 3, 3, "c"))

@@ -5,7 +5,7 @@ import pytest
 
 from experiments import describe
 from experiments.describe import Structure, parallelism
-from simulator.graph import from_edges
+from simulator.graph import DataflowGraph, Operator, Tensor, TensorSpec, from_edges
 
 
 def test_structure_of_a_diamond_with_a_tail():
@@ -20,6 +20,24 @@ def test_structure_of_a_diamond_with_a_tail():
     assert structure.edges == 5
     # Work 2+6+4+2+2 = 16 over the path 2+6+2+2 = 12.
     assert parallelism(graph, np.array([2.0, 6, 4, 2, 2])) == pytest.approx(16 / 12)
+
+
+def test_unknown_work_is_counted_apart(capsys):
+    spec = TensorSpec((8, 8))
+    operators = [
+        Operator(f"o{i}", kind, inputs=(spec, spec), outputs=(spec,))
+        for i, kind in enumerate(["matmul", "relu", "frobnicate", "frobnicate"])
+    ]
+    tensors = [Tensor("x", "input", 256.0, spec)]
+    tensors += [Tensor(f"t{i}", "activation", 256.0, spec) for i in range(4)]
+    graph = DataflowGraph(
+        "g", operators, tensors, [[i] for i in range(4)], [[i + 1] for i in range(4)]
+    )
+    structure = Structure.of(graph)
+    assert structure.flops == 2 * 8**3
+    assert structure.unknown == {"frobnicate": 2}
+    describe.print_structure(graph, "", None, describe.make_console())
+    assert "unknown work: 2 frobnicate" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_model_on_two_kinds_of_devices(folder, capsys):

@@ -10,8 +10,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from calibration.sequential import named_inputs, run_graph, weights_of  # noqa: E402
+from cost_models.arithmetic import is_known, operator_flops  # noqa: E402
 from scenarios import trace_model  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
 from simulator.graph import DataflowGraph  # noqa: E402
@@ -356,3 +358,37 @@ def test_a_model_without_kernels_is_refused():
 def test_importing_scenarios_does_not_import_torch():
     code = "import sys, scenarios; assert 'torch' not in sys.modules; scenarios.trace_model"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+MATRICES = [torch.randn(shape) for shape in ((5, 6), (6, 7), (7, 4))]
+COMPOSITES = {
+    "chain": (lambda a, b, c: torch.einsum("ij,jk,kl->il", a, b, c), MATRICES),
+    "batched": (lambda a, b: torch.einsum("bhid,bhjd->bhij", a, b), [torch.randn(2, 3, 4, 5)] * 2),
+    "tensordot": (
+        lambda a, b: torch.tensordot(a, b, dims=2),
+        [torch.randn(3, 4, 5), torch.randn(4, 5, 6)],
+    ),
+    "multi_dot": (lambda a, b, c: torch.linalg.multi_dot([a, b, c]), MATRICES),
+    "inner": (torch.inner, [torch.randn(3, 5), torch.randn(4, 5)]),
+    "matrix_power": (lambda a: torch.linalg.matrix_power(a, 5), [torch.randn(2, 4, 4)]),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_composite_products_become_the_products_that_they_call(name):
+    function, inputs = COMPOSITES[name]
+    graph = trace_function(function, *inputs)
+    with FlopCounterMode(display=False) as counter:
+        function(*inputs)
+    assert sum(map(operator_flops, graph.operators)) == counter.get_total_flops() > 0
+    assert {"matmul", "bmm"} & {*kinds(graph)}
+
+
+def test_composite_transforms_and_norms_become_kernels_of_known_work():
+    def function(x):
+        spectrum = torch.fft.irfft(torch.fft.rfft(x, n=32) * 2, n=32)
+        return spectrum, torch.linalg.norm(x[0], "nuc"), torch.linalg.svdvals(x), torch.cdist(x, x)
+
+    graph = trace_function(function, X)
+    assert all(is_known(kind) for kind in kinds(graph))
+    assert {"fft_r2c", "fft_c2r", "linalg_svdvals", "cdist"} <= {*kinds(graph)}
