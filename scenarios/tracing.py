@@ -183,20 +183,19 @@ class _Converter(GraphBuilder):
         self._module = module
 
     def graph(self) -> DataflowGraph:
-        results: list[dict[str, Any]] = []
         nodes = list(self._program.graph.nodes)
         self._add_inputs([node for node in nodes if node.op == "placeholder"])
         for node in nodes:
             if node.op == "call_function":
                 self.call(node)
             elif node.op == "output":
-                results = self._results(node)
+                results, kept = self._results(node)
             elif node.op == "get_attr":
                 raise InvalidInput(
                     f"it has control flow over submodules ('{node.target}'), which has no single "
                     "graph of kernels"
                 )
-        return self.pruned(results)
+        return self.pruned(results, kept)
 
     def _add_inputs(self, placeholders: Sequence[torch.fx.Node]) -> None:
         canonical = canonical_names(self._module)
@@ -218,16 +217,17 @@ class _Converter(GraphBuilder):
                 stored[target] = self.add_tensor(target, "weight", spec_of(value), content)
             self._values[node] = Seen(stored[target])
 
-    def _results(self, node: torch.fx.Node) -> list[dict[str, Any]]:
+    def _results(self, node: torch.fx.Node) -> tuple[list[dict[str, Any]], list[int]]:
+        """The model's results, and the tensors that its buffers and inputs become."""
         values = node.args[0]
         assert isinstance(values, list | tuple)
-        specs = self._program.graph_signature.output_specs
-        # What the model's buffers would become is left out: nothing keeps them here.
-        return [
-            self.result(value)
-            for value, spec in zip(values, specs, strict=True)
-            if spec.kind == OutputKind.USER_OUTPUT
-        ]
+        outputs = list(zip(values, self._program.graph_signature.output_specs, strict=True))
+        kept: list[int] = []
+        for value, spec in outputs:
+            if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
+                kept += self.updated(str(spec.target), value)
+        made = (value for value, spec in outputs if spec.kind == OutputKind.USER_OUTPUT)
+        return [self.result(value) for value in made], kept
 
 
 def canonical_names(module: torch.nn.Module) -> dict[str, str]:

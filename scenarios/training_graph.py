@@ -368,7 +368,7 @@ class _Converter(GraphBuilder):
                 path = self._path(description.grad_of)
                 gradients.setdefault(canonical.get(path, path), []).append(value)
             elif kind == "InputMutationAOTOutput":
-                kept += self._updated(self._path(description.mutated_input), value)
+                kept += self.updated(self._path(description.mutated_input), value)
         for parameter, parts in gradients.items():
             kept += self._step(parameter, self._accumulated(parameter, parts))
         return self.pruned([self.result(loss)], kept)
@@ -430,15 +430,6 @@ class _Converter(GraphBuilder):
         )
         for node in tangents:
             self._values[node] = Seen(written)
-
-    def _updated(self, path: str, value: torch.fx.Node) -> list[int]:
-        """What becomes of a buffer; its name says so where an operator writes just that."""
-        seen = self._values[value]
-        if not isinstance(seen, Seen):
-            return []
-        if not seen.views and self._tensors[seen.tensor].role == "activation":
-            self.rename(seen.tensor, f"{path}{UPDATED}")
-        return [seen.tensor]
 
     def _accumulated(
         self, parameter: str, parts: Sequence[torch.fx.Node]
