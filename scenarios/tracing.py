@@ -21,8 +21,10 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
 
 from scenarios.kernel_graph import GraphBuilder, Seen, content_of, spec_of
+from scenarios.verification import check_inference, set_aside
 from simulator.errors import InvalidInput
 from simulator.family import GraphFamily
 from simulator.graph import DataflowGraph
@@ -35,6 +37,7 @@ def trace_model(
     kwargs: Mapping[str, Any] | None = None,
     name: str | None = None,
     batch: int | None = None,
+    check: bool = True,
 ) -> DataflowGraph:
     """Trace a module in evaluation mode into a graph of its kernels.
 
@@ -50,17 +53,22 @@ def trace_model(
         kwargs: further arguments by name.
         name: the graph's name; the class's name unless given.
         batch: the batch size that the inputs have, recorded in the graph.
+        check: execute graph and module on small inputs and compare them
+            (:mod:`scenarios.verification`); where that is not possible ``graph.unchecked`` says why.
 
     Raises:
-        InvalidInput: torch cannot export the model (its reason is quoted), or the exported model
-            has a step that is no ATen operator.
+        InvalidInput: torch cannot export the model (its reason is quoted), the exported model has a
+            step that is no ATen operator, or its graph computes something else than the module.
     """
     name = name or type(module).__name__
     args, named = arguments_of(example_inputs, kwargs)
     with _evaluated(module):
+        executed = set_aside(module) if check else "it was not asked for"
         program = _export(module, args, named, name)
     try:
-        return _Converter(program, module, name, batch).graph()
+        graph = _Converter(program, module, name, batch).graph()
+        graph.unchecked = check_inference(graph, executed, args, named)
+        return graph
     except InvalidInput as error:
         raise InvalidInput(f"Model '{name}' cannot be traced: {error}") from error
 
@@ -92,12 +100,23 @@ def arguments_of(
     example_inputs: Any, kwargs: Mapping[str, Any] | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional arguments and those by name, of inputs in any form that tracing takes."""
+    args: tuple[Any, ...] = ()
     named = dict(kwargs or {})
     if isinstance(example_inputs, torch.Tensor):
-        return (example_inputs,), named
-    if isinstance(example_inputs, Mapping):
-        return (), {**example_inputs, **named}
-    return tuple(example_inputs), named
+        args = (example_inputs,)
+    elif isinstance(example_inputs, Mapping):
+        named = {**example_inputs, **named}
+    else:
+        args = tuple(example_inputs)
+    seen: set[int] = set()
+
+    def apart(leaf: Any) -> Any:
+        # Torch takes a tensor that is given twice for one input.
+        again = isinstance(leaf, torch.Tensor) and id(leaf) in seen
+        seen.add(id(leaf))
+        return leaf.clone() if again else leaf
+
+    return pytree.tree_map(apart, args), pytree.tree_map(apart, named)
 
 
 @contextlib.contextmanager

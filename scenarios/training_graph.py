@@ -25,6 +25,7 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ from scenarios.tracing import (
     reason_of,
     register_fake_attributes,
 )
+from scenarios.verification import check_training, set_aside
 from simulator.errors import InvalidInput
 from simulator.family import GraphFamily
 from simulator.graph import DataflowGraph, TensorSpec
@@ -85,6 +87,7 @@ def trace_training(
     optimizer: str = "sgd",
     name: str | None = None,
     batch: int | None = None,
+    check: bool = True,
 ) -> DataflowGraph:
     """Trace one training step of a module into a graph of its kernels.
 
@@ -101,10 +104,13 @@ def trace_training(
         optimizer: ``sgd``, ``sgd_momentum``, ``adam`` or ``adamw``.
         name: the graph's name; the class's name unless given.
         batch: the batch size that the inputs have, recorded in the graph.
+        check: execute graph and step on small inputs and compare loss, gradients and buffers
+            (:mod:`scenarios.verification`); where that is not possible ``graph.unchecked`` says why.
 
     Raises:
         InvalidInput: this torch cannot export training steps, it refuses this module (its reason is
-            quoted), no parameter asks for a gradient, or the step has a call that is no ATen operator.
+            quoted), no parameter asks for a gradient, the step has a call that is no ATen operator, or
+            its graph computes something else than autograd does.
     """
     name = name or type(module).__name__
     chosen = optimizer_of(optimizer)
@@ -112,6 +118,7 @@ def trace_training(
     args, named = arguments_of(example_inputs, kwargs)
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise InvalidInput(f"Model '{name}' has no parameter that asks for a gradient")
+    given = (args, named, target)
     with quiet() as written:
         mode = _mode_of(module, (args, named))
         try:
@@ -130,8 +137,16 @@ def trace_training(
             reason = reason_of(error, written.getvalue())
             raise InvalidInput(f"Model '{name}' cannot be trained: {reason}") from error
     labels = _labels(module, args, named, target)
+    if given[2] is None:
+        given = (*given[:2], target)
     try:
-        return _Converter(graph, copied, labels, chosen, name, batch).graph()
+        made = _Converter(graph, copied, labels, chosen, name, batch).graph()
+        if check:
+            executed = set_aside(module)
+            if not isinstance(executed, str):
+                executed.train()
+            made.unchecked = check_training(made, executed, partial(type(step), loss=function), given)
+        return made
     except InvalidInput as error:
         raise InvalidInput(f"Model '{name}' cannot be traced: {error}") from error
 
