@@ -84,16 +84,35 @@ def trace_family(
         make: gives for a batch size the module and its inputs as (positional, by name).
         name: the graphs' name; the class's name unless given.
         batches: two that determine the family and a third that checks it; at least 2, since batch 1
-            lets torch take shortcuts that hold there alone.
+            lets torch take shortcuts that hold there alone. Any other batch is traced once when it is
+            asked for.
 
     Raises:
         InvalidInput: the model cannot be exported, or its graph is not affine in the batch.
     """
-    graphs = []
-    for batch in batches:
+
+    def trace(batch: int, check: bool = True) -> DataflowGraph:
         module, (args, kwargs) = make(batch)
-        graphs.append(trace_model(module, args, kwargs=kwargs, name=name, batch=batch))
-    return GraphFamily.from_graphs(*graphs)
+        return trace_model(module, args, kwargs=kwargs, name=name, batch=batch, check=check)
+
+    return family_of(trace, batches)
+
+
+def family_of(
+    trace: Callable[[int, bool], DataflowGraph], batches: tuple[int, int, int] = (2, 3, 5)
+) -> GraphFamily:
+    """The family of what is traced at three batches, the first of which is held against the model.
+
+    Args:
+        trace: traces at a batch; the second argument: hold the graph against the model.
+        batches: as of :func:`trace_family`.
+
+    Raises:
+        InvalidInput: the graph is not affine in the batch.
+    """
+    family = GraphFamily.from_graphs(*(trace(batch, batch == batches[0]) for batch in batches))
+    family.trace = lambda batch: trace(batch, True)
+    return family
 
 
 def arguments_of(

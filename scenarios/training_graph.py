@@ -38,6 +38,7 @@ from scenarios.kernel_graph import MODULE_PATH, GraphBuilder, Seen, content_of, 
 from scenarios.tracing import (
     arguments_of,
     canonical_names,
+    family_of,
     quiet,
     reason_of,
     register_fake_attributes,
@@ -145,7 +146,9 @@ def trace_training(
             executed = set_aside(module)
             if not isinstance(executed, str):
                 executed.train()
-            made.unchecked = check_training(made, executed, partial(type(step), loss=function), given)
+            made.unchecked = check_training(
+                made, executed, partial(type(step), loss=function), given
+            )
         return made
     except InvalidInput as error:
         raise InvalidInput(f"Model '{name}' cannot be traced: {error}") from error
@@ -166,15 +169,21 @@ def trace_training_family(
     Raises:
         InvalidInput: the step cannot be exported, or its graph is not affine in the batch.
     """
-    graphs = []
-    for batch in batches:
+
+    def trace(batch: int, check: bool = True) -> DataflowGraph:
         module, (args, kwargs) = make(batch)
-        graphs.append(
-            trace_training(
-                module, args, kwargs=kwargs, loss=loss, optimizer=optimizer, name=name, batch=batch
-            )
+        return trace_training(
+            module,
+            args,
+            kwargs=kwargs,
+            loss=loss,
+            optimizer=optimizer,
+            name=name,
+            batch=batch,
+            check=check,
         )
-    return GraphFamily.from_graphs(*graphs)
+
+    return family_of(trace, batches)
 
 
 # -- torch's side -----------------------------------------------------------------------------

@@ -172,7 +172,9 @@ def _check(
     if flops > MOST_FLOPS:
         return f"it is too large to be executed beside its trace ({flops / 1e9:.0f} GFLOP)"
     if (size := float(graph.tensor_bytes.sum())) > MOST_BYTES:
-        return f"it is too large to be executed beside its trace ({size / 2**30:.1f} GiB of tensors)"
+        return (
+            f"it is too large to be executed beside its trace ({size / 2**30:.1f} GiB of tensors)"
+        )
     if isinstance(module, str):
         return module
     reason = None
@@ -273,9 +275,7 @@ class _Draw:
                 _move_constant(tensor.detach(), generator)
         return subject
 
-    def _weight(
-        self, name: str, tensor: torch.Tensor, generator: torch.Generator
-    ) -> torch.Tensor:
+    def _weight(self, name: str, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Data for a weight that has none."""
         if not tensor.is_floating_point():
             return self._drawn(name, tensor, generator)
