@@ -66,8 +66,9 @@ def trace_model(
         executed = set_aside(module) if check else "it was not asked for"
         program = _export(module, args, named, name)
     try:
-        graph = _Converter(program, module, name, batch).graph()
-        graph.unchecked = check_inference(graph, executed, args, named)
+        converter = _Converter(program, module, name, batch)
+        graph = converter.graph()
+        graph.unchecked = check_inference(graph, executed, args, named, converter.changed)
         return graph
     except InvalidInput as error:
         raise InvalidInput(f"Model '{name}' cannot be traced: {error}") from error
@@ -219,6 +220,8 @@ class _Converter(GraphBuilder):
         super().__init__(name, batch)
         self._program = program
         self._module = module
+        self.changed: dict[str, dict[str, Any]] = {}
+        """For buffers and inputs that the module changes what becomes of them, as results."""
 
     def graph(self) -> DataflowGraph:
         nodes = list(self._program.graph.nodes)
@@ -264,6 +267,7 @@ class _Converter(GraphBuilder):
         for value, spec in outputs:
             if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
                 kept += self.updated(str(spec.target), value)
+                self.changed[str(spec.target)] = self.result(value)
         made = (value for value, spec in outputs if spec.kind == OutputKind.USER_OUTPUT)
         return [self.result(value) for value in made], kept
 

@@ -69,6 +69,7 @@ def check_inference(
     module: torch.nn.Module | str,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
+    changed: Mapping[str, Mapping[str, Any]],
 ) -> str | None:
     """Compare the outputs of a graph and of its module, and what becomes of the module's buffers.
 
@@ -77,6 +78,8 @@ def check_inference(
         module: what :func:`set_aside` gave, in the mode in which it was traced.
         args: positional inputs, with or without data.
         kwargs: inputs by name.
+        changed: by the names of buffers and inputs that the module changes what becomes of them, in
+            the form of ``graph.results``.
 
     Returns:
         Why they could not be compared, None if they were and agree.
@@ -84,21 +87,26 @@ def check_inference(
     Raises:
         InvalidInput: they differ; the first output that does is named.
     """
-    changed = [t.name for t in graph.tensors if t.name.endswith(UPDATED)]
+    tensors = [result["tensor"] for result in changed.values() if "tensor" in result]
 
     def reference(subject: torch.nn.Module, inputs: Any) -> Values:
         given, named = inputs
         with torch.no_grad():
             outputs = pytree.tree_leaves(subject(*given, **named))
         found = {f"output {number}": value for number, value in enumerate(outputs)}
-        tensors = _named_tensors(subject) | _labelled(graph, inputs)
-        return found | {name: tensors[name.removesuffix(UPDATED)] for name in changed}
+        held = _named_tensors(subject) | _labelled(graph, inputs)
+        return found | {name: held[name].detach() for name in changed}
 
     def candidate(weights: Mapping[str, torch.Tensor], inputs: Any) -> Values:
-        values = run_tensors(graph, weights, _labelled(graph, inputs), changed)
+        values = run_tensors(graph, weights, _labelled(graph, inputs), tensors)
         outputs = results_of(graph, values)
         found = {f"output {number}": value for number, value in enumerate(outputs)}
-        return found | {name: values[name] for name in changed}
+        for name, result in changed.items():
+            written = "tensor" in result
+            found[name] = (
+                view(values[result["tensor"]], result["views"]) if written else result["value"]
+            )
+        return found
 
     return _check(graph, module, (args, dict(kwargs)), reference, candidate)
 
@@ -431,7 +439,7 @@ def _difference(graph: DataflowGraph, found: Values, expected: Values) -> str | 
 
 def _writer(graph: DataflowGraph, name: str) -> str:
     """A compared value, with the operator that makes it."""
-    tensor = name
+    tensor = name if name.endswith(UPDATED) else f"{name}{UPDATED}"
     if name.startswith("output "):
         tensor = graph.results[int(name.split()[1])].get("tensor", "")
     for operator, writes in zip(graph.operators, graph.writes, strict=True):
