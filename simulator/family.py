@@ -116,10 +116,10 @@ class GraphFamily:
             )
         traced = self.trace(batch)
         found, expected = _plain(graph), _plain(traced)
-        self.own[batch] = _difference(found, expected, ())
+        kernels = _difference(_kernels(found), _kernels(expected), ("operators",))
+        self.own[batch] = kernels or _difference(found, expected, ())
         if self.own[batch] is None:
             return graph
-        kernels = _difference(_kernels(found), _kernels(expected), ("operators",))
         if kernels is not None:  # else a view is idle at this batch
             _log.warning(
                 "Model '%s' does something else at batch %d than at others: at %s; the graph that was "

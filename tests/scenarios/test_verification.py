@@ -320,5 +320,5 @@ def test_a_family_of_python_traces_what_is_asked_for():
     assert kinds(family.at(4)) == ["sigmoid"]
     assert kinds(family.at(1)) == ["relu"]
     again = type(family).from_json(family.to_json())
-    with pytest.raises(InvalidInput, match="a graph of its own at batch 1 .*'relu' found"):
+    with pytest.raises(InvalidInput, match=r"a graph of its own at batch 1 .*'relu' found"):
         again.at(1)
