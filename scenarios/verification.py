@@ -333,8 +333,9 @@ def _empty(tensor: torch.Tensor) -> bool:
 
 def _named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters, buffers and plain tensor attributes by their paths."""
-    found = dict(module.named_parameters(remove_duplicate=False))
-    found |= dict(module.named_buffers(remove_duplicate=False))
+    found: dict[str, torch.Tensor] = {}
+    found.update(module.named_parameters(remove_duplicate=False))
+    found.update(module.named_buffers(remove_duplicate=False))
     for path, part in module.named_modules(remove_duplicate=False):
         for name, value in vars(part).items():
             if isinstance(value, torch.Tensor):
