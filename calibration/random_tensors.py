@@ -11,17 +11,6 @@ import torch
 from calibration.kernels import arguments_of, dtype_of, leaves, view
 from simulator.graph import Operator, TensorSpec, contiguous_strides
 
-_ALONG_ONE_DIMENSION = (
-    "gather",
-    "index_select",
-    "scatter",
-    "scatter_add",
-    "scatter_reduce",
-    "index_add",
-    "index_copy",
-    "index_fill",
-    "index_reduce",
-)
 SMOOTH = 5
 """Pixels each way over which activations before a max pooling are averaged."""
 
@@ -44,7 +33,7 @@ def random_reads(
     """
     place = torch.device(device)
     generator = torch.Generator(place).manual_seed(seed)
-    bounds = _index_bounds(operator)
+    bounds = index_bounds(operator)
     positive = _positive_reads(operator)
     smooth = _smooth_reads(operator)
     made = [
@@ -57,14 +46,14 @@ def random_reads(
     )
 
 
-def _index_bounds(operator: Operator) -> dict[int, int]:
+def index_bounds(operator: Operator) -> dict[int, int]:
     """For reads that hold indices the number of rows they may name."""
     if operator.template is None:
         return {}
     arguments = arguments_of(operator)
     if operator.kind in ("embedding", "embedding_bag"):
         return dict.fromkeys(leaves(arguments["indices"]), operator.inputs[0].shape[0])
-    if operator.kind in _ALONG_ONE_DIMENSION:
+    if "index" in arguments and isinstance(arguments.get("dim"), int):  # gather, scatter, index_add
         shape = _shape_of(operator, arguments["self"])
         rows = shape[int(arguments["dim"])] if shape else 1
         return dict.fromkeys(leaves(arguments["index"]), rows)
@@ -77,7 +66,7 @@ def _index_bounds(operator: Operator) -> dict[int, int]:
     if operator.kind in ("nll_loss_forward", "nll_loss_backward"):
         classes = operator.inputs[operator.kind == "nll_loss_backward"].shape
         return dict.fromkeys(leaves(arguments["target"]), classes[min(1, len(classes) - 1)])
-    if operator.kind in ("index", "index_put"):
+    if operator.kind in ("index", "index_put") and "indices" in arguments:
         bounds: dict[int, int] = {}
         shape = _shape_of(operator, arguments["self"])
         for dimension, node in enumerate(arguments["indices"]):

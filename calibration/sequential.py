@@ -122,7 +122,11 @@ def run_tensors(
     with torch.inference_mode():
         for position, operator in enumerate(graph.operators):
             reads, writes = graph.reads[position], graph.writes[position]
-            written = build(operator, device)(*(values[tensor] for tensor in reads))
+            try:
+                written = build(operator, device)(*(values[tensor] for tensor in reads))
+            except Exception as error:
+                error.add_note(f"operator '{operator.name}' ({operator.target})")
+                raise
             values.update(zip(writes, written, strict=True))
             for tensor in (*reads, *writes):
                 if last.get(tensor, position) == position and tensor not in kept:

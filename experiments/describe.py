@@ -152,6 +152,8 @@ def print_structure(graph: DataflowGraph, about: str, bare: World | None, consol
             "their size"
         )
     console.print(f"a job brings {ends[0]} and takes {ends[1]} away")
+    if graph.unchecked is not None:
+        console.print(f"the graph was not held against the module: {graph.unchecked}")
 
 
 def print_times(world: World, graph: DataflowGraph, costs: GraphCosts, console: Console) -> None:

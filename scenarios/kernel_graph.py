@@ -11,7 +11,8 @@ Of the calls
   that it reads, in place. What it makes of that tensor is a tensor of its own, ``cache:updated`` of a weight or an
   input ``cache``, in the same memory. The operator's ``outputs`` are the part that is written, its ``inputs`` have
   of the tensor no more than the part that it reads: what moves is priced, and no more;
-* whatever nothing reads goes.
+* a copy into a whole tensor is what is copied, whatever lay there before;
+* whatever neither a result nor a buffer of the module comes of goes.
 """
 
 from __future__ import annotations
@@ -126,20 +127,26 @@ class GraphBuilder:
 
     def _unchanged(self, node: torch.fx.Node) -> Any:
         """The value of the argument that this call hands on as it is, or None."""
-        assert isinstance(node.target, torch._ops.OpOverload)
-        name = node.target._schema.name.removeprefix("aten::")
-        if not node.args or not isinstance(node.args[0], torch.fx.Node):
+        source = _source(node)
+        if not isinstance(source, torch.fx.Node):
             return None
-        before, after = node.args[0].meta.get("val"), node.meta["val"]
+        name = _name(node)
+        before, after = source.meta.get("val"), node.meta["val"]
         if not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor):
             return None
         copies = kind_of(str(node.target)) == "copy" or name in ("lift_fresh_copy", "type_as")
         copies &= not (self._clones and name == "clone") and node not in self.in_place.copies
-        dropped = name in _DROPOUT and not _argument(node, "train")
+        dropped = name in _DROPOUT and not _arguments(node)["train"]
         shared = _storage(before) == _storage(after)
         offset = before.storage_offset() == after.storage_offset()
-        if (copies or dropped or (shared and offset)) and spec_of(before) == spec_of(after):
-            return self._values[node.args[0]]
+        if not (copies or dropped or (shared and offset)) or _lazy(before) != _lazy(after):
+            return None
+        if spec_of(before) == spec_of(after):
+            return self._values[source]
+        if name == "copy" and _alike(before, after) and all(_written(node, u) for u in node.users):
+            # The layout of what is written into a part of a tensor is of no account.
+            node.meta["val"] = before
+            return self._values[source]
         return None
 
     def _view(self, node: torch.fx.Node, source: torch.fx.Node) -> Seen:
@@ -163,6 +170,9 @@ class GraphBuilder:
             x, weight, bias, mean, variance, momentum, epsilon = args
             args = [x, weight, bias, mean, variance, False, momentum, epsilon, True]
             target, results = "aten.batch_norm.default", results[:1]
+        if target == "aten.copy.default":
+            self._values[node] = self._overwritten(node)
+            return
         reads: list[int] = []
         inputs: list[TensorSpec] = []
         leaves = (reads, inputs)
@@ -236,6 +246,41 @@ class GraphBuilder:
         if write.view is None:
             return
         self._values[node] = Seen(written, self._values[node.args[0]].views)
+    def _overwritten(self, node: torch.fx.Node) -> Seen:
+        """``copy(self, src)``: the elements of ``src`` in the shape, type and order of dimensions of
+        ``self``, none of whose elements are read.
+        """
+        source, made = _source(node), node.meta["val"]
+        order = sorted(range(made.dim()), key=lambda i: (-made.stride(i), i))
+        seen: Seen = self._values[source]
+        value = source.meta["val"]
+        for target, argument, apply in (
+            ("aten.expand.default", list(made.shape), torch.Tensor.expand),
+            ("aten.permute.default", order, torch.Tensor.permute),
+        ):
+            viewed = apply(value, argument)
+            if spec_of(viewed) != spec_of(value):
+                seen = seen.through([target, [{"self": True}, argument], {}])
+                value = viewed
+        (written,) = self.add_operator(
+            "aten._to_copy.default",
+            [(seen, spec_of(value))],
+            {
+                "dtype": constant(made.dtype),
+                "memory_format": constant(torch.contiguous_format),
+            },
+            _path(node),
+            (TensorSpec(spec_of(value).shape, spec_of(made).dtype),),
+        )
+        # Rows of a part of a larger tensor have gaps between them, which a copy has not.
+        dense = torch.empty(value.shape, device="meta")
+        found = Seen(written)
+        if order != sorted(order):
+            inverse = [order.index(i) for i in range(len(order))]
+            dense = dense.permute(inverse)
+            found = found.through(["aten.permute.default", [{"self": True}, inverse], {}])
+        node.meta["val"] = made.as_strided(dense.shape, dense.stride(), 0)
+        return found
 
     def _append(self, operator: Operator, reads: list[int]) -> list[int]:
         tensors = []
@@ -263,7 +308,7 @@ class GraphBuilder:
             target: what it calls.
             leaves: its positional arguments, each a tensor behind views and its spec there.
             constants: its arguments by name, in the form of templates.
-            path: begins its name; what kind it is ends it.
+            path: begins its name, unless empty; what kind it is ends it.
             outputs: what it writes.
         """
         reads: list[int] = []
@@ -274,7 +319,7 @@ class GraphBuilder:
         }
         kind, attributes = describe(target, template, inputs, outputs)
         operator = Operator(
-            name=self._unique(f"{path}/{kind}"),
+            name=self._unique(f"{path}/{kind}" if path else kind),
             kind=kind,
             inputs=tuple(inputs),
             outputs=outputs,
@@ -287,7 +332,18 @@ class GraphBuilder:
 
     def rename(self, tensor: int, name: str) -> None:
         """Give a tensor another name, or one like it where that is taken."""
+        if self._tensors[tensor].name == name:
+            return
         self._tensors[tensor] = replace(self._tensors[tensor], name=self._unique(name))
+
+    def updated(self, path: str, value: Any) -> list[int]:
+        """The tensor that a buffer becomes; its name says so where an operator writes just that."""
+        seen = self._values.get(value) if isinstance(value, torch.fx.Node) else None
+        if not isinstance(seen, Seen):
+            return []
+        if not seen.views and self._tensors[seen.tensor].role == "activation":
+            self.rename(seen.tensor, f"{path}{UPDATED}")
+        return [seen.tensor]
 
     def _node(self, value: Any, leaves: tuple[list[int], list[TensorSpec]] | None) -> Any:
         """A call's argument in the form of templates; tensors are noted in ``leaves``."""
@@ -436,20 +492,55 @@ def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _argument(node: torch.fx.Node, name: str) -> Any:
+def _name(node: torch.fx.Node) -> str:
+    """The ATen name of a call without its overload."""
+    assert isinstance(node.target, torch._ops.OpOverload)
+    return node.target._schema.name.removeprefix("aten::")
+
+
+def _arguments(node: torch.fx.Node) -> dict[str, Any]:
+    """A call's arguments by their names in the schema."""
     assert isinstance(node.target, torch._ops.OpOverload)
     schema = [(a.name, a.default_value) for a in node.target._schema.arguments]
-    return bind_arguments(schema, node.args, node.kwargs)[name]
+    return bind_arguments(schema, node.args, node.kwargs)
+
+
+def _source(node: torch.fx.Node) -> Any:
+    """The argument whose elements a copy takes: ``src`` of ``copy(self, src)``, else the first one."""
+    arguments = _arguments(node)
+    return arguments["src"] if _name(node) == "copy" else next(iter(arguments.values()), None)
+
+
+def _lazy(tensor: torch.Tensor) -> tuple[bool, bool]:
+    """Whether a tensor's elements are to be conjugated and negated when they are read."""
+    return tensor.is_conj(), tensor.is_neg()
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
+def _written(node: torch.fx.Node, user: torch.fx.Node) -> bool:
+    """Whether a call reads a tensor just to write it into a part of another."""
+    if not isinstance(user.target, torch._ops.OpOverload) or not _name(user).endswith("_scatter"):
+        return False
+    arguments = _arguments(user)
+    return arguments.get("src") is node and arguments["self"] is not node
 
 
 def _readable(node: torch.fx.Node, kind: str) -> str:
     """An operator's name: the path of the module that makes the call, and the kind."""
+    path = _path(node)
+    return f"{path}/{kind}" if path else kind
+
+
+def _path(node: torch.fx.Node) -> str:
+    """The path of the module that makes a call."""
     path = str((node.meta.get("custom") or {}).get(MODULE_PATH, ""))
     for location, _ in (node.meta.get("nn_module_stack") or {}).values():
         path = location
     # A module that is called more than once has "@1" and so on after its path.
-    path = path.split("@")[0]
-    return f"{path}/{kind}" if path else kind
+    return path.split("@")[0]
 
 
 def content_of(tensor: torch.Tensor, name: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import logging
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,7 +27,10 @@ _SOURCES = (
     "scenarios/tracing.py",
     "scenarios/kernel_graph.py",
     "scenarios/training_graph.py",
+    "scenarios/verification.py",
     "scenarios/model_config.py",
+    "calibration/kernels.py",
+    "calibration/sequential.py",
     "cost_models/canonical.py",
     "cost_models/optimizer_steps.py",
     "simulator/graph.py",
@@ -35,6 +39,9 @@ _SOURCES = (
 FUSIONS = ("none", "inductor")
 # Marks a model that has to be traced at every batch anew.
 _NOT_A_FAMILY = "hetsim.not_a_family/1"
+# Bytes of parameters up to which a model is made with data, to be executed beside its trace.
+_LARGEST_REAL = 2 * 2**30
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -137,6 +144,13 @@ def graph_of(
         InvalidInput: the model cannot be made, exported, or run at this batch.
     """
     graph = _unfused(config, batch, cache or GraphCache())
+    if graph.unchecked is not None and graph not in _told:
+        _told.add(graph)
+        _log.warning(
+            "The graph of model '%s' was not held against the module: %s",
+            config.name,
+            graph.unchecked,
+        )
     if config.fusion == "none":
         return graph
     if graph not in _fused:
@@ -158,7 +172,13 @@ def _unfused(config: ModelConfig, batch: int | None, cache: GraphCache) -> Dataf
         graph = _single(config, batch, cache)
         cache.store(_family_key(config), {"format": _NOT_A_FAMILY, "reason": str(error)})
         return graph
-    return family.at(batch)
+    known = batch in family.own
+    graph = family.at(batch)
+    if not known:
+        cache.store(_family_key(config), family.to_json())
+        if family.own[batch] is not None:
+            cache.store(_single_key(config, batch), graph.to_json())
+    return graph
 
 
 def family_of(config: ModelConfig, cache: GraphCache | None = None) -> GraphFamily:
@@ -183,23 +203,15 @@ def family_of(config: ModelConfig, cache: GraphCache | None = None) -> GraphFami
     if family is None:
         family = _traced_family(config)
         cache.store(key, family.to_json())
+    family.trace = lambda batch: _single(config, batch, cache, keep=False)
     _families[cache.folder, key] = family
     return family
 
 
 def _traced_family(config: ModelConfig) -> GraphFamily:
-    def make(batch: int) -> tuple[torch.nn.Module, ExampleInputs]:
-        return load_model(config, batch, fake=True)
+    from scenarios.tracing import family_of as family_of_traced
 
-    if config.training:
-        from scenarios.training_graph import trace_training_family
-
-        return trace_training_family(
-            make, _graph_name(config), loss=config.loss, optimizer=config.optimizer
-        )
-    from scenarios.tracing import trace_family
-
-    return trace_family(make, config.name)
+    return family_of_traced(lambda batch, check: _traced(config, batch, check))
 
 
 def _graph_name(config: ModelConfig) -> str:
@@ -209,10 +221,17 @@ def _graph_name(config: ModelConfig) -> str:
 _families: dict[tuple[Path, str], GraphFamily] = {}
 _graphs: dict[tuple[Path, str], DataflowGraph] = {}
 _fused: dict[DataflowGraph, DataflowGraph] = {}
+_told: set[DataflowGraph] = set()
 
 
-def _single(config: ModelConfig, batch: int | None, cache: GraphCache) -> DataflowGraph:
-    key = content_key(["graph", batch, _content(config)], _sources(config))
+def _single_key(config: ModelConfig, batch: int | None) -> str:
+    return content_key(["graph", batch, _content(config)], _sources(config))
+
+
+def _single(
+    config: ModelConfig, batch: int | None, cache: GraphCache, keep: bool = True
+) -> DataflowGraph:
+    key = _single_key(config, batch)
     held = _graphs.get((cache.folder, key))
     if held is not None:
         return held
@@ -221,17 +240,18 @@ def _single(config: ModelConfig, batch: int | None, cache: GraphCache) -> Datafl
         with contextlib.suppress(InvalidInput):
             graph = DataflowGraph.from_json(document)
     if graph is None:
-        module, inputs = load_model(config, batch, fake=True)
-        graph = _traced(config, module, inputs, batch)
-        cache.store(key, graph.to_json())
+        graph = _traced(config, batch)
+        if keep:
+            cache.store(key, graph.to_json())
     _graphs[cache.folder, key] = graph
     return graph
 
 
-def _traced(
-    config: ModelConfig, module: torch.nn.Module, inputs: ExampleInputs, batch: int | None
-) -> DataflowGraph:
-    args, kwargs = inputs
+def _traced(config: ModelConfig, batch: int | None, check: bool = True) -> DataflowGraph:
+    module, (args, kwargs) = load_model(config, batch, fake=True)
+    if check and sum(p.numel() * p.element_size() for p in module.parameters()) <= _LARGEST_REAL:
+        # Buffers have the values that the constructor gives them.
+        module, (args, kwargs) = load_model(config, batch)
     if config.training:
         from scenarios.training_graph import trace_training
 
@@ -243,10 +263,11 @@ def _traced(
             optimizer=config.optimizer,
             name=_graph_name(config),
             batch=batch,
+            check=check,
         )
     from scenarios.tracing import trace_model
 
-    return trace_model(module, args, kwargs=kwargs, name=config.name, batch=batch)
+    return trace_model(module, args, kwargs=kwargs, name=config.name, batch=batch, check=check)
 
 
 def load_model(

@@ -22,11 +22,13 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
 
 from cost_models.arithmetic import is_known
 from cost_models.canonical import kind_of
 from scenarios.in_place import writes_of
 from scenarios.kernel_graph import GraphBuilder, Seen, content_of, spec_of
+from scenarios.verification import check_inference, set_aside
 from simulator.errors import InvalidInput
 from simulator.family import GraphFamily
 from simulator.graph import DataflowGraph
@@ -39,6 +41,7 @@ def trace_model(
     kwargs: Mapping[str, Any] | None = None,
     name: str | None = None,
     batch: int | None = None,
+    check: bool = True,
 ) -> DataflowGraph:
     """Trace a module in evaluation mode into a graph of its kernels.
 
@@ -54,17 +57,23 @@ def trace_model(
         kwargs: further arguments by name.
         name: the graph's name; the class's name unless given.
         batch: the batch size that the inputs have, recorded in the graph.
+        check: execute graph and module on small inputs and compare them
+            (:mod:`scenarios.verification`); where that is not possible ``graph.unchecked`` says why.
 
     Raises:
-        InvalidInput: torch cannot export the model (its reason is quoted), or the exported model
-            has a step that is no ATen operator.
+        InvalidInput: torch cannot export the model (its reason is quoted), the exported model has a
+            step that is no ATen operator, or its graph computes something else than the module.
     """
     name = name or type(module).__name__
     args, named = arguments_of(example_inputs, kwargs)
     with _evaluated(module):
+        executed = set_aside(module) if check else "it was not asked for"
         program = _export(module, args, named, name)
     try:
-        return _Converter(program, module, name, batch).graph()
+        converter = _Converter(program, module, name, batch)
+        graph = converter.graph()
+        graph.unchecked = check_inference(graph, executed, args, named, converter.changed)
+        return graph
     except InvalidInput as error:
         raise InvalidInput(f"Model '{name}' cannot be traced: {error}") from error
 
@@ -80,28 +89,58 @@ def trace_family(
         make: gives for a batch size the module and its inputs as (positional, by name).
         name: the graphs' name; the class's name unless given.
         batches: two that determine the family and a third that checks it; at least 2, since batch 1
-            lets torch take shortcuts that hold there alone.
+            lets torch take shortcuts that hold there alone. Any other batch is traced once when it is
+            asked for.
 
     Raises:
         InvalidInput: the model cannot be exported, or its graph is not affine in the batch.
     """
-    graphs = []
-    for batch in batches:
+
+    def trace(batch: int, check: bool = True) -> DataflowGraph:
         module, (args, kwargs) = make(batch)
-        graphs.append(trace_model(module, args, kwargs=kwargs, name=name, batch=batch))
-    return GraphFamily.from_graphs(*graphs)
+        return trace_model(module, args, kwargs=kwargs, name=name, batch=batch, check=check)
+
+    return family_of(trace, batches)
+
+
+def family_of(
+    trace: Callable[[int, bool], DataflowGraph], batches: tuple[int, int, int] = (2, 3, 5)
+) -> GraphFamily:
+    """The family of what is traced at three batches, the first of which is held against the model.
+
+    Args:
+        trace: traces at a batch; the second argument: hold the graph against the model.
+        batches: as of :func:`trace_family`.
+
+    Raises:
+        InvalidInput: the graph is not affine in the batch.
+    """
+    family = GraphFamily.from_graphs(*(trace(batch, batch == batches[0]) for batch in batches))
+    family.trace = lambda batch: trace(batch, True)
+    return family
 
 
 def arguments_of(
     example_inputs: Any, kwargs: Mapping[str, Any] | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional arguments and those by name, of inputs in any form that tracing takes."""
+    args: tuple[Any, ...] = ()
     named = dict(kwargs or {})
     if isinstance(example_inputs, torch.Tensor):
-        return (example_inputs,), named
-    if isinstance(example_inputs, Mapping):
-        return (), {**example_inputs, **named}
-    return tuple(example_inputs), named
+        args = (example_inputs,)
+    elif isinstance(example_inputs, Mapping):
+        named = {**example_inputs, **named}
+    else:
+        args = tuple(example_inputs)
+    seen: set[int] = set()
+
+    def apart(leaf: Any) -> Any:
+        # Torch takes a tensor that is given twice for one input.
+        again = isinstance(leaf, torch.Tensor) and id(leaf) in seen
+        seen.add(id(leaf))
+        return leaf.clone() if again else leaf
+
+    return pytree.tree_map(apart, args), pytree.tree_map(apart, named)
 
 
 @contextlib.contextmanager
@@ -208,10 +247,10 @@ class _Converter(GraphBuilder):
         super().__init__(name, batch)
         self._program = program
         self._module = module
-        self._kept: list[int] = []
+        self.changed: dict[str, dict[str, Any]] = {}
+        """For buffers and inputs that the module changes what becomes of them, as results."""
 
     def graph(self) -> DataflowGraph:
-        results: list[dict[str, Any]] = []
         nodes = list(self._program.graph.nodes)
         self._add_inputs([node for node in nodes if node.op == "placeholder"])
         self.in_place = writes_of(nodes)
@@ -219,13 +258,13 @@ class _Converter(GraphBuilder):
             if node.op == "call_function":
                 self.call(node)
             elif node.op == "output":
-                results = self._results(node)
+                results, kept = self._results(node)
             elif node.op == "get_attr":
                 raise InvalidInput(
                     f"it has control flow over submodules ('{node.target}'), which has no single "
                     "graph of kernels"
                 )
-        return self.pruned(results, self._kept)
+        return self.pruned(results, kept)
 
     def _add_inputs(self, placeholders: Sequence[torch.fx.Node]) -> None:
         canonical = canonical_names(self._module)
@@ -247,20 +286,19 @@ class _Converter(GraphBuilder):
                 stored[target] = self.add_tensor(target, "weight", spec_of(value), content)
             self._values[node] = Seen(stored[target])
 
-    def _results(self, node: torch.fx.Node) -> list[dict[str, Any]]:
+    def _results(self, node: torch.fx.Node) -> tuple[list[dict[str, Any]], list[int]]:
+        """The model's results, and the tensors that its buffers and inputs become."""
         values = node.args[0]
         assert isinstance(values, list | tuple)
-        specs = self._program.graph_signature.output_specs
+        outputs = list(zip(values, self._program.graph_signature.output_specs, strict=True))
+        kept: list[int] = []
         # What buffers and inputs become is no result, but eager PyTorch makes it.
-        changed = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
-        for value, spec in zip(values, specs, strict=True):
-            if spec.kind in changed and isinstance(self._values.get(value), Seen):
-                self._kept.append(self._values[value].tensor)
-        return [
-            self.result(value)
-            for value, spec in zip(values, specs, strict=True)
-            if spec.kind == OutputKind.USER_OUTPUT
-        ]
+        for value, spec in outputs:
+            if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
+                kept += self.updated(str(spec.target), value)
+                self.changed[str(spec.target)] = self.result(value)
+        made = (value for value, spec in outputs if spec.kind == OutputKind.USER_OUTPUT)
+        return [self.result(value) for value in made], kept
 
 
 def canonical_names(module: torch.nn.Module) -> dict[str, str]:

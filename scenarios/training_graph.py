@@ -25,6 +25,7 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,10 +38,12 @@ from scenarios.kernel_graph import MODULE_PATH, GraphBuilder, Seen, content_of, 
 from scenarios.tracing import (
     arguments_of,
     canonical_names,
+    family_of,
     quiet,
     reason_of,
     register_fake_attributes,
 )
+from scenarios.verification import check_training, set_aside
 from simulator.errors import InvalidInput
 from simulator.family import GraphFamily
 from simulator.graph import DataflowGraph, TensorSpec
@@ -85,6 +88,7 @@ def trace_training(
     optimizer: str = "sgd",
     name: str | None = None,
     batch: int | None = None,
+    check: bool = True,
 ) -> DataflowGraph:
     """Trace one training step of a module into a graph of its kernels.
 
@@ -101,10 +105,13 @@ def trace_training(
         optimizer: ``sgd``, ``sgd_momentum``, ``adam`` or ``adamw``.
         name: the graph's name; the class's name unless given.
         batch: the batch size that the inputs have, recorded in the graph.
+        check: execute graph and step on small inputs and compare loss, gradients and buffers
+            (:mod:`scenarios.verification`); where that is not possible ``graph.unchecked`` says why.
 
     Raises:
         InvalidInput: this torch cannot export training steps, it refuses this module (its reason is
-            quoted), no parameter asks for a gradient, or the step has a call that is no ATen operator.
+            quoted), no parameter asks for a gradient, the step has a call that is no ATen operator, or
+            its graph computes something else than autograd does.
     """
     name = name or type(module).__name__
     chosen = optimizer_of(optimizer)
@@ -112,6 +119,7 @@ def trace_training(
     args, named = arguments_of(example_inputs, kwargs)
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise InvalidInput(f"Model '{name}' has no parameter that asks for a gradient")
+    given = (args, named, target)
     with quiet() as written:
         mode = _mode_of(module, (args, named))
         try:
@@ -130,8 +138,18 @@ def trace_training(
             reason = reason_of(error, written.getvalue())
             raise InvalidInput(f"Model '{name}' cannot be trained: {reason}") from error
     labels = _labels(module, args, named, target)
+    if given[2] is None:
+        given = (*given[:2], target)
     try:
-        return _Converter(graph, copied, labels, chosen, name, batch).graph()
+        made = _Converter(graph, copied, labels, chosen, name, batch).graph()
+        if check:
+            executed = set_aside(module)
+            if not isinstance(executed, str):
+                executed.train()
+            made.unchecked = check_training(
+                made, executed, partial(type(step), loss=function), given
+            )
+        return made
     except InvalidInput as error:
         raise InvalidInput(f"Model '{name}' cannot be traced: {error}") from error
 
@@ -151,15 +169,21 @@ def trace_training_family(
     Raises:
         InvalidInput: the step cannot be exported, or its graph is not affine in the batch.
     """
-    graphs = []
-    for batch in batches:
+
+    def trace(batch: int, check: bool = True) -> DataflowGraph:
         module, (args, kwargs) = make(batch)
-        graphs.append(
-            trace_training(
-                module, args, kwargs=kwargs, loss=loss, optimizer=optimizer, name=name, batch=batch
-            )
+        return trace_training(
+            module,
+            args,
+            kwargs=kwargs,
+            loss=loss,
+            optimizer=optimizer,
+            name=name,
+            batch=batch,
+            check=check,
         )
-    return GraphFamily.from_graphs(*graphs)
+
+    return family_of(trace, batches)
 
 
 # -- torch's side -----------------------------------------------------------------------------
@@ -368,7 +392,7 @@ class _Converter(GraphBuilder):
                 path = self._path(description.grad_of)
                 gradients.setdefault(canonical.get(path, path), []).append(value)
             elif kind == "InputMutationAOTOutput":
-                kept += self._updated(self._path(description.mutated_input), value)
+                kept += self.updated(self._path(description.mutated_input), value)
         for parameter, parts in gradients.items():
             kept += self._step(parameter, self._accumulated(parameter, parts))
         return self.pruned([self.result(loss)], kept)
@@ -430,15 +454,6 @@ class _Converter(GraphBuilder):
         )
         for node in tangents:
             self._values[node] = Seen(written)
-
-    def _updated(self, path: str, value: torch.fx.Node) -> list[int]:
-        """What becomes of a buffer; its name says so where an operator writes just that."""
-        seen = self._values[value]
-        if not isinstance(seen, Seen):
-            return []
-        if not seen.views and self._tensors[seen.tensor].role == "activation":
-            self.rename(seen.tensor, f"{path}{UPDATED}")
-        return [seen.tensor]
 
     def _accumulated(
         self, parameter: str, parts: Sequence[torch.fx.Node]

@@ -3,15 +3,20 @@
 Every integer of a graph document (shapes, strides, sizes inside argument templates) is taken to be
 an affine function of the batch: two graphs determine it and a third one checks it. Batches of at
 least 2 should be traced, since at batch 1 tracing takes shortcuts that hold there alone.
+
+A model may do something else at any one batch. A family that knows how to trace (``family.trace``) traces
+every batch once when it is first asked for; where that graph is not the family's, it is the one that
+:meth:`GraphFamily.at` gives, with a warning.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import logging
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +25,32 @@ from simulator.graph import MOST_BYTES, DataflowGraph, TensorSpec
 from simulator.whole_file import replacing
 
 FORMAT = "hetsim.family/1"
+Trace = Callable[[int], DataflowGraph]
+"""Traces a model at a batch size."""
+_log = logging.getLogger(__name__)
 
 
 class GraphFamily:
     """A model's graphs by batch size. Make it with :meth:`from_graphs` or :meth:`load`.
 
-    JSON form (``hetsim.family/1``): ``{"format": ..., "graphs": [document, document]}``, two graph
-    documents (:mod:`simulator.graph`) at different batches.
+    JSON form (``hetsim.family/1``): ``{"format": ..., "graphs": [document, document], "own": {batch:
+    reason}, "unchecked": str?}``: two graph documents (:mod:`simulator.graph`) at different batches, for
+    each batch that was traced by itself why its graph is none of the family (null: it is), and why the
+    graphs were not held against the model.
+
+    Attributes:
+        trace: how to trace the model at a batch that is asked for; None takes the family's word.
+        own: what was found at the batches that were traced by themselves, as in the JSON form.
+        unchecked: why its graphs were not held against the model, where they were not.
     """
 
-    def __init__(self, lower: Mapping[str, Any], upper: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        lower: Mapping[str, Any],
+        upper: Mapping[str, Any],
+        own: Mapping[int, str | None] | None = None,
+        unchecked: str | None = None,
+    ) -> None:
         """Take two graph documents that are known to belong together.
 
         Raises:
@@ -37,9 +58,13 @@ class GraphFamily:
                 with an integer slope explains.
         """
         self._lower, self._upper = lower, upper
+        self.trace: Trace | None = None
+        self.own: dict[int, str | None] = dict(own or {})
+        self.unchecked = unchecked
         b0, b1 = (_batch(document) for document in (lower, upper))
         if b0 == b1:
             raise InvalidInput(f"A graph family needs two different batches, got {b0} twice")
+        self.own |= {b0: None, b1: None}
         self.name = str(lower.get("name"))
         self._base = b0
         self._slopes = _slopes(lower, upper, b1 - b0, self.name, ())
@@ -55,26 +80,53 @@ class GraphFamily:
             InvalidInput: the structure changes with the batch, or a dimension is not affine in it;
                 the message names the operator or tensor.
         """
-        family = cls(first.to_json(), second.to_json())
-        expected = check.to_json()
+        family = cls(_plain(first), _plain(second), unchecked=first.unchecked)
+        expected = _plain(check)
         batch = _batch(expected)
         if batch in (first.batch, second.batch):
             raise InvalidInput(f"Batch {batch} cannot check itself; trace a third one")
-        _compare(family._document(batch), expected, family.name, ())
+        difference = _difference(family._document(batch), expected, ())
+        if difference is not None:
+            raise _unlike(difference, family.name)
+        family.own[batch] = None
         return family
 
     def at(self, batch: int) -> DataflowGraph:
         """The graph at a batch size; the same object every time.
 
         Raises:
-            InvalidInput: the batch is no positive integer, or too small for the model.
+            InvalidInput: the batch is no positive integer, too small for the model, or cannot be traced.
         """
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise InvalidInput(f"Model '{self.name}': a batch is an integer >= 1, got {batch!r}")
         graph = self._graphs.get(batch)
         if graph is None:
-            graph = self._graphs[batch] = DataflowGraph.from_json(self._document(batch))
+            graph = self._graphs[batch] = self._made(batch)
         return graph
+
+    def _made(self, batch: int) -> DataflowGraph:
+        graph = DataflowGraph.from_json(self._document(batch))
+        graph.unchecked = self.unchecked
+        if self.own.get(batch, self.trace) is None:
+            return graph
+        if self.trace is None:
+            raise InvalidInput(
+                f"Model '{self.name}' has a graph of its own at batch {batch} ({self.own[batch]}), which "
+                "the family has not"
+            )
+        traced = self.trace(batch)
+        found, expected = _plain(graph), _plain(traced)
+        kernels = _difference(_kernels(found), _kernels(expected), ("operators",))
+        self.own[batch] = kernels or _difference(found, expected, ())
+        if self.own[batch] is None:
+            return graph
+        if kernels is not None:  # else a view is idle at this batch
+            _log.warning(
+                "Model '%s' does something else at batch %d than at others: at %s; the graph that was "
+                "traced at that batch is used",
+                *(self.name, batch, kernels),
+            )
+        return traced
 
     def _document(self, batch: int) -> dict[str, Any]:
         document: dict[str, Any] = _shifted(self._lower, self._slopes, batch - self._base)
@@ -86,7 +138,12 @@ class GraphFamily:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form."""
-        return {"format": FORMAT, "graphs": [self._lower, self._upper]}
+        document = {
+            "format": FORMAT,
+            "graphs": [self._lower, self._upper],
+            "own": {str(batch): reason for batch, reason in self.own.items()},
+        }
+        return document if self.unchecked is None else document | {"unchecked": self.unchecked}
 
     @classmethod
     def from_json(cls, document: Any) -> GraphFamily:
@@ -100,7 +157,15 @@ class GraphFamily:
         graphs = document.get("graphs")
         if not isinstance(graphs, list) or len(graphs) != 2:
             raise InvalidInput("A graph family has two graphs")
-        family = cls(graphs[0], graphs[1])
+        own, unchecked = document.get("own", {}), document.get("unchecked")
+        known = isinstance(own, dict) and all(
+            batch.isdecimal() and isinstance(reason, str | None) for batch, reason in own.items()
+        )
+        if not known or not isinstance(unchecked, str | None):
+            raise InvalidInput("What a graph family says of batches of their own is malformed")
+        family = cls(
+            graphs[0], graphs[1], {int(batch): reason for batch, reason in own.items()}, unchecked
+        )
         family.at(_batch(graphs[0]))  # validates the document
         return family
 
@@ -170,7 +235,7 @@ def _slopes(lower: Any, upper: Any, span: int, name: str, path: tuple[Any, ...])
             if rest == 0 and abs(slope) < MOST_BYTES:
                 return int(slope)
         change = f"{_shown(lower)} becomes {_shown(upper)} when it grows by {span}"
-        raise _unlike(change, name, path)
+        raise _unlike(_at(path, change), name)
     found = {}
     for key, value in pairs:
         slope = _slopes(value, upper[key], span, name, (*path, _label(lower, key)))
@@ -192,15 +257,23 @@ def _shifted(value: Any, slopes: Any, distance: int) -> Any:
     return changed
 
 
-def _compare(found: Any, expected: Any, name: str, path: tuple[Any, ...]) -> None:
+def _difference(found: Any, expected: Any, path: tuple[Any, ...]) -> str | None:
+    """The first place where two documents differ, in words."""
     if isinstance(found, dict) and isinstance(expected, dict) and found.keys() == expected.keys():
-        for key, value in found.items():
-            _compare(value, expected[key], name, (*path, _label(found, key)))
-    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
-        for key, value in enumerate(found):
-            _compare(value, expected[key], name, (*path, _label(found, key)))
-    elif type(found) is not type(expected) or found != expected:
-        raise _unlike(f"{_shown(found)} is expected but {_shown(expected)} found", name, path)
+        keys: Any = found
+    elif isinstance(found, list) and isinstance(expected, list):
+        keys = range(min(len(found), len(expected)))
+    elif type(found) is type(expected) and found == expected:
+        return None
+    else:
+        return _at(path, f"{_shown(found)} is expected but {_shown(expected)} found")
+    for key in keys:
+        part = _difference(found[key], expected[key], (*path, _label(found, key)))
+        if part is not None:
+            return part
+    if len(found) != len(expected):
+        return _at(path, f"{len(found)} entries are expected but {len(expected)} found")
+    return None
 
 
 def _at_one(row: dict[str, Any]) -> dict[str, Any]:
@@ -222,11 +295,26 @@ def _label(parent: Any, key: Any) -> Any:
     return key
 
 
-def _unlike(what: str, name: str, path: tuple[Any, ...]) -> InvalidInput:
-    where = " / ".join(str(step) for step in path) or "the document"
+def _at(path: tuple[Any, ...], what: str) -> str:
+    return f"{' / '.join(str(step) for step in path) or 'the document'} {what}"
+
+
+def _unlike(difference: str, name: str) -> InvalidInput:
     return InvalidInput(
-        f"Model '{name}' is not affine in the batch: at {where} {what}; give it a fixed batch instead"
+        f"Model '{name}' is not affine in the batch: at {difference}; give it a fixed batch instead"
     )
+
+
+def _kernels(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A graph's operators without how they call their kernels."""
+    return [{k: v for k, v in row.items() if k != "template"} for row in document["operators"]]
+
+
+def _plain(graph: DataflowGraph) -> dict[str, Any]:
+    """A graph's document without what is not of the graph; templates as JSON has them."""
+    document: dict[str, Any] = json.loads(json.dumps(graph.to_json()))
+    document.pop("unchecked", None)
+    return document
 
 
 def _shown(value: Any) -> str:

@@ -12,7 +12,8 @@ JSON form (``hetsim.graph/1``), the keys of one document::
                     "bytes": float?                                   (instead of shape and dtype)}],
      "operators": [{"name": str, "kind": str, "target": str, "template": {...}, "attributes": {...},
                     "inputs": [spec], "outputs": [spec], "reads": [tensor name], "writes": [tensor name]}],
-     "results":   [{"tensor": name, "views": [...]} | {"value": ...}]}
+     "results":   [{"tensor": name, "views": [...]} | {"value": ...}],
+     "unchecked": str?}        (why a traced graph was not held against its module, where it was not)
 
 Operators may stand in any order in the file; they are sorted when it is read.
 
@@ -231,6 +232,8 @@ class DataflowGraph:
         self.tensors: Sequence[Tensor] = tuple(tensors)
         self.results = tuple(results)
         self.batch = batch
+        self.unchecked: str | None = None
+        """Why a traced graph was not held against its module, where it was not; no part of the graph."""
         # The arrays are what there is; tuples are made of them for those who ask.
         self.reads_csr = CSR.from_rows(reads)
         self.writes_csr = CSR.from_rows(writes)
@@ -259,6 +262,7 @@ class DataflowGraph:
         graph.tensors = BareTensors(operators, source, target, size)
         graph.results = ()
         graph.batch = None
+        graph.unchecked = None
         graph.reads_csr = CSR.group(target, number, len(operators))
         graph.writes_csr = CSR.group(source, number, len(operators))
         graph._role = np.zeros(len(size), dtype=np.int8)
@@ -480,7 +484,7 @@ class DataflowGraph:
                     "writes": [names[i] for i in writes],
                 }
             )
-        return {
+        document = {
             "format": FORMAT,
             "name": self.name,
             "batch": self.batch,
@@ -488,6 +492,7 @@ class DataflowGraph:
             "operators": operators,
             "results": [dict(result) for result in self.results],
         }
+        return document if self.unchecked is None else document | {"unchecked": self.unchecked}
 
     @classmethod
     def from_json(cls, document: Any) -> DataflowGraph:
@@ -564,7 +569,7 @@ class DataflowGraph:
                 )
             )
         results = _rows(document, "results") if "results" in document else []
-        return cls(
+        graph = cls(
             graph_name,
             [operator for operator, _, _ in operators],
             tensors,
@@ -573,11 +578,16 @@ class DataflowGraph:
             results,
             batch,
         )
+        if document.get("unchecked") is not None:
+            graph.unchecked = _string(document, "unchecked", f"Graph '{graph_name}'")
+        return graph
 
     @cached_property
     def digest(self) -> str:
         """sha256 of the canonical JSON form: the graph's identity across runs and files."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        document = self.to_json()
+        document.pop("unchecked", None)
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod

@@ -40,8 +40,9 @@ NEVER: dict[str, set[str]] = {
     "experiments": set(),
 }
 """Not even inside a function."""
-EXCEPT = {("cost_models/mlp.py", "torch")}
-"""What trains a network needs torch; what predicts with it does not, and so imports it late."""
+EXCEPT = {("cost_models/mlp.py", "torch"), ("scenarios/verification.py", "calibration")}
+"""What trains a network needs torch; what predicts with it does not, and so imports it late. A traced graph is
+executed beside its module by the code that makes operators runnable everywhere, which knows no scenarios."""
 
 THIRD_PARTY = [
     "hydra",
