@@ -11,7 +11,7 @@ Of the calls
   that it reads, in place. What it makes of that tensor is a tensor of its own, ``cache:updated`` of a weight or an
   input ``cache``, in the same memory. The operator's ``outputs`` are the part that is written, its ``inputs`` have
   of the tensor no more than the part that it reads: what moves is priced, and no more;
-* a copy into a whole tensor is what is copied, whatever lay there before;
+* in training graphs a copy into a tensor is what is copied, whatever lay there before;
 * whatever neither a result nor a buffer of the module comes of goes.
 """
 
