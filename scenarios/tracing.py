@@ -10,12 +10,12 @@ PyTorch runs them.
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
-import itertools
 import logging
-import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import InputKind, OutputKind
 
 from scenarios.kernel_graph import GraphBuilder, Seen, content_of, spec_of
+from scenarios.refusals import check_module, reason_of, watched
 from simulator.errors import InvalidInput
 from simulator.family import GraphFamily
 from simulator.graph import DataflowGraph
@@ -57,6 +58,7 @@ def trace_model(
     """
     name = name or type(module).__name__
     args, named = arguments_of(example_inputs, kwargs)
+    check_module(module, (args, named), name)
     with _evaluated(module):
         program = _export(module, args, named, name)
     try:
@@ -97,34 +99,50 @@ def arguments_of(
         return (example_inputs,), named
     if isinstance(example_inputs, Mapping):
         return (), {**example_inputs, **named}
+    if not isinstance(example_inputs, Iterable):
+        raise InvalidInput(
+            "Example inputs are a tensor, a sequence of positional arguments or a mapping of arguments by "
+            f"name, not a {type(example_inputs).__name__}"
+        )
     return tuple(example_inputs), named
 
 
 @contextlib.contextmanager
 def _evaluated(module: torch.nn.Module) -> Iterator[None]:
+    """In evaluation mode; what ``forward`` keeps in attributes meanwhile has no data, and is taken away after."""
     flags = [(part, part.training) for part in module.modules()]
-    module.eval()
+    with contextlib.suppress(NotImplementedError):  # an exported module has one mode
+        module.eval()
+    states = [(vars(part), dict(vars(part))) for part, _ in flags]
+    kept = [
+        (container, copy.copy(container))
+        for _, state in states
+        for container in state.values()
+        if type(container) in (dict, OrderedDict, defaultdict, list, set)
+    ]
     try:
         yield
     finally:
+        for attributes, state in states:
+            attributes.clear()
+            attributes.update(state)
+        for container, content in kept:  # in place: handles of hooks know them
+            container.clear()
+            (container.extend if isinstance(container, list) else container.update)(content)
         for part, training in flags:
             part.training = training
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[io.StringIO]:
-    """Without the warnings, logs and listings that torch writes beside the error it raises.
-
-    Yields what would have gone to standard error.
-    """
+def quiet() -> Iterator[None]:
+    """Without the warnings, logs and listings that torch writes beside the error it raises."""
     log = logging.getLogger("torch")
     level = log.level
     log.setLevel(logging.CRITICAL)
-    written = io.StringIO()
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(written):
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
-            yield written
+            yield
     finally:
         log.setLevel(level)
 
@@ -133,26 +151,13 @@ def _export(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
 ) -> torch.export.ExportedProgram:
     register_fake_attributes(module)
-    with quiet() as written, torch.no_grad():
+    with quiet(), torch.no_grad():
         try:
-            program = torch.export.export(module, args, kwargs, strict=False)
+            with watched(module):
+                program = torch.export.export(module, args, kwargs, strict=False)
             return program.run_decompositions({})
         except Exception as error:  # torch raises dozens of types here, user code any other
-            reason = reason_of(error, written.getvalue())
-            raise InvalidInput(f"Model '{name}' cannot be exported: {reason}") from error
-
-
-def reason_of(error: Exception, written: str) -> str:
-    """The first paragraph of torch's message on one line, with the line of code it concerns."""
-    lines = str(error).strip().splitlines()
-    paragraph = itertools.takewhile(str.strip, lines)
-    reason = " ".join(line.strip() for line in paragraph) or "no message"
-    if len(reason) > 600:
-        reason = reason[:597] + "..."
-    # Torch lists the program up to the failure, each step below "# File: <where>, code: <line>".
-    places = re.findall(r"# File: (.+?), code: (.+)", written)
-    where = f", in `{places[-1][1].strip()}` ({places[-1][0]})" if places else ""
-    return f"{type(error).__name__}: {reason}{where}"
+            raise InvalidInput(f"Model '{name}' cannot be exported: {reason_of(error)}") from error
 
 
 def register_fake_attributes(module: torch.nn.Module) -> None:
@@ -191,11 +196,6 @@ class _Converter(GraphBuilder):
                 self.call(node)
             elif node.op == "output":
                 results = self._results(node)
-            elif node.op == "get_attr":
-                raise InvalidInput(
-                    f"it has control flow over submodules ('{node.target}'), which has no single "
-                    "graph of kernels"
-                )
         return self.pruned(results)
 
     def _add_inputs(self, placeholders: Sequence[torch.fx.Node]) -> None:

@@ -1,0 +1,67 @@
+"""The tensors and numbers in whatever a module gives."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from simulator.errors import InvalidInput
+
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_LEAVES = (torch.Tensor, type(None), bool, int, float, str, *_NUMBERS)
+# They say how something was computed and hold nothing that was.
+_PASSED_OVER = (
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    torch.nn.Module,
+    complex,
+    bytes,
+    type,
+)
+
+
+def leaves_of(output: Any) -> list[Any]:
+    """A module's output as a flat list: the order in which a graph lists its results.
+
+    Tuples, lists, dicts, NamedTuples and whatever else ``torch.utils._pytree`` knows (``ModelOutput`` of
+    transformers) are taken apart in its order, dataclasses in the order of their fields. Of an object of
+    any other class (a cache of transformers, a distribution) the tensors among its attributes are taken,
+    in the order in which they were set, wherever they are nested.
+
+    Returns:
+        Tensors, numbers, strings and None.
+
+    Raises:
+        InvalidInput: it holds something whose content cannot be listed, such as a set or a generator.
+    """
+    found: list[Any] = []
+    _collect(output, found, set())
+    return found
+
+
+def _collect(value: Any, found: list[Any], seen: set[int]) -> None:
+    for leaf in pytree.tree_leaves(value):
+        if isinstance(leaf, _LEAVES):
+            found.append(leaf)
+        elif isinstance(leaf, _PASSED_OVER) or callable(leaf):
+            continue
+        elif dataclasses.is_dataclass(leaf):
+            for field in dataclasses.fields(leaf):
+                _collect(getattr(leaf, field.name), found, seen)
+        elif not hasattr(leaf, "__dict__"):
+            raise InvalidInput(
+                f"its output holds a {type(leaf).__name__}, whose content has no order or cannot be listed; "
+                "let it give tensors, or tuples, lists, dicts or dataclasses of them"
+            )
+        elif id(leaf) not in seen:
+            seen.add(id(leaf))
+            within: list[Any] = []
+            for attribute in vars(leaf).values():
+                if not isinstance(attribute, set | frozenset):
+                    _collect(attribute, within, seen)
+            found += [part for part in within if isinstance(part, torch.Tensor)]
