@@ -97,6 +97,9 @@ class Process:
         on_cpu = self.plan.device == "cpu"
         steady = environment.steady_allocator() if on_cpu else False
         niceness = environment.raise_priority() if on_cpu else 0
+        flushes = (
+            environment.flush_denormals()
+        )  # before there are intra-op threads, which inherit it
         torch.set_num_threads(self.plan.threads)
         self.operators = read_samples(folder / "operators.json")
         self.recorder = Recorder(folder, number, part_seconds)
@@ -107,6 +110,7 @@ class Process:
             "cores": cores,
             "threads": torch.get_num_threads(),
             "steady_allocator": steady,
+            "flush_denormal": flushes,
             "niceness": niceness,
             "processor": environment.cpu_model(),
             "capacity_bytes": environment.capacity(self.plan.device),

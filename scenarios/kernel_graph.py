@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from cost_models.canonical import attributes_of, bind_arguments, kind_of
 from cost_models.optimizer_steps import SCHEMAS
-from scenarios.refusals import no_aten_call, place_of_node
+from scenarios.refusals import no_aten_call
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator, Tensor, TensorSpec
 
@@ -100,7 +100,7 @@ class GraphBuilder:
             return
         target, result = str(node.target), node.meta.get("val")
         if why := no_aten_call(node):
-            raise InvalidInput(f"{why}{place_of_node(node)}")
+            raise InvalidInput(why)
         if not _tensors_in(result):
             # Assertions and the like, and numbers that depend on data: refused where they are used.
             self._values[node] = result
@@ -436,4 +436,7 @@ def constant(value: Any) -> Any:
             "it computes with a Python number or a length that depends on its data (as item(), tolist(), "
             "int() and float() of a tensor make); keep it a tensor, or give it as an input of fixed size"
         )
-    raise InvalidInput(f"an argument of type {type(value).__name__} cannot be kept in a graph")
+    kind = getattr(
+        value, "class_fqn", type(value).__name__
+    )  # of an object, such as a torch.Generator
+    raise InvalidInput(f"an argument of type {kind} cannot be kept in a graph; leave it out")

@@ -1,8 +1,10 @@
-"""The tensors and numbers in whatever a module gives."""
+"""Modules run eagerly as their graphs have them, and the tensors and numbers in whatever they give."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +25,36 @@ _PASSED_OVER = (
     bytes,
     type,
 )
+
+
+@contextlib.contextmanager
+def without_fast_path() -> Iterator[None]:
+    """Torch's fused fast path of attention off, as before afterwards.
+
+    In evaluation mode ``nn.TransformerEncoder``, its layers and ``nn.MultiheadAttention`` call one kernel
+    for a whole layer, which no graph has: its parts could be neither priced nor placed.
+    """
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    """Modules called meanwhile run the kernels that their graphs have, in inference mode."""
+    with torch.inference_mode(), without_fast_path():
+        yield
+
+
+def run_module(
+    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+) -> list[Any]:
+    """A module's results in the order of its graph's, from the kernels that its graph has."""
+    with eagerly():
+        return leaves_of(module(*args, **(kwargs or {})))
 
 
 def leaves_of(output: Any) -> list[Any]:

@@ -61,7 +61,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (r"UnsupportedOperatorException: (?P<name>(?!aten)[\w.]+)", f"'{{name}}' {ONLY_ATEN}"),
     (
-        r"exported program constant's list|view functorch tensor|in_kernel_invocation",
+        r"exported program constant's list|view functorch tensor|in_kernel_invocation|expected _export_root",
         "part of its computation is hidden from tracing: gradients that `forward` itself takes "
         "(torch.autograd, torch.func), or another thread; trace the module without that part",
     ),
@@ -145,7 +145,10 @@ def no_aten_call(node: torch.fx.Node) -> str | None:
     if isinstance(target, torch._ops.HigherOrderOperator):
         name = target.name()
         if name in _CONTROL_FLOW:
-            return f"it has control flow over submodules ('{name}'), which has no single graph of kernels"
+            return (
+                f"it has control flow over submodules ('{name}'){place_of_node(node)}, which has no single "
+                "graph of kernels"
+            )
         # An operator that writes into its arguments is the first argument of another that wraps it.
         name = str(node.args[0]) if isinstance(node.args[0], torch._ops.OpOverload) else name
     elif not isinstance(target, torch._ops.OpOverload):
@@ -153,7 +156,7 @@ def no_aten_call(node: torch.fx.Node) -> str | None:
         if not any(isinstance(tensor, torch.Tensor) for tensor in tensors):
             return None
     avoided = (way for part, way in _WAYS_OUT.items() if part in name)
-    return f"it uses '{name}', which {ONLY_ATEN}{next(avoided, '')}"
+    return f"it uses '{name}'{place_of_node(node)}, which {ONLY_ATEN}{next(avoided, '')}"
 
 
 def check_module(module: Any, inputs: Any, name: str) -> None:
@@ -243,6 +246,10 @@ class _Watch(TorchFunctionMode):
                 f"it packs sequences{_caller()}, whose lengths are data; call the recurrent layer with the "
                 "padded batch"
             )
+        if name.startswith(
+            "quantize_per"
+        ):  # its result without data does not say that it is quantised
+            raise InvalidInput(f"it calls '{name}'{_caller()}, but {ONLY_DENSE}")
         try:
             result = func(*args, **kwargs)
         except InvalidInput:

@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import InputKind, OutputKind
 
 from scenarios.kernel_graph import GraphBuilder, Seen, content_of, spec_of
+from scenarios.outputs import without_fast_path
 from scenarios.refusals import check_module, reason_of, watched
 from simulator.errors import InvalidInput
 from simulator.family import GraphFamily
@@ -151,7 +152,7 @@ def _export(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
 ) -> torch.export.ExportedProgram:
     register_fake_attributes(module)
-    with quiet(), torch.no_grad():
+    with quiet(), torch.no_grad(), without_fast_path():
         try:
             with watched(module):
                 program = torch.export.export(module, args, kwargs, strict=False)
