@@ -167,6 +167,18 @@ def flush_denormals() -> bool:
     return bool(torch.set_flush_denormal(True))
 
 
+@contextlib.contextmanager
+def denormals_flushed() -> Iterator[bool]:
+    """The same of the calling thread for a while, as before afterwards; yields whether the processor can."""
+    import torch
+
+    before = sys.float_info.min / 2 == 0.0
+    try:
+        yield flush_denormals()
+    finally:
+        torch.set_flush_denormal(before)
+
+
 def raise_priority(niceness: int = -10) -> int:
     """Ask to be preferred over other processes on this core; returns the niceness now in force."""
     with contextlib.suppress(OSError):

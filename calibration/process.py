@@ -97,9 +97,6 @@ class Process:
         on_cpu = self.plan.device == "cpu"
         steady = environment.steady_allocator() if on_cpu else False
         niceness = environment.raise_priority() if on_cpu else 0
-        flushes = (
-            environment.flush_denormals()
-        )  # before there are intra-op threads, which inherit it
         torch.set_num_threads(self.plan.threads)
         self.operators = read_samples(folder / "operators.json")
         self.recorder = Recorder(folder, number, part_seconds)
@@ -110,7 +107,6 @@ class Process:
             "cores": cores,
             "threads": torch.get_num_threads(),
             "steady_allocator": steady,
-            "flush_denormal": flushes,
             "niceness": niceness,
             "processor": environment.cpu_model(),
             "capacity_bytes": environment.capacity(self.plan.device),
@@ -149,7 +145,9 @@ class Process:
         """Measure until the deadline (Unix time), or for so many rounds if that is sooner."""
         import torch
 
-        with torch.inference_mode():
+        # Before there are intra-op threads, which inherit it.
+        with environment.denormals_flushed() as flushed, torch.inference_mode():
+            self.record["flush_denormal"] = flushed
             self.measure_device(deadline)
             self.read_clocks()
             self.write_record()

@@ -13,8 +13,8 @@ from torch.utils import _pytree as pytree
 from simulator.errors import InvalidInput
 
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_LEAVES = (torch.Tensor, type(None), bool, int, float, str, *_NUMBERS)
-# They say how something was computed and hold nothing that was.
+_LEAVES = (torch.Tensor, type(None), bool, int, float, *_NUMBERS)
+# They hold nothing that was computed.
 _PASSED_OVER = (
     torch.dtype,
     torch.device,
@@ -22,6 +22,7 @@ _PASSED_OVER = (
     torch.memory_format,
     torch.nn.Module,
     complex,
+    str,
     bytes,
     type,
 )
@@ -66,7 +67,7 @@ def leaves_of(output: Any) -> list[Any]:
     in the order in which they were set, wherever they are nested.
 
     Returns:
-        Tensors, numbers, strings and None.
+        Tensors, numbers and None.
 
     Raises:
         InvalidInput: it holds something whose content cannot be listed, such as a set or a generator.
