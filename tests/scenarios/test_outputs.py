@@ -50,7 +50,7 @@ FORMS = [
     lambda a, b: Pair(a, {"z": b, "n": 1, "k": Answer(b)}),
     lambda a, b: Cache(layers=[Cache(keys=a, values=b)]),
     lambda a, b: {"answer": Answer(a), "cache": Cache(keys=(b,))},
-    lambda a, b: torch.distributions.Normal(a, b + 1),
+    lambda a, b: torch.distributions.Normal(a, b + 1, validate_args=False),
     lambda a, b: (a, b, torch.float32, a.shape, "word"),
 ]
 
