@@ -212,6 +212,7 @@ def _serve() -> None:
     cores, threads = json.loads(sys.argv[1]), int(sys.argv[2])
     environment.pin(cores)
     environment.steady_allocator()
+    environment.flush_denormals()
     torch.set_num_threads(threads)
     calls: dict[str, Callable[[], Any]] = {}
     with torch.inference_mode():

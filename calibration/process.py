@@ -145,7 +145,9 @@ class Process:
         """Measure until the deadline (of ``time.monotonic``, one clock for all processes), or for so many rounds if that is sooner."""
         import torch
 
-        with torch.inference_mode():
+        # Before there are intra-op threads, which inherit it.
+        with environment.denormals_flushed() as flushed, torch.inference_mode():
+            self.record["flush_denormal"] = flushed
             self.measure_device(deadline)
             self.read_clocks()
             self.write_record()

@@ -54,7 +54,8 @@ class Machine:
     """The devices of a cluster as worker threads of this process.
 
     Use it as a context manager; several runs may follow each other. Creating one makes glibc keep
-    freed memory, as measuring does (:func:`calibration.environment.steady_allocator`).
+    freed memory, as measuring does (:func:`calibration.environment.steady_allocator`). Its workers take
+    denormal numbers for zero, as measuring does, too.
 
     Args:
         cluster: what schedulers see.
@@ -95,6 +96,11 @@ class Machine:
         core.
         """
         return len(os.sched_getaffinity(0)) - len(self.workers)
+
+    @property
+    def flushes_denormals(self) -> bool:
+        """Whether kernels on processors take denormal numbers for zero, as in measuring."""
+        return all(worker.flushes_denormals for worker in self.workers)
 
     def _spec(self, name: str, workers: Mapping[str, WorkerSpec]) -> WorkerSpec:
         spec = workers.get(name)

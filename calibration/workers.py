@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from calibration.environment import check_device, device_name, pin
+from calibration.environment import check_device, device_name, flush_denormals, pin
 from calibration.timing import AWAITED
 from simulator.cluster import Cluster
 from simulator.errors import InvalidInput
@@ -136,6 +136,7 @@ class Worker:
         slot: index in the device.
         task: what it was given to execute next; -1 for nothing.
         stream: of a GPU, on which its thread launches; None where a kernel has ended when its call returns.
+        flushes_denormals: whether its kernels on the processor take denormal numbers for zero.
     """
 
     def __init__(self, device: int, slot: int, name: str, spec: WorkerSpec, bell: Bell) -> None:
@@ -146,6 +147,7 @@ class Worker:
         self.bell = bell
         self.task = -1
         self.stream: torch.cuda.Stream | None = None
+        self.flushes_denormals = False
         self._inbox: queue.SimpleQueue[Session | None] = queue.SimpleQueue()
         self._prepared: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -187,6 +189,8 @@ class Worker:
                     # Intra-op threads inherit what this thread is bound to.
                     first = self.slot * self.spec.threads
                     pin(self.spec.cores[first : first + self.spec.threads])
+                # Before it has intra-op threads, which inherit it.
+                self.flushes_denormals = flush_denormals()
                 torch.set_num_threads(self.spec.threads)
                 stack.enter_context(torch.inference_mode())
                 if self.spec.device != "cpu":

@@ -30,6 +30,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from cost_models.canonical import attributes_of, bind_arguments, kind_of
 from cost_models.optimizer_steps import SCHEMAS, UPDATED
 from scenarios.in_place import Write, Writes
+from scenarios.refusals import no_aten_call
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph, Operator, Tensor, TensorSpec
 
@@ -104,13 +105,13 @@ class GraphBuilder:
             else:
                 self._values[node] = source[index]
             return
-        target = str(node.target)
-        if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
-            raise InvalidInput(
-                f"it uses '{target}', which is no ATen operator; only those can be measured and run"
-            )
-        if not _tensors_in(node.meta.get("val")):
-            return  # assertions and the like
+        target, result = str(node.target), node.meta.get("val")
+        if why := no_aten_call(node):
+            raise InvalidInput(why)
+        if not _tensors_in(result):
+            # Assertions and the like, and numbers that depend on data: refused where they are used.
+            self._values[node] = result
+            return
         write = self.in_place.made.get(node)
         same = None if write is not None else self._unchanged(node)
         if write is not None:
@@ -576,8 +577,8 @@ def _size(number: int | torch.SymInt) -> int:
         known = number.node.maybe_as_int()
         if known is None:
             raise InvalidInput(
-                "a tensor has a size that depends on its data (as boolean indexing "
-                "and nonzero make); such a model has no single graph"
+                "a tensor has a size that depends on its data (as boolean indexing, nonzero, and lengths "
+                "computed from tensors make); such a model has no single graph"
             )
         return int(known)
     return int(number)
@@ -605,5 +606,11 @@ def constant(value: Any) -> Any:
     if isinstance(value, torch.memory_format):
         return {"memory_format": str(value).removeprefix("torch.")}
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        raise InvalidInput(f"a number depends on its data ({value})")
-    raise InvalidInput(f"an argument of type {type(value).__name__} cannot be kept in a graph")
+        raise InvalidInput(
+            "it computes with a Python number or a length that depends on its data (as item(), tolist(), "
+            "int() and float() of a tensor make); keep it a tensor, or give it as an input of fixed size"
+        )
+    kind = getattr(
+        value, "class_fqn", type(value).__name__
+    )  # of an object, such as a torch.Generator
+    raise InvalidInput(f"an argument of type {kind} cannot be kept in a graph; leave it out")

@@ -26,7 +26,10 @@ _ROOT = Path(__file__).resolve().parent.parent
 _SOURCES = (
     "scenarios/tracing.py",
     "scenarios/kernel_graph.py",
+    "scenarios/outputs.py",
+    "scenarios/refusals.py",
     "scenarios/training_graph.py",
+    "scenarios/in_place.py",
     "scenarios/verification.py",
     "scenarios/model_config.py",
     "calibration/kernels.py",
@@ -296,17 +299,16 @@ def load_model(
         stack.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(seed)
         target = own_code.load(config.target, f"model '{config.name}': target '{config.target}'")
+        module = None
         if fake:
-            stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        try:
-            module = target(**config.arguments)
-        except HetsimError:
-            raise
-        except Exception as error:  # user code
-            raise InvalidInput(
-                f"Model '{config.name}': {config.target} cannot be called with "
-                f"{config.arguments or 'no arguments'}: {type(error).__name__}: {error}"
-            ) from error
+            mode = FakeTensorMode(allow_non_fake_inputs=True)
+            # A constructor that reads values, as drop rates are made, or files cannot do without data.
+            with contextlib.suppress(Exception), mode:
+                module = target(**config.arguments)
+                stack.enter_context(mode)
+        if module is None:
+            torch.manual_seed(seed)
+            module = _called(config, target)
         if not isinstance(module, torch.nn.Module):
             raise InvalidInput(
                 f"Model '{config.name}': {config.target} gives a {type(module).__name__}, not a "
@@ -321,6 +323,23 @@ def load_model(
             else:
                 kwargs[given.name] = tensor
     return module.eval(), ExampleInputs(tuple(args), kwargs)
+
+
+def _called(config: ModelConfig, target: Any) -> Any:
+    """What a target gives.
+
+    Raises:
+        InvalidInput: it raises.
+    """
+    try:
+        return target(**config.arguments)
+    except HetsimError:
+        raise
+    except Exception as error:  # user code
+        raise InvalidInput(
+            f"Model '{config.name}': {config.target} cannot be called with "
+            f"{config.arguments or 'no arguments'}: {type(error).__name__}: {error}"
+        ) from error
 
 
 class ExampleInputs(NamedTuple):

@@ -10,13 +10,13 @@ PyTorch runs them.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import io
-import itertools
 import logging
-import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,8 @@ from cost_models.arithmetic import is_known
 from cost_models.canonical import kind_of
 from scenarios.in_place import writes_of
 from scenarios.kernel_graph import GraphBuilder, Seen, content_of, spec_of
+from scenarios.outputs import without_fast_path
+from scenarios.refusals import check_module, reason_of, watched
 from scenarios.verification import check_inference, set_aside
 from simulator.errors import InvalidInput
 from simulator.family import GraphFamily
@@ -66,6 +68,7 @@ def trace_model(
     """
     name = name or type(module).__name__
     args, named = arguments_of(example_inputs, kwargs)
+    check_module(module, (args, named), name)
     with _evaluated(module):
         executed = set_aside(module) if check else "it was not asked for"
         program = _export(module, args, named, name)
@@ -130,8 +133,13 @@ def arguments_of(
         args = (example_inputs,)
     elif isinstance(example_inputs, Mapping):
         named = {**example_inputs, **named}
-    else:
+    elif isinstance(example_inputs, Iterable):
         args = tuple(example_inputs)
+    else:
+        raise InvalidInput(
+            "Example inputs are a tensor, a sequence of positional arguments or a mapping of arguments by "
+            f"name, not a {type(example_inputs).__name__}"
+        )
     seen: set[int] = set()
 
     def apart(leaf: Any) -> Any:
@@ -145,29 +153,40 @@ def arguments_of(
 
 @contextlib.contextmanager
 def _evaluated(module: torch.nn.Module) -> Iterator[None]:
+    """In evaluation mode; what ``forward`` keeps in attributes meanwhile has no data, and is taken away after."""
     flags = [(part, part.training) for part in module.modules()]
-    module.eval()
+    with contextlib.suppress(NotImplementedError):  # an exported module has one mode
+        module.eval()
+    states = [(vars(part), dict(vars(part))) for part, _ in flags]
+    kept = [
+        (container, copy.copy(container))
+        for _, state in states
+        for container in state.values()
+        if type(container) in (dict, OrderedDict, defaultdict, list, set)
+    ]
     try:
         yield
     finally:
+        for attributes, state in states:
+            attributes.clear()
+            attributes.update(state)
+        for container, content in kept:  # in place: handles of hooks know them
+            container.clear()
+            (container.extend if isinstance(container, list) else container.update)(content)
         for part, training in flags:
             part.training = training
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[io.StringIO]:
-    """Without the warnings, logs and listings that torch writes beside the error it raises.
-
-    Yields what would have gone to standard error.
-    """
+def quiet() -> Iterator[None]:
+    """Without the warnings, logs and listings that torch writes beside the error it raises."""
     log = logging.getLogger("torch")
     level = log.level
     log.setLevel(logging.CRITICAL)
-    written = io.StringIO()
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(written):
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
-            yield written
+            yield
     finally:
         log.setLevel(level)
 
@@ -176,13 +195,13 @@ def _export(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
 ) -> torch.export.ExportedProgram:
     register_fake_attributes(module)
-    with quiet() as written, torch.no_grad():
+    with quiet(), torch.no_grad(), without_fast_path():
         try:
-            program = torch.export.export(module, args, kwargs, strict=False)
+            with watched(module):
+                program = torch.export.export(module, args, kwargs, strict=False)
             return program.run_decompositions(_decompositions(program))
         except Exception as error:  # torch raises dozens of types here, user code any other
-            reason = reason_of(error, written.getvalue())
-            raise InvalidInput(f"Model '{name}' cannot be exported: {reason}") from error
+            raise InvalidInput(f"Model '{name}' cannot be exported: {reason_of(error)}") from error
 
 
 def _decompositions(program: torch.export.ExportedProgram) -> dict[Any, Callable[..., Any]]:
@@ -206,19 +225,6 @@ def _composites() -> dict[Any, Callable[..., Any]]:
         and ((kind := kind_of(str(operation))) == "einsum" or not is_known(kind))
         and operation.has_kernel_for_dispatch_key(key)
     }
-
-
-def reason_of(error: Exception, written: str) -> str:
-    """The first paragraph of torch's message on one line, with the line of code it concerns."""
-    lines = str(error).strip().splitlines()
-    paragraph = itertools.takewhile(str.strip, lines)
-    reason = " ".join(line.strip() for line in paragraph) or "no message"
-    if len(reason) > 600:
-        reason = reason[:597] + "..."
-    # Torch lists the program up to the failure, each step below "# File: <where>, code: <line>".
-    places = re.findall(r"# File: (.+?), code: (.+)", written)
-    where = f", in `{places[-1][1].strip()}` ({places[-1][0]})" if places else ""
-    return f"{type(error).__name__}: {reason}{where}"
 
 
 def register_fake_attributes(module: torch.nn.Module) -> None:
@@ -259,11 +265,6 @@ class _Converter(GraphBuilder):
                 self.call(node)
             elif node.op == "output":
                 results, kept = self._results(node)
-            elif node.op == "get_attr":
-                raise InvalidInput(
-                    f"it has control flow over submodules ('{node.target}'), which has no single "
-                    "graph of kernels"
-                )
         return self.pruned(results, kept)
 
     def _add_inputs(self, placeholders: Sequence[torch.fx.Node]) -> None:

@@ -35,12 +35,13 @@ from torch.utils import _pytree as pytree
 
 from cost_models.optimizer_steps import STATE, UPDATED, Optimizer, optimizer_of
 from scenarios.kernel_graph import MODULE_PATH, GraphBuilder, Seen, content_of, spec_of
+from scenarios.outputs import leaves_of
+from scenarios.refusals import check_module, reason_of
 from scenarios.tracing import (
     arguments_of,
     canonical_names,
     family_of,
     quiet,
-    reason_of,
     register_fake_attributes,
 )
 from scenarios.verification import check_training, set_aside
@@ -117,10 +118,11 @@ def trace_training(
     chosen = optimizer_of(optimizer)
     function = loss_of(loss) if isinstance(loss, str) else loss
     args, named = arguments_of(example_inputs, kwargs)
+    check_module(module, (args, named, target), name)
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise InvalidInput(f"Model '{name}' has no parameter that asks for a gradient")
     given = (args, named, target)
-    with quiet() as written:
+    with quiet():
         mode = _mode_of(module, (args, named))
         try:
             with mode:
@@ -135,8 +137,7 @@ def trace_training(
         except InvalidInput:
             raise
         except Exception as error:  # torch raises dozens of types here, user code any other
-            reason = reason_of(error, written.getvalue())
-            raise InvalidInput(f"Model '{name}' cannot be trained: {reason}") from error
+            raise InvalidInput(f"Model '{name}' cannot be trained: {reason_of(error)}") from error
     labels = _labels(module, args, named, target)
     if given[2] is None:
         given = (*given[:2], target)
@@ -209,7 +210,7 @@ class _NamedLoss(_Step):
 
     def first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
         output = self.module(*args, **kwargs)
-        for leaf in pytree.tree_leaves(output):
+        for leaf in leaves_of(output):
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dim():
                 return leaf
         raise InvalidInput("the model gives no floating-point tensor that a loss could be taken of")
@@ -432,10 +433,7 @@ class _Converter(GraphBuilder):
         value = node.meta.get("val")
         stored = getattr(node.graph.owning_module, str(node.target), None)
         if not isinstance(stored, torch.Tensor):
-            raise InvalidInput(
-                f"it has control flow over submodules ('{node.target}'), which has no single graph of "
-                "kernels"
-            )
+            return  # part of a call that is refused
         spec = spec_of(value if isinstance(value, torch.Tensor) else stored)
         content = content_of(stored, str(node.target))
         self._values[node] = Seen(self.add_tensor(str(node.target), "weight", spec, content))

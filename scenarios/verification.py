@@ -29,6 +29,7 @@ from calibration.random_tensors import index_bounds
 from calibration.sequential import results_of, run_tensors, weights_of
 from cost_models.arithmetic import operator_flops
 from cost_models.optimizer_steps import SCHEMAS, STATE, UPDATED
+from scenarios.outputs import leaves_of, without_fast_path
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 
@@ -91,8 +92,8 @@ def check_inference(
 
     def reference(subject: torch.nn.Module, inputs: Any) -> Values:
         given, named = inputs
-        with torch.no_grad():
-            outputs = pytree.tree_leaves(subject(*given, **named))
+        with torch.no_grad(), without_fast_path():
+            outputs = leaves_of(subject(*given, **named))
         found = {f"output {number}": value for number, value in enumerate(outputs)}
         held = _named_tensors(subject) | _labelled(graph, inputs)
         return found | {name: held[name].detach() for name in changed}

@@ -243,4 +243,5 @@ def provenance(raw: Path) -> dict[str, Any]:
         "protocol": plan.protocol,
         "throttled": throttled(raw),
         "steady_allocator": all(r.get("steady_allocator", False) for r in records),
+        "flush_denormal": all(r.get("flush_denormal", False) for r in records),
     }

@@ -174,15 +174,12 @@ class Site:
                 ) from None
 
     def _expected_of(self, graph: DataflowGraph, own: DataflowGraph, turn: int) -> list[Any]:
-        import torch
-        from torch.utils import _pytree as pytree
+        from scenarios.outputs import run_module
 
         key = graph, own, turn
         if key not in self._expected:
             given = self._arguments[own][turn]
-            with torch.inference_mode():
-                result = self._modules[graph](*given.args, **given.kwargs)
-            self._expected[key] = pytree.tree_leaves(result)
+            self._expected[key] = run_module(self._modules[graph], given.args, given.kwargs)
         return self._expected[key]
 
 

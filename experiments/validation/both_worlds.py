@@ -243,6 +243,9 @@ class Hardware:
         scenario: of the model.
         limit: seconds after which a run is given up.
         config_dirs: the user's configs.
+
+    Attributes:
+        denormals: what denormal numbers do to the model's own times; None where it makes next to none.
     """
 
     def __init__(
@@ -253,11 +256,10 @@ class Hardware:
         limit: float,
         config_dirs: Sequence[Path] = (),
     ) -> None:
-        import torch
-        from torch.utils import _pytree as pytree
-
         from calibration.sequential import named_inputs, weights_of
+        from experiments.validation.denormals import DenormalNumbers
         from scenarios.model_config import load_model
+        from scenarios.outputs import run_module
 
         self.machine = machine
         self.graph = world.graph
@@ -265,8 +267,9 @@ class Hardware:
         self.limit = limit
         target = catalog.resolve_class_path(scenario.model.target, config_dirs)
         module, inputs = load_model(replace(scenario.model, target=target))
-        with torch.inference_mode():
-            self.expected: list[Any] = pytree.tree_leaves(module(*inputs.args, **inputs.kwargs))
+        with DenormalNumbers() as denormals:
+            self.expected: list[Any] = run_module(module, inputs.args, inputs.kwargs)
+        self.denormals = denormals.sentence(self.graph.name, machine.flushes_denormals)
         given = [*inputs.args, *inputs.kwargs.values()]
         # Another processor adds up in another order, and a network's layers multiply what that makes.
         one_kind = all(spec.device == "cpu" for spec in machine.specs)

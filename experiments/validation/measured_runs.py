@@ -98,7 +98,8 @@ class Block:
         busy: cores that other processes kept busy before; NaN where the system does not say.
         wall_s: seconds that it took.
         prepared_s: of these before its first round.
-        differences: in what the profiles were measured with something else than there is here.
+        differences: in what the profiles were measured with something else than there is here, and what
+            denormal numbers do.
         machine: what it ran on.
         code: digest of the sources.
     """
@@ -370,6 +371,9 @@ def measure_block(
         plain = probe.overhead(lambda: create("single_device"), handover=handover)
         machine_document["overhead_s"] = plain.operator
         hardware = Hardware(machine, world, scenario, limit, config_dirs)
+        machine_document["flush_denormal"] = machine.flushes_denormals
+        if hardware.denormals is not None:
+            differences = (*differences, hardware.denormals)
         panel = PanelRuns(machine)
         inputs = InputProbes(machine, probe.model)
         alone = [_alone(name) for name in devices]

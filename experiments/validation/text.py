@@ -518,12 +518,20 @@ def _machine_lines(models: Sequence[ModelValidation]) -> list[str]:
             key: value
             for key, value in model.machine.items()
             if key
-            not in ("workers", "slowness", "speed", "without_cold", "handover_s", "overhead_s")
+            not in (
+                "workers",
+                "slowness",
+                "speed",
+                "without_cold",
+                "handover_s",
+                "overhead_s",
+                "flush_denormal",
+            )
         }
         found[", ".join(f"{key} {value}" for key, value in machine.items())] = None
     return [f"Measured on: {text}." for text in found]
 
 
 def differences(validation: Validation) -> list[str]:
-    """In what its profiles were measured with something else than there is here, in sentences."""
+    """Where its profiles and its runs do not compare as they are, in sentences."""
     return list(dict.fromkeys(text for model in validation.models for text in model.differences))

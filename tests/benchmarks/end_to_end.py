@@ -116,9 +116,11 @@ def measured_here(name: str, batch: int) -> dict[str, Any]:
     from experiments.probes.cache_now import caches_json
     from experiments.probes.panel import PanelRuns
     from scenarios.model_config import load_model
+    from scenarios.outputs import eagerly
 
     environment.steady_allocator()
     environment.raise_priority()
+    environment.flush_denormals()
     import torch
 
     torch.set_num_threads(1)
@@ -130,7 +132,7 @@ def measured_here(name: str, batch: int) -> dict[str, Any]:
         panel = PanelRuns(machine)
         for _ in range(PANEL_RUNS):
             panel.run()
-        with torch.inference_mode():
+        with eagerly():
             for _ in range(3):
                 module(*inputs.args, **inputs.kwargs)
             end = time.perf_counter() + SECONDS

@@ -82,6 +82,8 @@ def test_process_visits_every_operator_in_every_state(child, tmp_path, tiny_oper
     assert raw["timestamp"].is_monotonic_increasing
     record = json.loads((tmp_path / "process-0000.json").read_text())
     assert record["finished"] >= record["started"]
+    assert record["flush_denormal"] is True
+    assert sys.float_info.min / 2 > 0  # this thread's own numbers are as before
     assert set(record["versions"]) >= {"torch", "python"}
 
 

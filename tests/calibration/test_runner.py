@@ -100,6 +100,28 @@ def stage():
     stage.machine.close()
 
 
+class Fading(torch.nn.Module):
+    """Its numbers become denormal on the way; what is not taken for zero comes back at the end."""
+
+    def forward(self, x):
+        return x * 1e-5 * 1e10
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_workers_and_their_threads_take_denormal_numbers_for_zero(threads):
+    x = torch.full((200_000,), 1e-35)
+    spec = WorkerSpec(threads=threads)
+    fading = Stage(Fading(), (x,), fast=spec, slow=spec)
+    assert fading.expected.all()  # the caller's thread does not
+    with fading.machine as machine:
+        assert machine.flushes_denormals
+        for device in ("fast", "slow"):
+            execution = fading.run(create("single_device", device=device))
+            (result,) = execution.outputs[0].values()
+            assert not result.any()
+    assert (x * 1e-5).all()
+
+
 def adder_graph(parents):
     """Operator i adds vectors of its (one or two) parents; -1 is the graph's input."""
     add = make_operator("aten.add.Tensor", VECTOR, VECTOR)

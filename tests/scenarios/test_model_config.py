@@ -13,6 +13,9 @@ from simulator.errors import InvalidInput
 
 torch = pytest.importorskip("torch")
 
+from torch._subclasses.fake_tensor import FakeTensor  # noqa: E402
+
+import scenarios  # noqa: E402
 from calibration.sequential import named_inputs, run_graph, weights_of  # noqa: E402
 
 SOURCE = """
@@ -249,6 +252,51 @@ def test_mistakes_are_named(source, changes, message):
         changes = changes | {"target": changes["target"].format(source=source)}
     with pytest.raises(InvalidInput, match=message):
         load_model(config(source, **changes))
+
+
+READING = """
+import torch
+from torch import nn
+
+class Stochastic(nn.Module):
+    def __init__(self, depth=2):
+        super().__init__()
+        self.rates = [rate.item() for rate in torch.linspace(0, 0.1, depth)]
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in self.rates)
+
+    def forward(self, x):
+        for rate, layer in zip(self.rates, self.layers):
+            x = x + layer(x) * (1 - rate)
+        return x
+
+class Broken(Stochastic):
+    def __init__(self):
+        super().__init__()
+        raise KeyError("the real reason")
+
+class Plain(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 4)
+"""
+
+
+def test_a_constructor_that_needs_data_is_called_for_real(tmp_path):
+    source = tmp_path / "reading.py"
+    source.write_text(READING)
+    given = {"inputs": [InputConfig(["batch", 4])]}
+    made = graph_of(ModelConfig("m", f"{source}:Stochastic", **given), 2, GraphCache(tmp_path))
+    module, inputs = load_model(ModelConfig("m", f"{source}:Stochastic", **given), 2)
+    traced = scenarios.trace_model(module, inputs.args, name="m", batch=2)
+    assert made.to_json() == traced.to_json()
+    with pytest.raises(InvalidInput, match="KeyError: 'the real reason'"):
+        load_model(ModelConfig("m", f"{source}:Broken"), fake=True)
+
+
+def test_a_constructor_that_needs_no_data_gets_none(tmp_path):
+    source = tmp_path / "plain.py"
+    source.write_text(READING)
+    module, _ = load_model(ModelConfig("m", f"{source}:Plain"), fake=True)
+    assert isinstance(module.weight, FakeTensor)
 
 
 def test_unknown_keys_of_an_input_are_refused():
