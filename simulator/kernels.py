@@ -399,7 +399,7 @@ def number_slots(whole, real, device, now):  # type: ignore[no-untyped-def]
     taken = whole[TAKEN] + device * whole[MOST_SLOTS]
     slots = whole[whole[SLOTS] + device]
     while True:
-        first = -1  # of those that have started without a slot yet: they started in this order
+        first = -1  # of those that have started and have none yet: they started in the queue's order
         free = -1
         for place in range(slots):
             task = whole[taken + place]
@@ -408,13 +408,8 @@ def number_slots(whole, real, device, now):  # type: ignore[no-untyped-def]
                 free = place
             if task < 0 or numbered or not has_started(whole, real, task, now):
                 continue
-            if first >= 0:
-                other = whole[taken + first]
-                begins = real[whole[BEGINS] + task]
-                before = real[whole[BEGINS] + other]
-                if before < begins or (before == begins and precedes(whole, real, other, task)):
-                    continue
-            first = place
+            if first < 0 or precedes(whole, real, task, whole[taken + first]):
+                first = place
         if first < 0:
             return
         task = whole[taken + first]
