@@ -124,13 +124,17 @@ class FaultySimulation(Simulation):
 
     def _check_attempts(self, task: int) -> None:
         """Fail the job of a task that was begun as often as it may be and would have to be again."""
-        for attempts, done, again in (
-            (self._attempts.get(task, 0), "executed", "run"),
-            (self._unissued[task], "submitted to a device that failed before it began", "be"),
+        executed, submitted = self._attempts.get(task, 0), self._unissued[task]
+        for attempts, what in (
+            (executed, f"executed {_times(executed)} and would have to run again"),
+            (
+                submitted,
+                f"submitted {_times(submitted)} to a device that failed before it began, and would have to "
+                "be submitted again",
+            ),
         ):
             if self._are_too_many(attempts) and self._job[task] not in self._failed_jobs:
-                what = f"'{self.label(task)}' was {done} {_times(attempts)}"
-                self._fail_job(self._job[task], f"{what} and would have to {again} again")
+                self._fail_job(self._job[task], f"'{self.label(task)}' was {what}")
 
     def _are_too_many(self, attempts: int) -> bool:
         limit = self._setting.faults.max_attempts
