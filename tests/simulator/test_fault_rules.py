@@ -585,7 +585,8 @@ def test_successors_are_not_ready_until_their_producer_has_run_again() -> None:
     cluster = dataclasses.replace(pair(), links=[Link("ab", ("a", "b"), 1.0, 5.0)])
     trace = run(graph, [1.0, 1.0, 1.0, 5.0], act, Fault(DOWN, "A", 2.0), cluster=cluster)
     assert seen[2] == (2.0, [0, 1], [], [0], [False, False], -1)
-    assert (seen[-4][0], seen[-4][2], seen[-4][4]) == (6.0, [1, 2], [True, True])
+    (again,) = [row for row in seen if row[0] == 6.0]
+    assert (again[2], again[4]) == ([1, 2], [True, True])
     assert column(trace, "task") == [0, 3, 0, 1, 2]
 
 
@@ -775,7 +776,7 @@ def test_beliefs_are_of_what_is_unbroken_but_for_what_is_under_way() -> None:
                     context.available(1),
                 )
             )
-        if context.now == 2.0:
+        if len(seen) == 1:
             context.wake_at(2.0)
         where(0, 1)(context, call)
 
@@ -787,4 +788,4 @@ def test_beliefs_are_of_what_is_unbroken_but_for_what_is_under_way() -> None:
     run(CHAIN, [2.0, 1.0], act, *faults)
     assert [row[0] for row in seen] == [None, 6.0, INF, 8.0]
     assert all(row[1:3] == ([2.0, 2.0], 4.0) for row in seen)
-    assert [row[3:] for row in seen[1:]] == [(2.0, 7.0), (3.0, INF), (5.0, 5.0)]
+    assert [row[3:] for row in seen[1:]] == [(2.0, 7.0), (3.0, INF), (5.0, 9.0)]
