@@ -508,11 +508,16 @@ def test_results_count_until_their_job_is_done() -> None:
 def test_results_of_a_job_that_is_done_are_safe() -> None:
     """The first job is done at 2; a goes at 3, while the second runs."""
     graph = graph_of({"r": (1.0, 0, [])}, 1, results=["r"])
+
+    def by_number(context: SchedulingContext, call: int) -> None:
+        for task in context.ready:
+            context.place(task, task)
+
     trace = simulate(
         Workload([Job(graph), Job(graph, 1.0)]),
         pair(),
         CostTable.of(graph, np.array([[2.0, 8.0]])),
-        Script(lambda c, n: [c.place(t, min(t, 1)) for t in c.ready] and None),
+        Script(by_number),
         faults=Faults([Fault(DOWN, "A", 3.0)]),
     )
     assert [row[:4] for row in rows(trace)] == [(0, 0, 0, "finished"), (1, 0, 1, "finished")]
@@ -648,7 +653,7 @@ def test_a_transfer_longer_than_its_memory_lasts_is_given_up(
     asks for a fourth when B is back.
     """
     breaks = [Fault(DOWN, "B", start, start + 2.0) for start in (4.0, 8.0, 12.0, 16.0, 20.0)]
-    settings = {"contention": contention, "movement": movement}
+    settings: dict[str, Any] = {"contention": contention, "movement": movement}
 
     def act(context: SchedulingContext, call: int) -> None:
         if context.is_up(1):
@@ -691,7 +696,7 @@ def test_what_did_not_start_is_no_attempt() -> None:
         Workload([Job(long), Job(short, 0.5)]),
         pair(),
         CostTable(costs),
-        Script(lambda c, n: [c.place(t, c.operator_of(t)) for t in c.placeable] and None),
+        Script(where(0, 1)),
         contention="fifo",
         faults=Faults(breaks, max_attempts=2),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -224,7 +225,12 @@ def test_the_inputs_of_a_run_alone_choose_its_way(
     """Not what the process simulated before, nor what it has loaded."""
     taken = []
     chosen = engine._chosen
-    monkeypatch.setattr(engine, "_chosen", lambda *a: taken.append(chosen(*a)) or taken[-1])
+
+    def note(*given: Any) -> Any:
+        taken.append(chosen(*given))
+        return taken[-1]
+
+    monkeypatch.setattr(engine, "_chosen", note)
     monkeypatch.setattr(engine, "PAYS_TO_COMPILE", 100)
     few = from_edges("few", 10, [(i, i + 1, 1.0) for i in range(9)])
     many = from_edges("many", 600, [(i, i + 1, 1.0) for i in range(599)])
