@@ -16,12 +16,14 @@ import numpy as np
 
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.costs import CostTable, GraphCosts, LogNormalNoise
+from simulator.decision_cost import DecisionCost
+from simulator.faults import Fault, Faults, RandomFaults
 from simulator.graph import DataflowGraph, Operator, Tensor
 from simulator.pricing import PRICINGS
 from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from simulator.workload import Job, Workload
-from tests.simulator.strategies import SCHEDULERS, STATIC, Case
+from tests.simulator.strategies import PACKING, SCHEDULERS, STATIC, Case
 
 PRICED = ("fcfs", "donf", "adon", "mct", "sufferage", "sjf", "dynamic_heft", "dynamic_peft")
 """Schedulers that are drawn with any pricing."""
@@ -188,3 +190,76 @@ def seeded_case(
         seed,
         name,
     )
+
+
+def rich_case(number: int) -> SeededCase:
+    """The run of this number with more that may happen in it: tight memory, faults, submission ahead, shared rates,
+    packing, a horizon, decisions that take time; some of it, or nothing.
+    """
+    case = seeded_case(number)
+    pick = random.Random(f"rich run {number}")
+    first = case.workload.jobs[0].arrival
+    times = np.concatenate([costs.seconds.ravel() for costs in case.costs.values()])
+    scale = float(np.median(times[np.isfinite(times)]))  # most times are some of these
+    kind = pick.choice(["plain", "memory", "faults", "devices", "packs", "horizon", "decisions"])
+    if kind == "memory":
+        total = sum(job.graph.tensor_bytes.sum() for job in case.workload)
+        spaces = [
+            dataclasses.replace(space, capacity=max(1.0, total * pick.choice([0.3, 0.6, 1.0, 2.0])))
+            for space in case.cluster.spaces
+        ]
+        case.cluster = dataclasses.replace(case.cluster, spaces=spaces)
+        case.settings["memory"] = "limited"
+        if case.cluster.host is not None:
+            case.settings["weights"] = pick.choice(["resident", "on_demand"])
+    elif kind == "faults":
+        case.settings["faults"] = _faults(pick, case.cluster, first, scale)
+    elif kind == "devices":
+        devices = [
+            dataclasses.replace(
+                device,
+                completion_latency=pick.choice([0.0, 0.7]) * scale,
+                issue_depth=pick.randint(1, 3),
+                sharing=pick.choice(["slots", "processor"]),
+            )
+            for device in case.cluster.devices
+        ]
+        spaces = [
+            dataclasses.replace(space, corun_slowdown=pick.choice([0.0, 0.1]))
+            for space in case.cluster.spaces
+        ]
+        case.cluster = dataclasses.replace(case.cluster, devices=devices, spaces=spaces)
+    elif kind == "packs":
+        case.scheduler_name = name = pick.choice(sorted(PACKING))
+        case.scheduler = lambda: PACKING[name](case.seed)
+    elif kind == "horizon":
+        case.settings["horizon"] = first + pick.uniform(1, 40) * scale
+    elif kind == "decisions":
+        case.settings["decision_cost"] = DecisionCost(
+            *(pick.choice([0.0, 0.3]) * scale for _ in range(3))
+        )
+        if pick.random() < 0.3:
+            case.settings["faults"] = _faults(pick, case.cluster, first, scale)
+    return case
+
+
+def _faults(pick: random.Random, cluster: Cluster, first: float, scale: float) -> Faults:
+    """Up to four given faults and perhaps random ones."""
+    whats = ["device_failure", "device_failure", "device_slowdown"]
+    whats += ["link_outage", "link_degradation"] if cluster.links else []
+    events: dict[tuple[str, str], Fault] = {}
+    for _ in range(pick.randint(1, 4)):
+        what = pick.choice(whats)
+        thing = pick.choice(cluster.devices if what.startswith("device") else cluster.links)
+        start = first + pick.choice([0.0, 0.5, 1.0, 3.3, 7.0, 11.0, 30.0]) * scale
+        end = start + pick.choice([0.25 * scale, scale, 4 * scale, 20 * scale, math.inf])
+        factor = (
+            pick.choice([0.1, 0.5]) if what in ("device_slowdown", "link_degradation") else None
+        )
+        lost = pick.choice([None, True, False]) if what == "device_failure" else None
+        if end > start:
+            events[what, thing.name] = Fault(what, thing.name, start, end, factor, lost)
+    randoms = []
+    if first < 1.0 and pick.random() < 0.4:  # they begin at 0: a late run would see nothing else
+        randoms = [RandomFaults("device_failure", pick.choice([5.0, 20.0]) * scale, scale)]
+    return Faults(tuple(events.values()), tuple(randoms), pick.choice([1, 2, 4]))
