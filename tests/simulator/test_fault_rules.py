@@ -152,6 +152,18 @@ def test_faults_of_different_kinds_multiply() -> None:
     assert moves(run(CHAIN, [2.0, 1.0], where(0, 1), narrow, out))[0][4] == 10.0
 
 
+@pytest.mark.parametrize("what", [SLOW, NARROW])
+def test_random_and_given_factors_multiply(what: str) -> None:
+    """A random half of the rate from all but 0 on, and for good; a given half of that: 4 times as long."""
+    thing = "A" if what == SLOW else "ab"
+    random = [RandomFaults(what, 1e-12, 1e12, thing, 0.5)]
+    given = Fault(what, thing, 0.0, factor=0.5)
+    trace = run(CHAIN, [2.0, 1.0], where(0, 1), given, random=random)
+    x, moved = rows(trace)[0], moves(trace)[0]
+    assert x[5] == pytest.approx(8.0 if what == SLOW else 2.0)
+    assert moved[4] - moved[3] == pytest.approx(4.0 if what == SLOW else 16.0)
+
+
 def test_random_and_given_faults_of_a_kind_add_up() -> None:
     """A is down until both have ended; the random ones are those that come without the other."""
     random = [RandomFaults(DOWN, 6.0, 3.0, "A", memory_lost=False)]
@@ -193,6 +205,7 @@ def test_ends_of_faults_come_before_beginnings() -> None:
     # And a device that is back and fails again at once was up in between for nobody.
     again = [Fault(DOWN, "A", 1.0, 2.0), Fault(DOWN, "A", 2.0, 3.0)]
     trace = run(ONE, [4.0], where(0), *again)
+    assert trace.meta["outages"] == [[0, 1.0, 2.0], [0, 2.0, 3.0]]
     assert rows(trace) == [(0, 0, 0, "lost", 0.0, 1.0), (0, 1, 0, "finished", 3.0, 7.0)]
 
 
@@ -353,6 +366,12 @@ def test_a_transfer_that_had_not_started_leaves_no_row() -> None:
     ]
 
 
+def test_a_transfer_that_starts_with_the_fault_leaves_no_row() -> None:
+    """s has come at 5, when b is lost and t would start."""
+    trace = run(TWO, [1.0, 1.0, 1.0], where(0, 1, 1), Fault(DOWN, "B", 5.0, 9.0), contention="fifo")
+    assert moves(trace)[:2] == [(0, 0, 1, 1.0, 5.0, 4.0), (0, 0, 1, 9.0, 13.0, 4.0)]
+
+
 def test_a_shared_link_has_carried_what_its_rate_let() -> None:
     """Half of the link each from 1 to 4, fair: 1.5 bytes each."""
     trace = run(
@@ -493,6 +512,13 @@ def test_what_has_started_has_read_and_goes_on() -> None:
     assert [row[:4] for row in rows(trace)] == [(0, 0, 0, "finished"), (1, 0, 1, "finished")]
 
 
+def test_what_has_no_reader_left_is_not_written_again() -> None:
+    """x's tensor has been read; y's has a copy in b, where z runs: when a goes at 4 nothing is missed."""
+    graph = from_edges("chain", 3, [(0, 1, 1.0), (1, 2, 1.0)])
+    trace = run(graph, [1.0, 1.0, 5.0], where(0, 0, 1), Fault(DOWN, "A", 4.0, 4.5))
+    assert column(trace, "task") == [0, 1, 2]
+
+
 def test_results_count_until_their_job_is_done() -> None:
     """x's result, 1 byte in a without a destination, is lost at 3 while y, which does not read it, runs."""
     graph = graph_of({"r": (1.0, 0, [])}, 2, results=["r"])
@@ -631,6 +657,35 @@ def test_what_a_failed_job_runs_goes_on_and_what_it_has_queued_does_not() -> Non
     assert failed[1][2:] == ([], -1)
     assert rows(trace) == [(0, 0, 0, "lost", 0.0, 1.0), (1, 0, 1, "finished", 0.0, 5.0)]
     assert outcome(trace)[2] == 1.0
+
+
+def test_nothing_of_a_failed_job_becomes_ready() -> None:
+    """x fails the job at 1; y, which runs on B, ends at 5, but z, which reads y's, is not ready then."""
+    graph = from_edges("three", 3, [(1, 2, 0.0)], names=["x", "y", "z"])
+    ready = []
+
+    def act(context: SchedulingContext, call: int) -> None:
+        ready.append((context.now, context.ready[:], context.is_ready(2)))
+        if call == 0:
+            for task in context.ready:
+                context.place(task, task)
+
+    run(graph, [4.0, 5.0, 1.0], act, Fault(DOWN, "A", 1.0), max_attempts=1)
+    assert ready == [(0.0, [0, 1], False), (1.0, [], False), (5.0, [], False)]
+
+
+def test_what_is_withdrawn_in_the_same_decision_gives_nothing_up() -> None:
+    """One transfer to b was called off, and no other may go; y is placed there, and at once elsewhere."""
+
+    def act(context: SchedulingContext, call: int) -> None:
+        for task in context.placeable:
+            context.place(task, task)
+            if task == 1 and context.now > 2.0:
+                context.withdraw(1)
+                context.place(1, 0)
+
+    trace = run(CHAIN, [2.0, 1.0], act, Fault(DOWN, "B", 3.0, 4.0), max_attempts=1)
+    assert outcome(trace) == ("finished", "", 4.0)
 
 
 def test_runs_again_count_as_attempts() -> None:
