@@ -399,7 +399,9 @@ def number_slots(whole, real, device, now):  # type: ignore[no-untyped-def]
     taken = whole[TAKEN] + device * whole[MOST_SLOTS]
     slots = whole[whole[SLOTS] + device]
     while True:
-        first = -1  # of those that have started and have none yet: they started in the queue's order
+        first = (
+            -1
+        )  # of those that have started and have none yet: they started in the queue's order
         free = -1
         for place in range(slots):
             task = whole[taken + place]

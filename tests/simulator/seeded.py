@@ -235,9 +235,8 @@ def rich_case(number: int) -> SeededCase:
     elif kind == "horizon":
         case.settings["horizon"] = first + pick.uniform(1, 40) * scale
     elif kind == "decisions":
-        case.settings["decision_cost"] = DecisionCost(
-            *(pick.choice([0.0, 0.3]) * scale for _ in range(3))
-        )
+        each, task, pair = (pick.choice([0.0, 0.3]) * scale for _ in range(3))
+        case.settings["decision_cost"] = DecisionCost(each, task, pair)
         if pick.random() < 0.3:
             case.settings["faults"] = _faults(pick, case.cluster, first, scale)
     return case
@@ -250,7 +249,8 @@ def _faults(pick: random.Random, cluster: Cluster, first: float, scale: float) -
     events: dict[tuple[str, str], Fault] = {}
     for _ in range(pick.randint(1, 4)):
         what = pick.choice(whats)
-        thing = pick.choice(cluster.devices if what.startswith("device") else cluster.links)
+        things = cluster.devices if what.startswith("device") else cluster.links
+        name = pick.choice([thing.name for thing in things])
         start = first + pick.choice([0.0, 0.5, 1.0, 3.3, 7.0, 11.0, 30.0]) * scale
         end = start + pick.choice([0.25 * scale, scale, 4 * scale, 20 * scale, math.inf])
         factor = (
@@ -258,7 +258,7 @@ def _faults(pick: random.Random, cluster: Cluster, first: float, scale: float) -
         )
         lost = pick.choice([None, True, False]) if what == "device_failure" else None
         if end > start:
-            events[what, thing.name] = Fault(what, thing.name, start, end, factor, lost)
+            events[what, name] = Fault(what, name, start, end, factor, lost)
     randoms = []
     if first < 1.0 and pick.random() < 0.4:  # they begin at 0: a late run would see nothing else
         randoms = [RandomFaults("device_failure", pick.choice([5.0, 20.0]) * scale, scale)]
