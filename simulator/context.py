@@ -256,7 +256,7 @@ class SchedulingContext:
 
     @property
     def idle(self) -> list[int]:
-        """Devices with a free slot and nothing queued for it, ascending."""
+        """Devices that have fewer tasks, running and queued together, than slots, ascending."""
         return [d for d, load in enumerate(self._load) if load < self._slots[d]]
 
     @property

@@ -145,7 +145,7 @@ class DirectSimulation(Simulation):
         job_index, first_task, first_tensor = self._job_index, self._first_task, self._first_tensor
         expected, load, touched, stale = self._expected, self._load, self._touched, self._stale
         waiting, running, start_time = self._waiting, self._running, self._start_time
-        free_slots, slot_of, slots = self._free_slots, self._slot, self._slots
+        slots, free_slots, slot_of = self._slots, self._free_slots, self._slot
         space_of, idle, push, delivers = self._space_of, self._idle, self._push, self._delivers
 
         def finish_due() -> None:
@@ -161,7 +161,9 @@ class DirectSimulation(Simulation):
                         line.clear()
                     else:
                         self._mark_started(device)
-                heappush(free_slots[device], slot_of[task])
+                if slots[device] > 1:
+                    self._number_slots(device)
+                    heappush(free_slots[device], slot_of[task])
                 touched.add(device)
                 count = load[device]
                 if count == slots[device]:
@@ -240,8 +242,8 @@ class DirectSimulation(Simulation):
         return settle
 
     def _make_begin_tasks(self) -> Callable[[int], None]:
-        free_slots, queues, pending, running = (
-            self._free_slots,
+        slots_of, queues, pending, running = (
+            self._slots,
             self._queues,
             self._pending,
             self._running,
@@ -257,14 +259,14 @@ class DirectSimulation(Simulation):
             A head whose data is on its way is taken, too, and starts when it is there; those behind
             it start no earlier. Nothing can go in front of it but by :meth:`_return_waiting`.
             """
-            slots, queue = free_slots[device], queues[device]
-            while slots and queue:
+            slots, queue, taken = slots_of[device], queues[device], running[device]
+            while queue and len(taken) < slots:
                 task = queue[0][2]
                 if pending[task]:
                     return
                 now = self.now
                 heappop(queue)
-                running[device].append(task)
+                taken.append(task)
                 start = data_at[task]
                 if start < 0:
                     start = self._data_arrival(task, device)
@@ -274,7 +276,7 @@ class DirectSimulation(Simulation):
                 if waiting and start_time[waiting[-1]] > start:
                     start = start_time[waiting[-1]]
                 finish = start + (overheads[device] + actual[task][device])
-                slot_of[task] = heappop(slots)
+                slot_of[task] = -1 if slots > 1 else 0  # none yet: it may be put back
                 start_time[task] = start
                 finish_time[task] = finish
                 if start > now:
@@ -288,6 +290,13 @@ class DirectSimulation(Simulation):
         self._data_at += [-1.0] * len(job.graph)
         self._believed_rows += self._job_index[-1].seconds
         self._actual_rows += self._actual[-1]
+
+    def _number_slots(self, device: int) -> None:
+        """Give tasks that have started the lowest slots that were free then: before another one is."""
+        free, slot_of = self._free_slots[device], self._slot
+        for task in self._running[device]:
+            if slot_of[task] < 0 and self._has_started(task):
+                slot_of[task] = heappop(free)
 
     def _mark_started(self, device: int) -> None:
         """Tasks that waited for their data and have started wait no more."""
@@ -310,7 +319,6 @@ class DirectSimulation(Simulation):
         """Put tasks that wait for their data back into the queue, whose order is about to change."""
         for task in self._waiting[device]:
             self._start_time[task] = self._finish_time[task] = math.inf
-            heappush(self._free_slots[device], self._slot[task])
             self._running[device].remove(task)
             heappush(self._queues[device], (self._rank[task], self._sequence[task], task))
         self._waiting[device].clear()

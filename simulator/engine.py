@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
+
+import numpy as np
 
 from simulator.batching import SERVING
 from simulator.charged import ChargedFaultySimulation, ChargedSimulation
@@ -217,50 +219,41 @@ def _chosen(possible: dict[str, type[S]], asked: str | None) -> type[S]:
     return possible[asked]
 
 
-_simulated_directly = 0.0
-"""Tasks of this process so far that might have run in the compiled way."""
 MOST_COPIES = 2**27
 """Pairs of a tensor and a memory space of which the compiled way keeps track in one table."""
 MOST_SHARED_COPIES, MOST_SPACES = 2**25, 100
 """The same where links are shared, and memory spaces beyond which such tables do not pay."""
 PAYS_TO_COMPILE = 200_000
-"""Tasks whose simulation takes some times longer than loading numba and what was compiled."""
+"""Tasks of one run whose simulation takes some times longer than loading numba and what was compiled."""
 FAIR_TAKES, PLAN_TAKES, REQUEST_TAKES = 5, 0.2, 5
 """Times longer of a task whose transfers share links, of one of a fixed plan without contention, and of a
 request of a stream."""
 
 
-def _pays_to_compile(setting: Setting, planned: bool) -> bool:
-    """Whether this process has so much to simulate that it should load what is compiled.
+NOISE_MARGIN = 2.0**10
+"""Times shorter or longer than believed that no execution is taken to be under noise."""
 
-    Nobody knows what is still to come: once waiting has cost as much, it is loaded (as skiers hire
-    their skis until they have paid the price of a pair). The trace does not depend on it.
+
+def _pays_to_compile(setting: Setting, planned: bool) -> bool:
+    """Whether a run is long enough to load what is compiled: its own inputs decide, not what the process
+    simulated before.
     """
-    global _simulated_directly
     if not planned and setting.contention == "none" and len(setting.cluster.spaces) > MOST_SPACES:
         return (
             False  # tables of every tensor in every space; schedulers do not look at every device
         )
     tasks: float = sum(len(job.graph) for job in setting.workload)
-    kernels = "simulator.kernels"
     if setting.contention == "fair":
         tasks *= FAIR_TAKES
-        kernels = "simulator.flow_kernels"
     elif planned:
         tasks *= PLAN_TAKES
-        kernels = "simulator.plan_kernels"
-    _simulated_directly += tasks
-    return _simulated_directly >= PAYS_TO_COMPILE or kernels in sys.modules
+    return tasks >= PAYS_TO_COMPILE
 
 
 def _pays_to_stream_compiled(workload: Workload) -> bool:
     """The same of a stream; where nobody knows how long it is, it is taken for short."""
-    global _simulated_directly
     requests = workload.length if isinstance(workload, Stream) else len(workload)
-    if requests is None:
-        return False
-    _simulated_directly += requests * REQUEST_TAKES
-    return _simulated_directly >= PAYS_TO_COMPILE or "simulator.stream_kernels" in sys.modules
+    return requests is not None and requests * REQUEST_TAKES >= PAYS_TO_COMPILE
 
 
 def _compiled(setting: Setting) -> dict[str, type[Simulation]]:
@@ -316,18 +309,37 @@ def _is_constant(setting: Setting) -> bool:
 
 
 def _is_planned(setting: Setting) -> bool:
-    """Whether all that a finish sets off is known once a job is placed, and takes time."""
+    """Whether all that a finish sets off is known once a job is placed, and takes time on the clock."""
     if not setting.scheduler.static or setting.movement != "push" or setting.contention != "none":
         return False
     tables = [setting.costs]
     if isinstance(setting.actual, CostTable):
         tables.append(setting.actual)
     overhead = min(device.launch_overhead for device in setting.cluster.devices)
-    return all(
-        overhead + float(table[graph].seconds.min()) > 0
-        for table in tables
-        for graph in setting.workload.graphs
+    least = overhead + min(
+        float(table[graph].seconds.min()) for table in tables for graph in setting.workload.graphs
     )
+    latest = _latest(setting, tables)
+    if not isinstance(setting.actual, CostTable | None):
+        least, latest = least / NOISE_MARGIN, latest * NOISE_MARGIN
+    return bool(least >= np.spacing(latest))
+
+
+def _latest(setting: Setting, tables: list[CostTable]) -> float:
+    """A time in seconds after which nothing can happen: as if everything came one after the other."""
+    cluster, workload = setting.cluster, setting.workload
+    overhead = max(device.launch_overhead for device in cluster.devices)
+    latency = sum(link.latency for link in cluster.links)
+    narrowest = min((link.bandwidth for link in cluster.links), default=math.inf)
+    latest = workload.jobs[-1].arrival
+    for graph, times in Counter(job.graph for job in workload).items():
+        tasks = max(
+            np.where(np.isinf(seconds), 0.0, seconds).max(axis=1).sum()
+            for seconds in (table[graph].seconds for table in tables)
+        )
+        copies = len(graph.tensors) * latency + float(graph.tensor_bytes.sum()) / narrowest
+        latest += times * (len(graph) * overhead + tasks + len(cluster.spaces) * copies)
+    return float(latest)
 
 
 def _check_horizon(horizon: float | None, workload: Workload) -> float:

@@ -82,8 +82,8 @@ class Faults:
     Attributes:
         events: faults at given times.
         random: faults at random times.
-        max_attempts: executions of a task after which its job fails if yet another is needed; None:
-            no limit.
+        max_attempts: executions of a task, and transfers of a tensor to one memory that were called off, after
+            which the job fails if yet another is needed; None: no limit, so that a run may never end.
     """
 
     events: Sequence[Fault] = ()

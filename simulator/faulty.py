@@ -8,6 +8,7 @@ their producers if anybody still needs them. All of it comes back through ``cont
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 from simulator.cluster import Cluster
@@ -49,6 +50,10 @@ class FaultySimulation(Simulation):
         self._closed: set[int] = set()  # spaces that are lost until a device of theirs is back
         self._held: set[tuple[int, int]] = set()  # transfers asked for from or to these
         self._cancelled: list[Flow] = []
+        # By tensor and destination: transfers that had started and were called off.
+        self._called_off: Counter[tuple[int, int]] = Counter()
+        self._given_up: set[tuple[int, int]] = set()  # asked for once more than they may be sent
+        self._unissued: Counter[int] = Counter()  # by task: failures while it was being issued
         self._over: set[int] = set()  # jobs that no fault can reach
         self._last_news = 0.0  # when anything has happened last
         self._rests = False  # whether nothing but faults was to come after the last instant
@@ -106,24 +111,52 @@ class FaultySimulation(Simulation):
 
     def _change(self) -> bool:
         changes = self._injector.take()
-        if not changes:
-            return False
         for begins, fault in changes:
             self._handlers[fault.what](fault, begins)
-        for job in sorted(self._missing):
-            self._run_again(job)
-        for task in self._gone:
-            job = self._job[task]
-            limit = self._setting.faults.max_attempts
-            attempts = self._attempts.get(task, 0)
-            if limit is not None and attempts >= limit and job not in self._failed_jobs:
-                times = "once" if attempts == 1 else f"{attempts} times"
+        if changes:
+            for job in sorted(self._missing):
+                self._run_again(job)
+            for task in self._gone:
+                self._check_attempts(task)
+            self.lost = sorted(t for t in self._gone if self._job[t] not in self._failed_jobs)
+            self._gone.clear()
+        return self._give_up() or bool(changes)
+
+    def _check_attempts(self, task: int) -> None:
+        """Fail the job of a task that was begun as often as it may be and would have to be again."""
+        executed, submitted = self._attempts.get(task, 0), self._unissued[task]
+        for attempts, what in (
+            (executed, f"executed {_times(executed)} and would have to run again"),
+            (
+                submitted,
+                f"submitted {_times(submitted)} to a device that failed before it began, and would have to "
+                "be submitted again",
+            ),
+        ):
+            if self._are_too_many(attempts) and self._job[task] not in self._failed_jobs:
+                self._fail_job(self._job[task], f"'{self.label(task)}' was {what}")
+
+    def _are_too_many(self, attempts: int) -> bool:
+        limit = self._setting.faults.max_attempts
+        return limit is not None and attempts >= limit
+
+    def _give_up(self) -> bool:
+        """Fail the jobs whose transfers were called off as often as they may be; whether there were any."""
+        given_up = [key for key in sorted(self._given_up) if self._is_wanted(*key, -1)]
+        self._given_up.clear()
+        for tensor, space in given_up:
+            job = self._job_of_tensor(tensor)
+            if job not in self._failed_jobs:
+                spaces = self.cluster.spaces
+                what = self._job_index[job].graph.tensors[tensor - self._first_tensor[job]].name
                 self._fail_job(
-                    job, f"'{self.label(task)}' was executed {times} and would have to run again"
+                    job,
+                    f"The transfer of '{what}' from '{spaces[self._home[tensor]].name}' to "
+                    f"'{spaces[space].name}' was called off {_times(self._called_off[tensor, space])} and "
+                    "would have to start again; allow more with max_attempts, or let the memory survive "
+                    "(memory_lost: false)",
                 )
-        self.lost = sorted(t for t in self._gone if self._job[t] not in self._failed_jobs)
-        self._gone.clear()
-        return True
+        return bool(given_up)
 
     def _on_slowdown(self, fault: Fault, begins: bool) -> None:
         device = self.cluster.device_index[fault.where]
@@ -168,7 +201,11 @@ class FaultySimulation(Simulation):
 
     def _halt(self, device: int) -> None:
         """Take all that a device has begun or was submitted."""
-        for task in list(self._running[device]):
+        running = list(self._running[device])
+        waiting = [task for task in running if self._start_time[task] == math.inf]
+        if len(running) - len(waiting) < self._slots[device]:
+            self._unissued.update(waiting[:1])  # a slot waited for the host to issue it
+        for task in running:
             if self._start_time[task] < math.inf:
                 end = self._feeders[device].end_of(task)
                 self._record(task, device, self.now if end is None else end, LOST)
@@ -217,6 +254,7 @@ class FaultySimulation(Simulation):
             self._links.cancel(flow)
             if started:
                 self._cancelled.append(flow)
+                self._called_off.update((tensor, flow.destination) for tensor in flow.tensors)
             for tensor in flow.tensors:
                 self._forget(tensor, flow.destination)
                 changed.add(tensor)
@@ -314,17 +352,22 @@ class FaultySimulation(Simulation):
                 self._request(tensor, space, index.bytes[t])
 
     def _request(self, tensor: int, space: int, size: float) -> None:
-        if space in self._closed or self._home[tensor] in self._closed:
+        if self._are_too_many(self._called_off[tensor, space]):
+            self._given_up.add((tensor, space))
+            Simulation._wake(self, self.now)
+        elif space in self._closed or self._home[tensor] in self._closed:
             self._held.add((tensor, space))
         else:
             super()._request(tensor, space, size)
 
     def _request_message(self, parcel: Message) -> None:
         space = parcel.destination
-        if space in self._closed or self._home[parcel.tensors[0]] in self._closed:
+        closed = space in self._closed or self._home[parcel.tensors[0]] in self._closed
+        if closed or any(self._are_too_many(self._called_off[t, space]) for t in parcel.tensors):
             for tensor in parcel.tensors:
                 del self._packed[tensor, space]
-                self._held.add((tensor, space))
+            for tensor in parcel.tensors:
+                self._request(tensor, space, self._tensor_bytes(tensor))
         else:
             super()._request_message(parcel)
 
@@ -401,6 +444,7 @@ class FaultySimulation(Simulation):
             if task not in self._done:
                 self._pending[task] += NEVER
         self.ready = [task for task in self.ready if self._job[task] != job]
+        self.lost = [task for task in self.lost if self._job[task] != job]
 
     def _check_rest(self) -> None:
         # What was to happen after the last news was overtaken by faults.
@@ -456,6 +500,10 @@ class FaultySimulation(Simulation):
         if self._outages or down:
             report["outages"] = [list(row) for row in sorted([*self._outages, *down])]
         return report
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _channels_of(cluster: Cluster) -> dict[str, list[int]]:

@@ -31,7 +31,7 @@ from simulator.compiling import as_integers, as_reals, compiled
     ROUND,  # whole, by move: the round of an instant in which it was asked for
     DEVICE,  # whole, by task: -1 until it is placed
     SEQUENCE,  # whole, by task: number of its placement
-    SLOT,  # whole, by task
+    SLOT,  # whole, by task: -1 until it is known
     STARTED,  # whole, by task: whether it has started for certain
     CHILD,  # whole, by task in a queue: the first of those below it in the heap; -1 for none
     NEXT,  # whole, by task in a queue: the next below the same one; -1 for none
@@ -39,7 +39,7 @@ from simulator.compiling import as_integers, as_reals, compiled
     HEAD,  # whole, by device: the first of its queue, -1 for none
     LOAD,  # whole, by device: tasks that are placed and have not finished
     SLOTS,  # whole, by device
-    TAKEN,  # whole, by device and slot: the task that was taken into it, -1 for none
+    TAKEN,  # whole, by device and place: a task that was taken, -1 for none; who has a slot is in its place
     STALE,  # whole, by device: whether AVAILABLE must be worked out again
     TOUCHED,  # whole: devices whose queue or slots changed at this instant
     IS_TOUCHED,  # whole, by device
@@ -393,6 +393,33 @@ def return_waiting(whole, real, device, now):  # type: ignore[no-untyped-def]
             enqueue(whole, real, task, device)
 
 
+@compiled("void(i8[::1], f8[::1], i8, f8)")
+def number_slots(whole, real, device, now):  # type: ignore[no-untyped-def]
+    """Give tasks that have started the lowest slots that were free then: before another one is."""
+    taken = whole[TAKEN] + device * whole[MOST_SLOTS]
+    slots = whole[whole[SLOTS] + device]
+    while True:
+        first = (
+            -1
+        )  # of those that have started and have none yet: they started in the queue's order
+        free = -1
+        for place in range(slots):
+            task = whole[taken + place]
+            numbered = task >= 0 and whole[whole[SLOT] + task] >= 0
+            if free < 0 and not numbered:
+                free = place
+            if task < 0 or numbered or not has_started(whole, real, task, now):
+                continue
+            if first < 0 or precedes(whole, real, task, whole[taken + first]):
+                first = place
+        if first < 0:
+            return
+        task = whole[taken + first]
+        whole[taken + first] = whole[taken + free]
+        whole[taken + free] = task
+        whole[whole[SLOT] + task] = free
+
+
 @compiled("i8(i8, i8, i8, f8, f8)")
 def place(at, task, device, rank, now):  # type: ignore[no-untyped-def]
     """Put a task into a device's queue and ask for its data; returns whether that occupies the last of
@@ -473,6 +500,7 @@ def finish(at, task, now):  # type: ignore[no-untyped-def]
     whole, real = arrays(at)
     device = whole[whole[DEVICE] + task]
     early = whole[EARLY] > 0
+    number_slots(whole, real, device, now)
     slot = whole[whole[SLOT] + task]
     whole[whole[TAKEN] + device * whole[MOST_SLOTS] + slot] = -1
     touch(whole, device)
@@ -507,6 +535,8 @@ def begin(whole, real, device, begun, now):  # type: ignore[no-untyped-def]
     head = whole[HEAD] + device
     taken = whole[TAKEN] + device * whole[MOST_SLOTS]
     slots = whole[whole[SLOTS] + device]
+    if slots > 1:  # those that have started did so in front of those that are taken now
+        number_slots(whole, real, device, now)
     while whole[head] >= 0 and whole[whole[PENDING] + whole[head]] == 0:
         free = -1
         start = now
@@ -527,7 +557,7 @@ def begin(whole, real, device, begun, now):  # type: ignore[no-untyped-def]
         job = whole[whole[JOB] + task]
         operator = task - whole[whole[FIRST_TASK] + job]
         actual = whole[whole[ACTUAL] + job] + operator * whole[DEVICES]
-        whole[whole[SLOT] + task] = free
+        whole[whole[SLOT] + task] = -1
         real[whole[BEGINS] + task] = start
         real[whole[ENDS] + task] = start + real[actual + device]
         whole[whole[BEGUN] + begun] = task
@@ -614,6 +644,11 @@ def best_device(at, task, now, pricing):  # type: ignore[no-untyped-def]
             continue
         space = whole[whole[SPACE_OF] + device]
         ready = now
+        if together:  # what a call that ended early added up counts for nothing
+            for entry in range(begin, end):
+                source = whole[home + whole[entry]]
+                if source >= 0:
+                    real[parcels + source] = 0.0
         for entry in range(begin, end):
             tensor = whole[entry]
             source = whole[home + tensor]
@@ -639,11 +674,6 @@ def best_device(at, task, now, pricing):  # type: ignore[no-untyped-def]
             there = start + (real[whole[LATENCY] + wire] + size / real[whole[BANDWIDTH] + wire])
             if there > ready:
                 ready = there
-        if together:
-            for entry in range(begin, end):
-                source = whole[home + whole[entry]]
-                if source >= 0:
-                    real[parcels + source] = 0.0
         finish = (ready if ready > free else free) + least
         if finish < best:
             best = finish

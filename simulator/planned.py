@@ -114,6 +114,7 @@ class PlannedSimulation(Simulation):
         """All events; a task's end lets devices take tasks at once, which decides their own ends."""
         clock = self._clock
         queue, free_of, device_of = clock._queue, self._free, self._device
+        start_time = self._start_time
         advance = self._make_advance()
         news = False
         while queue:
@@ -125,7 +126,8 @@ class PlannedSimulation(Simulation):
                 for callback in callbacks:
                     callback(event)
             elif news:
-                free_of[device_of[task]] += 1
+                if start_time[task] < now:  # else it goes back to its queue
+                    free_of[device_of[task]] += 1
             else:
                 advance(task, now)
             if news and not (queue and queue[0][0] == now):

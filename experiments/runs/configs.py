@@ -157,8 +157,8 @@ class SimulationConfig:
             when all jobs are done.
         faults: what breaks, see :mod:`scenarios.fault_config`; random ones are drawn by ``seed.noise``.
         decision_cost: what decisions cost in simulated time.
-        max_attempts: executions of a task after which its job fails if faults ask for another; null
-            for no limit.
+        max_attempts: executions of a task, or transfers that a failing memory called off, after which a job
+            fails if faults ask for another; null for no limit.
     """
 
     movement: str = "push"

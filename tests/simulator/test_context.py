@@ -1,4 +1,4 @@
-"""What a scheduler may not do: every misuse is refused and names the things."""
+"""What a scheduler is told, and what it may not do: every misuse is refused and names the things."""
 
 from __future__ import annotations
 
@@ -147,3 +147,37 @@ def test_what_a_scheduler_sees() -> None:
         contention="fifo",
     )
     assert trace.makespan == 10.0
+
+
+@pytest.mark.parametrize("way", ["direct", "compiled", "general"])
+@pytest.mark.parametrize(("slots", "available", "idle"), [(1, 7.0, []), (2, 5.0, [0])])
+def test_the_data_of_what_is_queued_keeps_a_device(
+    way: str, slots: int, available: float, idle: list[int]
+) -> None:
+    """x, 2 s, is placed at 0; its 5 bytes come over a link of one byte a second. What is placed behind it
+    starts no earlier, not even in another slot; that one counts as idle.
+    """
+    graph = DataflowGraph(
+        "one",
+        [Operator("x", "task")],
+        [Tensor("in", "input", 5.0)],
+        [[0]],
+        [[]],
+        [],
+    )
+    cluster = Cluster(
+        "two",
+        [MemorySpace("a"), MemorySpace("b")],
+        [Device("B", "b", slots=slots)],
+        [Link("ab", ("a", "b"), 1.0)],
+    )
+    seen = []
+
+    def act(context: SchedulingContext, call: int) -> None:
+        for task in context.ready:
+            context.place(task, 0)
+            seen.append((context.available(0), context.idle))
+
+    costs = CostTable.of(graph, np.array([[2.0]]))
+    simulate(Workload([Job(graph, origin="a")]), cluster, costs, Script(act), way=way)
+    assert seen == [(available, idle)]

@@ -18,7 +18,7 @@ from simulator.pricing import PRICINGS, data_ready
 from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from tests.examples import examples
-from tests.simulator.scripted import Recorded
+from tests.simulator.scripted import Recorded, Script
 from tests.simulator.strategies import Case, cases
 from tests.simulator.test_properties import quick
 
@@ -133,3 +133,38 @@ LINKED = Cluster(
     [Device("A", "a"), Device("B", "b"), Device("C", "b")],
     [Link("ab", ("a", "b"), 1.0)],
 )
+
+
+@pytest.mark.parametrize("pricing", ["contention_aware", "per_edge_aware"])
+@pytest.mark.parametrize("busier", [0, 1])
+def test_the_busiest_link_of_a_route_decides_when_data_may_go(pricing: str, busier: int) -> None:
+    """From a over the hub to b, fifo. Up from a 3 or 8 bytes are under way to c, down to b 8 or 3 from c: what
+    is asked for now goes when the later of the two is over.
+    """
+    cluster = Cluster(
+        "hub",
+        [MemorySpace(name) for name in "abch"],
+        [Device(name.upper(), name) for name in "abc"],
+        [Link(f"{name}h", (name, "h"), 1.0) for name in "abc"],
+    )
+    up, down = (8.0, 3.0) if busier == 0 else (3.0, 8.0)
+    # x and y write on A and C; their readers r and s are placed on C and B; z writes t on A for q.
+    graph = from_edges(
+        "busy", 6, [(0, 1, up), (2, 3, down), (4, 5, 2.0)], names=["x", "r", "y", "s", "z", "q"]
+    )
+    found: list[float] = []
+
+    def act(context: SchedulingContext, call: int) -> None:
+        for task in context.ready:
+            if task == 5:
+                continue
+            context.place(task, {0: 0, 1: 2, 2: 2, 3: 1, 4: 0}[task])
+        if context.is_ready(5) and context.device_of(5) < 0:
+            found.extend(data_ready(context, 5, [1], pricing))
+            context.place(5, 1)
+
+    costs = CostTable.of(
+        graph, np.array([[1.0], [1.0], [1.0], [1.0], [0.5], [1.0]]) * np.ones((6, 3))
+    )
+    simulate(graph, cluster, costs, Script(act), contention="fifo")
+    assert found == [1.0 + 8.0 + 2.0]
