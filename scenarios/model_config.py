@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import importlib.machinery
 import importlib.metadata
-import importlib.util
-import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scenarios.graph_cache import GraphCache, content_key
 from simulator.errors import HetsimError, InvalidInput
 from simulator.family import GraphFamily
 from simulator.graph import ITEM_BYTES, DataflowGraph
+from simulator.user_code import import_module, load_file
 
 if TYPE_CHECKING:
     import torch
@@ -356,22 +353,15 @@ def _tensor(config: ModelConfig, given: InputConfig, shape: list[int]) -> torch.
 def _resolve(config: ModelConfig) -> Any:
     """The class or function that a target names."""
     where = f"Model '{config.name}': target '{config.target}'"
+    what = f"target '{config.target}' of model '{config.name}'"
     file, name = _file_target(config)
     if file is not None:
-        module, attribute = _load_file(file, where), name
+        module, attribute = load_file(file, where), name
     else:
         path, _, attribute = config.target.rpartition(".")
         if not path:
             raise InvalidInput(f"{where} is neither package.module.Name nor path/to/file.py:Name")
-        try:
-            module = importlib.import_module(path)
-        except ModuleNotFoundError as error:
-            raise InvalidInput(
-                f"{where}: no module named '{error.name}'; for a file that is not importable write "
-                "path/to/file.py:Name"
-            ) from None
-        except Exception as error:  # user code
-            raise InvalidInput(f"{where}: {type(error).__name__}: {error}") from error
+        module = import_module(path, what)
     found = getattr(module, attribute, None)
     if not callable(found):
         offered = [
@@ -391,31 +381,6 @@ def _file_target(config: ModelConfig) -> tuple[Path | None, str]:
     if not colon:
         return None, ""
     return Path(file).expanduser().resolve(), name
-
-
-def _load_file(file: Path, where: str) -> ModuleType:
-    """Run a Python file as a module, with its neighbours importable while it loads."""
-    if not file.is_file():
-        raise InvalidInput(f"{where}: there is no file {file}")
-    content = hashlib.sha256(str(file).encode() + file.read_bytes()).hexdigest()[:12]
-    name = f"_hetsim_model_{file.stem}_{content}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise InvalidInput(f"{where}: {file} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(file.parent))
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # user code
-        del sys.modules[name]
-        raise InvalidInput(f"{where}: {type(error).__name__}: {error}") from error
-    finally:
-        with contextlib.suppress(ValueError):
-            sys.path.remove(str(file.parent))
-    return module
 
 
 # -- what a graph depends on ------------------------------------------------------------------

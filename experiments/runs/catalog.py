@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from simulator.errors import InvalidInput
+from simulator.schedulers import YOUR_OWN
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -25,11 +26,12 @@ class Entry:
 
     Attributes:
         name: what to write behind ``group=``.
+        path: of the file; None for what a class path stands for.
         content: the file's keys, interpolations left as they are.
     """
 
     name: str
-    path: Path
+    path: Path | None
     content: dict[str, Any]
 
     @property
@@ -104,8 +106,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def unknown(group: str, name: str, config_dirs: Sequence[Path] = ()) -> InvalidInput:
     """The refusal of a name that a group lacks."""
     known = files(group, config_dirs)
+    own = f"; {YOUR_OWN}" if group == "scheduler" else ""
     return InvalidInput(
-        f"No {group.replace('_', ' ')} '{name}'. {nearest(name, known)}Known: {', '.join(known)}"
+        f"No {group.replace('_', ' ')} '{name}'. {nearest(name, known)}Known: {', '.join(known)}{own}"
     )
 
 

@@ -7,18 +7,19 @@ scheduler is named by class path: ``package.module.Class`` or ``path/to/file.py:
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import pkgutil
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from simulator.errors import InvalidInput
 from simulator.options import construct
 from simulator.scheduler import Scheduler
+from simulator.user_code import import_module, load_file
+
+YOUR_OWN = "your own: package.module.Class or path/to/file.py:Class"
 
 
 @cache
@@ -63,38 +64,35 @@ def resolve(name_or_class_path: str) -> type[Scheduler]:
 
 
 def _import(path: str) -> type[Scheduler]:
+    what = f"scheduler '{path}'"
     file, separator, name = path.rpartition(":")
+    if path.endswith(".py") or (separator and not name):
+        raise InvalidInput(f"The {what} names no class in a file; write path/to/file.py:Class")
     if separator and file.endswith(".py"):
-        module = _load_file(Path(file).expanduser())
+        if not Path(file).expanduser().is_file():
+            raise InvalidInput(f"There is no scheduler file {file}")
+        module = load_file(Path(file), what)
     else:
         package, _, name = path.rpartition(".")
         if not package:
             near = get_close_matches(path, available(), n=3)
             hint = f"Nearest: {', '.join(near)}. " if near else ""
             raise InvalidInput(
-                f"No scheduler '{path}'. {hint}Known: {', '.join(available())}; "
-                "your own: package.module.Class or path/to/file.py:Class"
+                f"No scheduler '{path}'. {hint}Known: {', '.join(available())}; {YOUR_OWN}"
             )
-        try:
-            module = importlib.import_module(package)
-        except ImportError as error:
-            raise InvalidInput(
-                f"Cannot import '{package}' for scheduler '{path}': {error}"
-            ) from None
+        module = import_module(package, what)
     kind = getattr(module, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, Scheduler)):
+    if not _is_scheduler(kind):
+        there = ", ".join(key for key, value in vars(module).items() if _is_scheduler(value))
         raise InvalidInput(
-            f"'{path}' is not a scheduler: '{name}' must be a subclass of "
-            "simulator.scheduler.Scheduler"
+            f"'{path}' is not a scheduler: '{name}' must be a subclass of simulator.scheduler.Scheduler"
+            + (f" (there is: {there})" if there else "")
         )
+    if inspect.isabstract(kind):
+        missing = ", ".join(sorted(kind.__abstractmethods__))
+        raise InvalidInput(f"The {what} is not complete: '{name}' does not define {missing}")
     return kind
 
 
-@cache
-def _load_file(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"user_{file.stem}", file)
-    if spec is None or spec.loader is None or not file.is_file():
-        raise InvalidInput(f"There is no scheduler file {file}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def _is_scheduler(value: Any) -> TypeGuard[type[Scheduler]]:
+    return isinstance(value, type) and issubclass(value, Scheduler) and value is not Scheduler
