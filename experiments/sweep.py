@@ -35,6 +35,7 @@ from experiments.runs.cell_folder import (
 from experiments.runs.command import Invocation, sweeping_main
 from experiments.runs.console import make_console
 from experiments.runs.grid import Grid, compose_grid
+from experiments.runs.ignored import refuse_idle_seeds
 from experiments.runs.pool import WorkerDiedError, available_cores, work_through
 from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import code_digest, digest, revision, versions
@@ -75,6 +76,7 @@ def plan_sweep(invocation: Invocation) -> Plan:
     """
     grid = compose_grid(invocation.overrides, invocation.config_dirs)
     settings = grid.settings
+    refuse_idle_seeds([(c.choices, c.scenario) for c in grid.cells], invocation.config_dirs)
     if settings.rerun is not None and settings.rerun not in RERUNS:
         raise InvalidInput(f"There is no rerun={settings.rerun}; known: {', '.join(RERUNS)}")
     if settings.workers is not None and settings.workers < 1:

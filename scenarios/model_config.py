@@ -6,7 +6,6 @@ Importing this module, and getting a graph that is in the cache, imports no torc
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.machinery
 import importlib.metadata
 from dataclasses import asdict, dataclass, field

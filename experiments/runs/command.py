@@ -35,7 +35,8 @@ from omegaconf.errors import (
 
 from experiments.runs import catalog
 from experiments.runs.configs import GROUPS, SWEEP_ONLY, Preset
-from experiments.runs.overrides import quote, read_overrides
+from experiments.runs.ignored import refuse_unread
+from experiments.runs.overrides import parse, quote, read_overrides
 from experiments.runs.presets import check_command, refuse_foreign
 from simulator.errors import HetsimError, InvalidInput, shortened
 from simulator.user_code import own_error
@@ -126,6 +127,7 @@ def hydra_command(
             if isinstance(settings, Preset):
                 check_command(settings.command, module)
                 check_output(settings.output_dir)
+                refuse_unread([parse(word) for word in overrides], [settings])
             task(settings, Invocation(module, overrides, tuple(config_dirs)))
         except Exception as error:
             if not isinstance(error, _MISTAKES) and own_error(error) is None:
@@ -141,7 +143,11 @@ def hydra_command(
         decorated = hydra.main(
             version_base="1.3", config_path=str(catalog.CONF), config_name=config_name
         )(job)
-        with _command_line(module, [meant.get(word, word) for word in words]), _full_errors(), _composed_once(words):
+        with (
+            _command_line(module, [meant.get(word, word) for word in words]),
+            _full_errors(),
+            _composed_once(words),
+        ):
             decorated()
         if len(failures) > 1:
             print(f"{len(failures)} jobs failed; the first:", file=sys.stderr)
@@ -183,7 +189,9 @@ def check_output(folder: str) -> None:
     try:
         there = next(part for part in (path, *path.absolute().parents) if part.exists())
     except OSError as error:  # a name that is too long, say
-        raise InvalidInput(f"Cannot make the folder output_dir={folder}: {error.strerror}") from None
+        raise InvalidInput(
+            f"Cannot make the folder output_dir={folder}: {error.strerror}"
+        ) from None
     reason = None
     if not there.is_dir():
         reason = "is no folder"
@@ -292,7 +300,7 @@ def readable(error: BaseException, config_dirs: Sequence[Path] = ()) -> str:
 def _sentence(error: BaseException, config_dirs: Sequence[Path]) -> str:
     if isinstance(error, HetsimError):
         return " ".join(str(error).split())  # a name may hold line breaks
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not isinstance(error, HydraException):
         where = "" if error.filename is None else f" {error.filename}"
         return f"Cannot read or write{where}: {error.strerror or error}"
     cause: BaseException = error
@@ -302,7 +310,7 @@ def _sentence(error: BaseException, config_dirs: Sequence[Path]) -> str:
     ):
         cause = cause.__cause__
     text = str(error)
-    missing = re.search(r"Could not (?:find|load) '([\w/]+)/([^'/]+)'", text)
+    missing = re.search(r"Could not (?:find|load) '(\w+)/([^']+)'", text)
     if isinstance(error, MissingConfigException) and missing:
         return str(catalog.unknown(missing[1], missing[2], config_dirs))
     ambiguous = re.search(r"Ambiguous value for argument '(.*)'", text)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from scenarios.arrivals import READ, WorkloadConfig
+from scenarios.arrivals import WorkloadConfig
 from scenarios.cluster_config import ClusterConfig
 from scenarios.family_config import FamilyConfig
 from scenarios.fault_config import FaultConfig, build_faults
@@ -407,7 +407,7 @@ class Scenario:
         """
         self.simulation.check()
         self._check_kept()
-        self._check_unread()
+        self._check_family()
         if self.family.drawn:
             self.family.check()
             if self.instance is not None and not self.family.of_file:
@@ -425,19 +425,13 @@ class Scenario:
         contention = "none" if self.bare else "fifo"
         return replace(self, simulation=replace(self.simulation, contention=contention))
 
-    def _check_unread(self) -> None:
-        workload, plain = self.workload, WorkloadConfig(self.workload.name)
-        for key, kinds in READ.items():
-            value = getattr(workload, key)
-            if value != getattr(plain, key) and workload.arrivals not in kinds:
-                raise InvalidInput(
-                    f"workload.{key}={value} has no meaning with {workload.arrivals} arrivals, only with "
-                    f"{', '.join(kinds)}; leave it out, or write workload.{key}={_default_text(plain, key)}"
-                )
+    def _check_family(self) -> None:
         if self.family.drawn:
             return
         for key, value in vars(self.family).items():
-            if key not in ("name", "description", "source") and value != getattr(FamilyConfig(), key):
+            if key not in ("name", "description", "source") and value != getattr(
+                FamilyConfig(), key
+            ):
                 raise InvalidInput(
                     f"family.{key}={value} has no meaning without a family; name one, such as family=daggen"
                 )
@@ -479,12 +473,6 @@ class Scenario:
             for key in ("model", "cluster", "cost_model"):
                 del document[key]
         return document
-
-
-def _default_text(config: Any, key: str) -> str:
-    """The default of a key as an override writes it."""
-    default = getattr(config, key)
-    return "null" if default is None else str(default)
 
 
 S = TypeVar("S", bound=Scenario)

@@ -32,7 +32,7 @@ from omegaconf.errors import OmegaConfBaseException
 from experiments.runs import catalog, own_schedulers
 from experiments.runs.command import check_output, plain, readable, register
 from experiments.runs.configs import GROUPS, SWEEP_ONLY, Scenario, SweepConfig
-from experiments.runs.idle_seeds import refuse_idle_seeds
+from experiments.runs.ignored import refuse_unread
 from experiments.runs.overrides import (
     PRICED,
     choices_of,
@@ -106,8 +106,8 @@ def compose_grid(
 
     Raises:
         InvalidInput: a preset of another command, a list where a group takes one choice, an axis of a
-            setting of the sweep itself, a word that nothing would heed, seeds that change nothing, an ``exclude``
-            that names no key, or no cells.
+            setting of the sweep itself, a word that nothing would heed, an ``exclude`` that names no
+            key, or no cells.
         HydraException: Hydra refuses an override; :func:`experiments.runs.command.readable` explains.
     """
     parsed = read_overrides(overrides, config_dirs)
@@ -152,7 +152,7 @@ def compose_grid(
         raise InvalidInput(
             f"The sweep has no cells: all {excluded} combinations are excluded; see 'exclude'"
         )
-    refuse_idle_seeds([(c.choices, c.scenario) for c in cells.values()], config_dirs)
+    refuse_unread(parsed, [cell.scenario for cell in cells.values()])
     settings = assembler.settings
     assert settings is not None  # of the first cell
     return Grid(settings, tuple(axes), tuple(cells.values()), excluded, repeated)

@@ -164,6 +164,6 @@ def _refuse_ignored(overrides: Sequence[Override]) -> None:
     for key, override in given.items():
         if taken is not None and key.partition(".")[0] in PRICED:
             raise InvalidInput(
-                f"'{override.input_line}' has no meaning beside '{taken.input_line}', which brings graph and "
-                "times along; leave one of both out"
+                f"'{override.input_line}' would be ignored: '{taken.input_line}' takes the place of model and "
+                "cluster; leave one of both out"
             )

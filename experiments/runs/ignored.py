@@ -1,4 +1,8 @@
-"""Seeds that can change nothing: runs that differ in them alone are equal, and no mean of several."""
+"""What is asked for and would change nothing: it is refused before anything runs.
+
+Seeds that nothing is drawn by give equal runs, which are no mean of several; a value that the chosen arrivals or
+devices do not read is one that was meant for others.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,11 @@ import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hydra.core.override_parser.types import Override
+
 from experiments.runs import catalog
 from experiments.runs.configs import Scenario
-from scenarios.arrivals import DRAWN
+from scenarios.arrivals import DRAWN, READ
 from simulator import schedulers
 from simulator.errors import InvalidInput
 
@@ -19,6 +25,37 @@ _WAYS = {
     "simulation.noise=lognormal simulation.sigma=0.05, or leave it out",
     "search": "none of these schedulers draws anything; leave it out",
 }
+
+
+UNREAD_SPEEDS = {"speeds": ("related", "both"), "beta": ("unrelated", "both")}
+"""Which heterogeneities read a value of a family."""
+
+
+def refuse_unread(overrides: Sequence[Override], scenarios: Sequence[Scenario]) -> None:
+    """Refuse values of the command line that no scenario reads.
+
+    Raises:
+        InvalidInput: names the value, and what would read it.
+    """
+    for override in overrides:
+        group, _, key = override.key_or_group.partition(".")
+        if override.is_delete() or override.value() is None:
+            continue
+        if group == "workload" and key in READ:
+            kinds, what = READ[key], "arrivals"
+            found = {s.workload.arrivals for s in scenarios if s.workload.streams is None}
+            if len(found) == 0:
+                continue
+        elif group == "family" and key in UNREAD_SPEEDS:
+            kinds, what = UNREAD_SPEEDS[key], "heterogeneity"
+            found = {s.family.heterogeneity for s in scenarios}
+        else:
+            continue
+        if not found & {*kinds}:
+            raise InvalidInput(
+                f"'{override.input_line}' has no meaning with {what} {', '.join(sorted(found))}; it is for "
+                f"{', '.join(kinds)}"
+            )
 
 
 def refuse_idle_seeds(
