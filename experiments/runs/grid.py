@@ -217,7 +217,7 @@ def _axes(
             own_schedulers.register(axis.values, config_dirs)
         if axis.key in GROUPS:
             for name in axis.values:
-                if _entry(axis.key, name, config_dirs) is None:
+                if own_schedulers.entry_of(axis.key, name, config_dirs) is None:
                     raise catalog.unknown(axis.key, name, config_dirs)
         _refuse_renaming(axis, named)
     for key, what, chosen in (
@@ -239,14 +239,6 @@ def _refuse_renaming(axis: Axis, named: Iterable[str]) -> None:
                 f"{key}= would hold for all of {axis.key}={','.join(axis.values)}; give your own a file "
                 f"{axis.key}/NAME.yaml in a folder that --config-dir names"
             )
-
-
-def _entry(group: str, name: str, config_dirs: Sequence[Path]) -> catalog.Entry | None:
-    """An entry of a group, or what stands for a scheduler that is named by class path."""
-    entry = catalog.entry(group, name, config_dirs)
-    if entry is None and group == own_schedulers.GROUP and own_schedulers.is_class_path(name):
-        return catalog.Entry(name, None, own_schedulers.content_of(name, config_dirs))
-    return entry
 
 
 def _expand(override: Override, config_dirs: Sequence[Path]) -> tuple[str, ...]:
@@ -388,7 +380,7 @@ class _Assembler:
         names = {(axis.key, name) for axis in axes if axis.is_group for name in axis.values}
         names |= {(k, name) for k, name in self._fixed_choices.items() if k in GROUPS}
         for group, name in names:
-            found = _entry(group, name, folders)
+            found = own_schedulers.entry_of(group, name, folders)
             if found is None or "defaults" in found.content or _has_package(found.path):
                 return True
         return False
@@ -437,7 +429,7 @@ class _Assembler:
     def _node(self, group: str, name: str) -> DictConfig:
         """A plain entry of a group, typed as Hydra types it."""
         if (group, name) not in self._nodes:
-            entry = _entry(group, name, self._composer.config_dirs)
+            entry = own_schedulers.entry_of(group, name, self._composer.config_dirs)
             if entry is None:
                 raise catalog.unknown(group, name, self._composer.config_dirs)
             typed = OmegaConf.structured(_group_type(group))

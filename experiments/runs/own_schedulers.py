@@ -48,6 +48,18 @@ def content_of(class_path: str, config_dirs: Sequence[Path]) -> dict[str, Any]:
     return {"name": name, "class_path": class_path, "options": {}}
 
 
+def entry_of(group: str, name: str, config_dirs: Sequence[Path]) -> catalog.Entry | None:
+    """An entry of a group, or what stands for a scheduler that is named by class path.
+
+    Raises:
+        InvalidInput: see :func:`content_of`.
+    """
+    entry = catalog.entry(group, name, config_dirs)
+    if entry is None and group == GROUP and is_class_path(name):
+        return catalog.Entry(name, None, content_of(name, config_dirs))
+    return entry
+
+
 def register(names: Iterable[str], config_dirs: Sequence[Path]) -> None:
     """Make Hydra know the class paths among these names of schedulers.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments.runs.own_schedulers import same_class
 from experiments.runs.results import load_results
 from simulator.errors import InvalidInput
 
@@ -52,6 +54,29 @@ def choices_of(folder: Path) -> dict[str, dict[str, str]]:
         raise InvalidInput(f"Cannot read {path}: {str(error).splitlines()[0]}") from None
     cells = document.get("cells") if isinstance(document, dict) else None
     return cells if isinstance(cells, dict) else {}
+
+
+def label_named(
+    name: str, labels: Mapping[str, str], choices: Mapping[str, Mapping[str, str]]
+) -> str:
+    """The label of the scheduler that a sweep's command called so: a class path, say.
+
+    Args:
+        name: as it was typed.
+        labels: of the scheduler, by cell.
+        choices: value of each axis, by cell.
+
+    Returns:
+        ``name`` itself if it is a label, or is none of one scheduler alone.
+    """
+    if name in labels.values():
+        return name
+    found = {
+        label
+        for cell, label in labels.items()
+        if same_class(choices.get(cell, {}).get("scheduler", "")) == same_class(name)
+    }
+    return found.pop() if len(found) == 1 else name
 
 
 def others_beside(folder: Path) -> str:
