@@ -205,7 +205,9 @@ def _axes(
             texts = (value_text(value),)
         axes[key] = Axis(key, texts)
     for override in swept:
-        if override.type.name != "CHANGE":
+        # Options of a class of one's own are added without being asked for.
+        opened = override.key_or_group.startswith("scheduler.options.")
+        if override.type.name not in ("CHANGE", "FORCE_ADD" if opened else "CHANGE"):
             raise InvalidInput(
                 f"'{override.input_line}': an axis changes a key that exists; write it without + or ~"
             )
@@ -257,9 +259,10 @@ def _expand(override: Override, config_dirs: Sequence[Path]) -> tuple[str, ...]:
     else:
         texts = [override.get_value_element_as_str()]
     if override.key_or_group == own_schedulers.GROUP:
-        return tuple({own_schedulers.same_class(text): text for text in reversed(texts)}.values())[
-            ::-1
-        ]
+        classes: dict[str, str] = {}
+        for text in texts:
+            classes.setdefault(own_schedulers.same_class(text), text)
+        return tuple(classes.values())
     return tuple(dict.fromkeys(texts))
 
 

@@ -70,7 +70,7 @@ def parse(word: str) -> Override:
         InvalidInput: it cannot be read; shows how to quote it, if that helps.
     """
     override = _parsed(word)
-    if override is not None:
+    if override is not None and override.key_or_group:
         return override
     key, separator, value = word.partition("=")
     if not separator and not key.startswith("~"):
