@@ -54,7 +54,8 @@ _WORDS = {
 def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
     """Types of the arguments that say theirs; empty where they cannot be found out."""
     try:
-        return get_type_hints(kind.__init__ if isinstance(kind, type) else kind)
+        made = kind.__init__ if isinstance(kind, type) else kind  # type: ignore[misc]
+        return get_type_hints(made)
     except Exception:  # a user's annotations are any expressions
         return {}
 

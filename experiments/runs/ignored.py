@@ -81,10 +81,10 @@ def refuse_idle_seeds(
                     if key != axis and not key.startswith("scheduler")
                 )
                 settings.setdefault(tuple(rest), []).append((choices[axis], scenario))
-        for rest, found in settings.items():
+        for setting, found in settings.items():
             several = len({seed for seed, _ in found}) > 1
             if several and not any(depends(one, name, config_dirs) for _, one in found):
-                where = f" with {' '.join(rest)}" if rest else ""
+                where = f" with {' '.join(setting)}" if setting else ""
                 raise InvalidInput(f"{axis}= changes nothing{where}: {way}")
 
 

@@ -91,7 +91,7 @@ def told_apart(class_paths: Sequence[str], names: Sequence[str]) -> dict[str, st
         class_paths: distinct.
         names: theirs.
     """
-    found = {}
+    found: dict[str, str] = {}
     for name in dict.fromkeys(names):
         sharing = [c for c, other in zip(class_paths, names, strict=True) if other == name]
         if len(sharing) < 2:
