@@ -136,7 +136,8 @@ def compose_grid(
         assembler = _Assembler(composer, base, groups, whole, values, axes)
         cells: dict[str, Cell] = {}
         excluded = repeated = 0
-        conditions = _Conditions(OmegaConf.to_container(base.exclude), axes)
+        exclude: Any = OmegaConf.to_container(base.exclude)
+        conditions = _Conditions(exclude, axes)
         for choices in itertools.product(*(axis.values for axis in axes)):
             chosen = dict(zip((axis.key for axis in axes), choices, strict=True))
             config = assembler.config(chosen)
