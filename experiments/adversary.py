@@ -207,7 +207,7 @@ def adversary(invocation: Invocation) -> int:
     console = make_console()
     settings, overrides = read_own(AdversarySettings, invocation.overrides)
     settings.check()
-    cells = compose_grid(overrides, invocation.config_dirs).cells
+    cells = compose_grid(overrides, invocation.config_dirs, takes=("output_dir",)).cells
     labels = [label_of(cell.scenario.scheduler, invocation.config_dirs) for cell in cells]
     others = {
         digest({k: v for k, v in cell.scenario.document().items() if k != "scheduler"})

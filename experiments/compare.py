@@ -18,7 +18,7 @@ from rich.console import Console
 from experiments.runs.command import report_errors
 from experiments.runs.console import make_console
 from experiments.runs.results import read_document
-from experiments.runs.sweep_folder import choices_of, others_beside, read_sweep
+from experiments.runs.sweep_folder import choices_of, label_named, others_beside, read_sweep
 from simulator.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -73,7 +73,11 @@ def compare_sweep(
     folder = Path(folder)
     console = console or make_console()
     results = read_sweep(folder)
-    table = standings(results, choices_of(folder))
+    choices = choices_of(folder)
+    table = standings(results, choices)
+    if baseline is not None:
+        labels = dict(zip(results["cell"], results["scheduler"], strict=True))
+        baseline = label_named(baseline, labels, choices)
     if not table.contests:
         first = f" The first: {table.failures[0].error}." if table.failures else ""
         raise InvalidInput(

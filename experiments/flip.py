@@ -26,6 +26,7 @@ from experiments.runs.command import Invocation, sweeping_main
 from experiments.runs.configs import Scenario
 from experiments.runs.console import make_console
 from experiments.runs.grid import compose_grid
+from experiments.runs.ignored import refuse_idle_seeds
 from experiments.runs.own_settings import read_own
 from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import digest, revision, versions
@@ -280,8 +281,15 @@ def flip(invocation: Invocation) -> int:
     settings, overrides = read_own(FlipSettings, invocation.overrides)
     settings.check()
     groups: dict[str, list[Scenario]] = {}
-    for cell in compose_grid(overrides, invocation.config_dirs).cells:
+    cells = compose_grid(overrides, invocation.config_dirs, takes=("output_dir",)).cells
+    refuse_idle_seeds([(cell.choices, cell.scenario) for cell in cells], invocation.config_dirs)
+    for cell in cells:
         scenario = cell.scenario
+        if scenario.simulation.noise != "none":
+            raise InvalidInput(
+                f"All schedulers run as believed here: simulation.noise={scenario.simulation.noise} would be "
+                "ignored; leave it at none"
+            )
         if scenario.simulation.horizon is not None:
             raise InvalidInput(
                 "A run that is ended has no makespan to compare; leave the horizon out"

@@ -22,6 +22,7 @@ from rich.console import Console
 from experiments.comparison.statistics import bootstrap_mean
 from experiments.runs import atomic
 from experiments.runs.command import key_values, report_errors
+from experiments.runs.own_schedulers import same_class
 from experiments.runs.results import read_document, told_apart
 from scenarios.networks import link_bandwidth
 from simulator.errors import InvalidInput
@@ -58,12 +59,14 @@ class ServingRuns:
         frame: a row a run: ``scheduler``, ``x``, ``seed`` and the figures.
         x: the key.
         schedulers: in the order of the sweep.
+        called: by what the sweep's command called a scheduler, its label; those of one scheduler alone.
     """
 
     frame: pd.DataFrame
     x: str
     schedulers: Sequence[str]
     labels: Sequence[str] = field(default_factory=tuple)
+    called: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_runs(folder: Path, x: str | None = None) -> ServingRuns:
@@ -103,10 +106,13 @@ def read_runs(folder: Path, x: str | None = None) -> ServingRuns:
         x = varying[0]
     others = [key for key in varying if key != x]
     rows = []
+    called: dict[str, set[str]] = {}
     for document, values in zip(done, flat, strict=True):
         label = document["labels"]["scheduler"]
         for key in others:
             label += f" {key.rpartition('.')[2]}={values.get(key)}"
+        choice = document.get("choices", {}).get("scheduler", "")
+        called.setdefault(same_class(choice), set()).add(label)
         rows.append(
             {
                 "scheduler": label,
@@ -117,7 +123,9 @@ def read_runs(folder: Path, x: str | None = None) -> ServingRuns:
         )
     frame = pd.DataFrame(rows).sort_values(["scheduler", "x", "seed"], ignore_index=True)
     profiles = sorted({d["labels"]["profiles"] for d in done})
-    return ServingRuns(frame, x, list(dict.fromkeys(frame["scheduler"])), profiles)
+    names = list(dict.fromkeys(frame["scheduler"]))
+    alone = {name: labels.pop() for name, labels in called.items() if len(labels) == 1}
+    return ServingRuns(frame, x, names, profiles, alone)
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -146,12 +154,16 @@ def _number(value: Any) -> float:
         raise InvalidInput(f"'{value}' is no number to plot against; choose another x") from None
 
 
-def _only(runs: ServingRuns, schedulers: Sequence[str]) -> ServingRuns:
-    for name in schedulers:
-        if name not in runs.schedulers:
-            raise InvalidInput(
-                f"There is no scheduler '{name}'; known: {', '.join(runs.schedulers)}"
-            )
+def _label(runs: ServingRuns, name: str) -> str:
+    """The label of a scheduler, named by it or as the sweep's command named it."""
+    label = name if name in runs.schedulers else runs.called.get(same_class(name), name)
+    if label not in runs.schedulers:
+        raise InvalidInput(f"There is no scheduler '{name}'; known: {', '.join(runs.schedulers)}")
+    return label
+
+
+def _only(runs: ServingRuns, names: Sequence[str]) -> ServingRuns:
+    schedulers = [_label(runs, name.strip()) for name in names]
     frame = runs.frame[runs.frame["scheduler"].isin(schedulers)]
     return replace(runs, frame=frame, schedulers=[n for n in runs.schedulers if n in schedulers])
 
@@ -272,11 +284,7 @@ def analyse_serving(
     runs = read_runs(folder, x)
     if schedulers is not None:
         runs = _only(runs, schedulers)
-    baseline = baseline or runs.schedulers[0]
-    if baseline not in runs.schedulers:
-        raise InvalidInput(
-            f"There is no scheduler '{baseline}'; known: {', '.join(runs.schedulers)}"
-        )
+    baseline = _label(runs, baseline or runs.schedulers[0])
     limit = None if slo is None else parse_seconds(slo, "slo")
     means = summary(runs)
     lines = [

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from experiments.runs import atomic
-from experiments.runs.cell import make_scheduler
+from experiments.runs.cell import label_of, make_scheduler
 from experiments.runs.cell_folder import (
     CellTask,
     State,
@@ -35,12 +35,13 @@ from experiments.runs.configs import SWEEP_ONLY
 from experiments.runs.console import make_console
 from experiments.runs.file_name import folder_name
 from experiments.runs.grid import Grid, compose_grid
+from experiments.runs.ignored import refuse_idle_seeds
 from experiments.runs.own_settings import key_of
 from experiments.runs.pool import WorkerDiedError, available_cores, work_through
 from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import code_digest, digest, revision, versions
 from experiments.runs.results import row_of, told_apart, write_results
-from experiments.runs.sweep_folder import choices_of, read_grid
+from experiments.runs.sweep_folder import choices_of, label_named, read_grid
 from simulator.csv_text import csv_text
 from simulator.errors import InvalidInput
 
@@ -89,7 +90,9 @@ def plan_sweep(invocation: Invocation) -> Plan:
         InvalidInput: a name, an option or a profile that does not exist.
     """
     grid = compose_grid(invocation.overrides, invocation.config_dirs)
-    settings = grid.settings
+    settings = replace(grid.settings, baseline=_baseline(grid, invocation))
+    grid = replace(grid, settings=settings)
+    refuse_idle_seeds([(c.choices, c.scenario) for c in grid.cells], invocation.config_dirs)
     if settings.rerun not in RERUNS:
         raise InvalidInput(f"There is no rerun={settings.rerun}; known: {', '.join(RERUNS)}")
     if settings.workers is not None and settings.workers < 1:
@@ -169,6 +172,28 @@ def _asked(command: str) -> set[str]:
     """Words of a command that decide its grid."""
     about = {*SWEEP_ONLY} - {"sweep", "exclude"}
     return {word for word in shlex.split(command) if key_of(word) not in about}
+
+
+def _baseline(grid: Grid, invocation: Invocation) -> str | None:
+    """The label of the baseline; None where a preset's is not among these schedulers.
+
+    Raises:
+        InvalidInput: the command line names nobody.
+    """
+    wanted = grid.settings.baseline
+    if wanted is None:
+        return None
+    labels = {c.hash: label_of(c.scenario.scheduler, invocation.config_dirs) for c in grid.cells}
+    label = label_named(wanted, labels, {c.hash: c.choices for c in grid.cells})
+    # Tables may tell schedulers apart by more than their labels say.
+    begun = {text.partition("(")[0] for text in labels.values() if "(" in label}
+    if label in labels.values() or label.partition("(")[0] in begun:
+        return label
+    if any(key_of(word) == "baseline" for word in invocation.overrides):
+        raise InvalidInput(
+            f"baseline={wanted} names nobody; this sweep has: {', '.join(dict.fromkeys(labels.values()))}"
+        )
+    return None
 
 
 def print_plan(plan: Plan, console: Console) -> None:

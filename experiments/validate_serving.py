@@ -132,7 +132,7 @@ def plan(overrides: Sequence[str], config_dirs: Sequence[Path]) -> list[Contesta
         InvalidInput: a name that is unknown, or requests that cannot be replayed on hardware.
     """
     found = []
-    for cell in compose_grid(overrides, config_dirs).cells:
+    for cell in compose_grid(overrides, config_dirs, takes=("output_dir",)).cells:
         scenario = cell.scenario
         if scenario.bare:
             raise InvalidInput(

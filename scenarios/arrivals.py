@@ -27,6 +27,21 @@ BLOCK = 4096
 ARRIVALS = (
     *("single", "concurrent", "poisson", "periodic", "gamma", "mmpp", "diurnal", "closed", "trace"),
 )
+DRAWN = ("poisson", "gamma", "mmpp", "diurnal", "closed")
+"""Arrivals that depend on the seed."""
+READ = {
+    "rate": ("poisson", "gamma", "diurnal"),
+    "period": ("periodic", "diurnal"),
+    "cv": ("gamma",),
+    "rates": ("mmpp",),
+    "sojourns": ("mmpp",),
+    "file": ("trace",),
+    "amplitude": ("diurnal",),
+    "phase": ("diurnal",),
+    "clients": ("closed",),
+    "think": ("closed",),
+}
+"""Which arrivals read a value; the others of a workload concern all."""
 
 
 @dataclass

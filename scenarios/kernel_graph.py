@@ -247,6 +247,7 @@ class GraphBuilder:
         if write.view is None:
             return
         self._values[node] = Seen(written, self._values[node.args[0]].views)
+
     def _overwritten(self, node: torch.fx.Node) -> Seen:
         """``copy(self, src)``: the elements of ``src`` in the shape, type and order of dimensions of
         ``self``, none of whose elements are read.

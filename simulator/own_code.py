@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from simulator import own_errors
 from simulator.errors import HetsimError, InvalidInput
 
 PROJECT = ("simulator", "cost_models", "scenarios", "calibration", "experiments")
@@ -103,6 +104,8 @@ def _module(path: ClassPath, what: str) -> ModuleType:
     if held is not None:
         _forget({*files, *(entry[0] for entry in held[1])})
     stamp = _stamp(files)
+    for file in files:
+        own_errors.note(file)
     try:
         with _without_bytecode():
             module = _run(_absolute(path.file)) if path.file else _import(path.module)

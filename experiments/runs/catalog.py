@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 
 from experiments.runs.yaml_files import reading, yaml_text
 from simulator.errors import InvalidInput
+from simulator.schedulers import YOUR_OWN
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -26,11 +27,12 @@ class Entry:
 
     Attributes:
         name: what to write behind ``group=``.
+        path: of the file; None for what a class path stands for.
         content: the file's keys, interpolations left as they are.
     """
 
     name: str
-    path: Path
+    path: Path | None
     content: dict[str, Any]
 
     @property
@@ -100,8 +102,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def unknown(group: str, name: str, config_dirs: Sequence[Path] = ()) -> InvalidInput:
     """The refusal of a name that a group lacks."""
     known = files(group, config_dirs)
+    own = f"; {YOUR_OWN}" if group == "scheduler" else ""
     return InvalidInput(
-        f"No {group.replace('_', ' ')} '{name}'. {nearest(name, known)}Known: {', '.join(known)}"
+        f"No {group.replace('_', ' ')} '{name}'. {nearest(name, known)}Known: {', '.join(known)}{own}"
     )
 
 

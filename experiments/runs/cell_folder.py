@@ -23,6 +23,7 @@ from experiments.runs.results import read_document
 from experiments.runs.world import source_digests
 from scenarios.model_config import graph_of
 from simulator.errors import HetsimError, InvalidInput
+from simulator.own_errors import own_error
 
 State = Literal["missing", "done", "stale", "failed"]
 
@@ -90,10 +91,9 @@ def run_cell(task: CellTask) -> dict[str, Any]:
     """
     try:
         outcome = run_scenario(task.scenario, task.config_dirs)
-    except HetsimError as error:
-        return _write_failure(task, str(error), traceback.format_exc())
     except Exception as error:
-        return _write_failure(task, f"{type(error).__name__}: {error}", traceback.format_exc())
+        text = str(error) if isinstance(error, HetsimError) else f"{type(error).__name__}: {error}"
+        return _write_failure(task, own_error(error) or text, traceback.format_exc())
     if task.keep_trace and outcome.trace is not None:
         outcome.trace.save(task.folder)
     document = _with_cell(task, outcome.result())
@@ -165,5 +165,5 @@ def trace_graph(task: CellTask) -> str | None:
     try:
         graph_of(replace(model, target=resolve_class_path(model.target, task.config_dirs)))
     except HetsimError as error:
-        return str(error)
+        return own_error(error) or str(error)
     return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import errno
 import os
 import re
 import shlex
@@ -22,10 +21,9 @@ from typing import Any, TypeVar
 
 import hydra
 from hydra._internal.hydra import Hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
@@ -37,19 +35,16 @@ from omegaconf.errors import (
 
 from experiments.runs import catalog
 from experiments.runs.configs import GROUPS, SWEEP_ONLY, Preset
+from experiments.runs.ignored import refuse_unread
+from experiments.runs.overrides import parse, quote, read_overrides
 from experiments.runs.presets import check_command, refuse_foreign
 from experiments.runs.yaml_files import checked_by_hydra
 from simulator.errors import HetsimError, InvalidInput, shortened
+from simulator.own_errors import own_error
 
 T = TypeVar("T")
-_REFUSED_BY_SYSTEM = {
-    getattr(errno, name, 0)
-    for name in (
-        *("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EIO"),
-        *("ENOTDIR", "EISDIR", "EEXIST", "ENAMETOOLONG", "EMFILE", "ENFILE"),
-    )
-}
-"""What a system says of a disk or a folder that cannot be used."""
+_MISTAKES = (HetsimError, HydraException, OmegaConfBaseException, OSError)
+"""Errors that a user can cause; besides, those that arise in code of a user's own."""
 
 
 def key_values(command: str, words: Iterable[str], known: Iterable[str]) -> dict[str, str]:
@@ -132,20 +127,25 @@ def hydra_command(
             settings = plain(config, schema)
             if isinstance(settings, Preset):
                 check_command(settings.command, module)
+                check_output(settings.output_dir)
+                refuse_unread([parse(word) for word in overrides], [settings])
             task(settings, Invocation(module, overrides, tuple(config_dirs)))
-        except (HetsimError, OmegaConfBaseException) as error:
+        except Exception as error:
+            if not isinstance(error, _MISTAKES) and own_error(error) is None:
+                raise
             # Raised through Hydra it would be printed twice; with -m the other jobs go on.
             failures.append(error)
 
     def run() -> None:
-        # The words that are no flags of Hydra's are overrides.
-        given = refuse_lists([word for word in words if re.match(r"[+~]{0,2}[\w/@.]+=", word)])
+        typed: list[str] = get_args_parser().parse_args(words).overrides
+        given = read_overrides(typed, config_dirs)
         refuse_foreign(given, module, config_dirs)
+        meant = {word: str(o.input_line) for word, o in zip(typed, given, strict=True)}
         decorated = hydra.main(
             version_base="1.3", config_path=str(catalog.CONF), config_name=config_name
         )(job)
         with (
-            _command_line(module, words),
+            _command_line(module, [meant.get(word, word) for word in words]),
             _full_errors(),
             _composed_once(words),
             checked_by_hydra(),
@@ -161,14 +161,8 @@ def hydra_command(
 
 def report_errors(run: Callable[[], None], config_dirs: Sequence[Path] = ()) -> int:
     """Call ``run``; print a user's mistake as one sentence. Returns the exit code."""
-    show_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
     try:
         run()
-    except (HetsimError, HydraException, OmegaConfBaseException) as error:
-        if show_traceback:
-            raise
-        print(readable(error, config_dirs), file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -176,14 +170,37 @@ def report_errors(run: Callable[[], None], config_dirs: Sequence[Path] = ()) -> 
         # The reader of a pipe (head, less) went away; there is nobody left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        # No room, no permission: nothing of the program's that a traceback would explain.
-        if show_traceback or error.errno not in _REFUSED_BY_SYSTEM:
+    except Exception as error:
+        mistake = isinstance(error, _MISTAKES) or own_error(error) is not None
+        if not mistake or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
-        place = f"{error.filename}: " if error.filename else ""
-        print(f"{place}{error.strerror}; what was finished before is kept", file=sys.stderr)
+        print(readable(error, config_dirs), file=sys.stderr)
         return 2
     return 0
+
+
+def check_output(folder: str) -> None:
+    """Refuse a folder for results that cannot be made, before anything is done.
+
+    Raises:
+        InvalidInput: names the part of its path that is in the way.
+    """
+    if not folder.strip():
+        raise InvalidInput("output_dir= names no folder; leave it out for outputs/")
+    path = Path(folder)
+    try:
+        there = next(part for part in (path, *path.absolute().parents) if part.exists())
+    except OSError as error:  # a name that is too long, say
+        raise InvalidInput(
+            f"Cannot make the folder output_dir={folder}: {error.strerror}"
+        ) from None
+    reason = None
+    if not there.is_dir():
+        reason = "is no folder"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        reason = "cannot be written"
+    if reason is not None:
+        raise InvalidInput(f"Cannot make the folder output_dir={folder}: {there} {reason}")
 
 
 def register(schema: type[Any], name: str = "schema") -> None:
@@ -274,36 +291,20 @@ def _refuse_extra(value: Any, path: str) -> None:
             _refuse_extra(entry, f"{path}{key}.")
 
 
-def refuse_lists(overrides: Sequence[str]) -> list[Override]:
-    """Parse overrides; refuse ``scheduler=[a,b]``, of which Hydra would silently keep the last.
-
-    Raises:
-        InvalidInput: a list stands for a group that takes one choice.
-        OverrideParseException: Hydra cannot parse one.
-    """
-    parsed: list[Override] = OverridesParser.create().parse_overrides(list(overrides))
-    for override in parsed:
-        value = override.value()
-        if override.key_or_group in GROUPS and isinstance(value, list | dict):
-            names = ",".join(map(str, value))
-            raise InvalidInput(
-                f"'{override.input_line}': a run has one {override.key_or_group}. To compare "
-                f"several: python -m experiments.sweep {override.key_or_group}={names}"
-            )
-    return parsed
-
-
 # -- errors in one sentence ---------------------------------------------------------------------
 
 
 def readable(error: BaseException, config_dirs: Sequence[Path] = ()) -> str:
-    """One sentence for an error of ours, of Hydra's or of OmegaConf's."""
-    return shortened(_sentence(error, config_dirs))
+    """One sentence for an error of ours, of Hydra's, of OmegaConf's or of a user's own code."""
+    return shortened(own_error(error) or _sentence(error, config_dirs))
 
 
 def _sentence(error: BaseException, config_dirs: Sequence[Path]) -> str:
     if isinstance(error, HetsimError):
         return " ".join(str(error).split())  # a name may hold line breaks
+    if isinstance(error, OSError) and not isinstance(error, HydraException):
+        where = "" if error.filename is None else f" {error.filename}"
+        return f"Cannot read or write{where}: {error.strerror or error}; what was finished before is kept"
     cause: BaseException = error
     # OmegaConf can raise an error from itself.
     while cause.__cause__ is not cause and isinstance(
@@ -311,14 +312,16 @@ def _sentence(error: BaseException, config_dirs: Sequence[Path]) -> str:
     ):
         cause = cause.__cause__
     text = str(error)
-    missing = re.search(r"Could not (?:find|load) '([\w/]+)/([^'/]+)'", text)
+    missing = re.search(r"Could not (?:find|load) '(\w+)/([^']+)'", text)
     if isinstance(error, MissingConfigException) and missing:
         return str(catalog.unknown(missing[1], missing[2], config_dirs))
     ambiguous = re.search(r"Ambiguous value for argument '(.*)'", text)
     if ambiguous:
+        key, _, value = ambiguous[1].partition("=")
         return (
             f"'{ambiguous[1]}' gives several values where one run takes one. To run them all: add -m, "
-            f"or python -m experiments.sweep {ambiguous[1]}"
+            f"or python -m experiments.sweep {ambiguous[1]}. A comma that belongs to one value stands in "
+            f"quotes within quotes: {shlex.quote(f'{key}={quote(value)}')}"
         )
     if isinstance(error, OverrideParseException):
         return f"Cannot read '{error.override}': {_first_line(text)}"

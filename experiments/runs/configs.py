@@ -407,6 +407,7 @@ class Scenario:
         """
         self.simulation.check()
         self._check_kept()
+        self._check_family()
         if self.family.drawn:
             self.family.check()
             if self.instance is not None and not self.family.of_file:
@@ -423,6 +424,17 @@ class Scenario:
             return self
         contention = "none" if self.bare else "fifo"
         return replace(self, simulation=replace(self.simulation, contention=contention))
+
+    def _check_family(self) -> None:
+        if self.family.drawn:
+            return
+        for key, value in vars(self.family).items():
+            if key not in ("name", "description", "source") and value != getattr(
+                FamilyConfig(), key
+            ):
+                raise InvalidInput(
+                    f"family.{key}={value} has no meaning without a family; name one, such as family=daggen"
+                )
 
     def _check_kept(self) -> None:
         if self.keep is None:

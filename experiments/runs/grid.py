@@ -17,6 +17,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +25,22 @@ from typing import Any, get_type_hints
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.runs import catalog
-from experiments.runs.command import plain, readable, refuse_lists, register
+from experiments.runs import catalog, own_schedulers
+from experiments.runs.command import check_output, plain, readable, register
 from experiments.runs.configs import GROUPS, SWEEP_ONLY, Scenario, SweepConfig
+from experiments.runs.ignored import refuse_unread
+from experiments.runs.overrides import (
+    PRICED,
+    choices_of,
+    open_options,
+    parse,
+    quote,
+    read_overrides,
+)
 from experiments.runs.presets import SWEEP, check_command, refuse_foreign
 from experiments.runs.provenance import config_digest
 from experiments.runs.yaml_files import checked_by_hydra
@@ -84,37 +93,52 @@ class Grid:
     repeated: int
 
 
-def compose_grid(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> Grid:
+def compose_grid(
+    overrides: Sequence[str],
+    config_dirs: Sequence[Path] = (),
+    takes: Sequence[str] = SWEEP_ONLY,
+) -> Grid:
     """Compose every cell of a sweep.
+
+    Args:
+        overrides: words of the command line.
+        config_dirs: the user's folders of configs.
+        takes: settings of a sweep as a whole that the command heeds.
 
     Raises:
         InvalidInput: a preset of another command, a list where a group takes one choice, an axis of a
-            setting of the sweep itself, an ``exclude`` that names no key, or no cells.
+            setting of the sweep itself, a word that nothing would heed, an ``exclude`` that names no
+            key, or no cells.
         HydraException: Hydra refuses an override; :func:`experiments.runs.command.readable` explains.
     """
-    parsed = refuse_lists(overrides)
+    parsed = read_overrides(overrides, config_dirs)
+    _refuse_unheeded(parsed, takes)
     refuse_foreign(parsed, SWEEP, config_dirs)
     with _hydra(config_dirs) as composer:
         # Sweep-wide settings and a preset's axes first: they decide what there is to compose.
         swept = [override for override in parsed if override.is_sweep_override()]
         fixed = [override for override in parsed if not override.is_sweep_override()]
         for override in swept:
-            if override.key_or_group.partition(".")[0] in (*SWEEP_ONLY, "hydra"):
+            if override.key_or_group.partition(".")[0] in SWEEP_ONLY:
+                text = str(override.input_line).partition("=")[2]
                 raise InvalidInput(
                     f"'{override.input_line}': {override.key_or_group} concerns the whole sweep and "
-                    "takes one value"
+                    "takes one value; a comma that belongs to it stands in quotes within quotes: "
+                    + shlex.quote(f"{override.key_or_group}={quote(text)}")
                 )
         groups = [o for o in fixed if _is_group(o.key_or_group)]
         whole = [o for o in fixed if o.key_or_group.partition(".")[0] in SWEEP_ONLY]
         values = [o for o in fixed if o not in groups and o not in whole]
         base = composer.compose([*groups, *whole])
-        settings = plain(base, SweepConfig)
-        check_command(settings.command, SWEEP)
-        axes = _axes(swept, fixed, settings, config_dirs)
+        check_command(base.command, SWEEP)
+        check_output(str(base.output_dir))
+        axes = _axes(swept, fixed, base, config_dirs)
+        values = open_options(values, _schedulers(axes), config_dirs)
         assembler = _Assembler(composer, base, groups, whole, values, axes)
         cells: dict[str, Cell] = {}
         excluded = repeated = 0
-        conditions = _Conditions(settings.exclude, axes)
+        exclude: Any = OmegaConf.to_container(base.exclude)
+        conditions = _Conditions(exclude, axes)
         for choices in itertools.product(*(axis.values for axis in axes)):
             chosen = dict(zip((axis.key for axis in axes), choices, strict=True))
             config = assembler.config(chosen)
@@ -130,7 +154,30 @@ def compose_grid(overrides: Sequence[str], config_dirs: Sequence[Path] = ()) -> 
         raise InvalidInput(
             f"The sweep has no cells: all {excluded} combinations are excluded; see 'exclude'"
         )
+    refuse_unread(parsed, [cell.scenario for cell in cells.values()])
+    settings = assembler.settings
+    assert settings is not None  # of the first cell
     return Grid(settings, tuple(axes), tuple(cells.values()), excluded, repeated)
+
+
+def _refuse_unheeded(overrides: Sequence[Override], takes: Sequence[str]) -> None:
+    for override in overrides:
+        key = re.split(r"[./@]", override.key_or_group)[0]
+        if key == "hydra":
+            raise InvalidInput(
+                f"'{override.input_line}' has no meaning here: the cells are worked through by processes "
+                "of this command's own, not by Hydra's launchers and sweepers; see --help"
+            )
+        if key in SWEEP_ONLY and key not in takes:
+            raise InvalidInput(
+                f"'{override.input_line}' belongs to python -m experiments.sweep; this command has no "
+                f"setting '{key}'"
+            )
+
+
+def _schedulers(axes: Sequence[Axis]) -> tuple[str, ...]:
+    """The schedulers that an axis names."""
+    return next((axis.values for axis in axes if axis.key == own_schedulers.GROUP), ())
 
 
 def _is_group(key: str) -> bool:
@@ -140,24 +187,29 @@ def _is_group(key: str) -> bool:
 def _axes(
     swept: Sequence[Override],
     fixed: Sequence[Override],
-    settings: SweepConfig,
+    base: DictConfig,
     config_dirs: Sequence[Path],
 ) -> list[Axis]:
     """The preset's axes, those that the command line names replaced, then the command line's own."""
     named = {override.key_or_group for override in (*swept, *fixed)}
     axes: dict[str, Axis] = {}
-    for key, value in settings.sweep.items():
+    sweep = OmegaConf.to_container(base.sweep, resolve=True)
+    assert isinstance(sweep, dict)
+    for name, value in sweep.items():
+        key = str(name)
         if key in named:
             continue
         if isinstance(value, list):
-            texts = tuple(value_text(entry) for entry in value)
+            texts = tuple(str(e) if key in GROUPS else value_text(e) for e in value)
         elif isinstance(value, str):
-            texts = _expand(_parse(f"{key}={value}"), config_dirs)
+            texts = _expand(parse(f"{key}={value}"), config_dirs)
         else:
             texts = (value_text(value),)
         axes[key] = Axis(key, texts)
     for override in swept:
-        if override.type.name != "CHANGE":
+        # Options of a class of one's own are added without being asked for.
+        opened = override.key_or_group.startswith("scheduler.options.")
+        if override.type.name not in ("CHANGE", "FORCE_ADD" if opened else "CHANGE"):
             raise InvalidInput(
                 f"'{override.input_line}': an axis changes a key that exists; write it without + or ~"
             )
@@ -165,24 +217,32 @@ def _axes(
     for axis in axes.values():
         if not axis.values:
             raise InvalidInput(f"The axis '{axis.key}' has no values")
+        if axis.key == own_schedulers.GROUP:
+            own_schedulers.register(axis.values, config_dirs)
         if axis.key in GROUPS:
             for name in axis.values:
-                if name not in catalog.files(axis.key, config_dirs):
+                if own_schedulers.entry_of(axis.key, name, config_dirs) is None:
                     raise catalog.unknown(axis.key, name, config_dirs)
+        _refuse_renaming(axis, named)
     for key, what, chosen in (
         ("instance", "An instance", "instance" in {*axes, *named}),
-        ("family", "A drawn graph", "family" in axes or settings.family.drawn),
+        ("family", "A drawn graph", "family" in axes or base.family.generator is not None),
     ):
-        if chosen and {"model", "cluster", "cost_model"} & axes.keys():
+        if chosen and {*PRICED} & axes.keys():
             raise InvalidInput(
                 f"{what} takes the place of model and cluster; sweep over {key}, or over those"
             )
     return list(axes.values())
 
 
-def _parse(text: str) -> Override:
-    override: Override = OverridesParser.create().parse_overrides([text])[0]
-    return override
+def _refuse_renaming(axis: Axis, named: Iterable[str]) -> None:
+    """Refuse what would make one thing of all that an axis of a group names."""
+    for key in (f"{axis.key}.name", "model.target", "scheduler.class_path"):
+        if key in named and key.startswith(f"{axis.key}.") and len(axis.values) > 1:
+            raise InvalidInput(
+                f"{key}= would hold for all of {axis.key}={','.join(axis.values)}; give your own a file "
+                f"{axis.key}/NAME.yaml in a folder that --config-dir names"
+            )
 
 
 def _expand(override: Override, config_dirs: Sequence[Path]) -> tuple[str, ...]:
@@ -194,10 +254,17 @@ def _expand(override: Override, config_dirs: Sequence[Path]) -> tuple[str, ...]:
     if override.value_type is not None and override.value_type.name == "GLOB_CHOICE_SWEEP":
         names = list(catalog.files(override.key_or_group, config_dirs))
         texts = list(override._value.filter(names))  # type: ignore[union-attr]
+    elif override.key_or_group in GROUPS:
+        texts = choices_of(override)
     elif override.is_sweep_override():
         texts = list(override.sweep_string_iterator())
     else:
         texts = [override.get_value_element_as_str()]
+    if override.key_or_group == own_schedulers.GROUP:
+        classes: dict[str, str] = {}
+        for text in texts:
+            classes.setdefault(own_schedulers.same_class(text), text)
+        return tuple(classes.values())
     return tuple(dict.fromkeys(texts))
 
 
@@ -208,7 +275,7 @@ def value_text(value: Any) -> str:
         reserved = value.lower() in ("null", "true", "false", "nan", "inf")
         if plain_word and not reserved:
             return value
-        return QuotedString(value, Quote.double).with_quotes()
+        return quote(value)
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{value_text(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -280,7 +347,15 @@ class _Assembler:
         self._values = values
         self._group_axes = [axis.key for axis in axes if axis.is_group]
         self._value_axes = [axis.key for axis in axes if not axis.is_group]
-        self._fixed_choices = {o.key_or_group: o.get_value_element_as_str() for o in groups}
+        self._fixed_choices = {o.key_or_group: str(o.value()) for o in groups}
+        self._open = any(
+            own_schedulers.is_own(name, composer.config_dirs)
+            for name in (*_schedulers(axes), self._fixed_choices.get(own_schedulers.GROUP, ""))
+        )
+        own = [n for n in _schedulers(axes) if own_schedulers.is_class_path(n)]
+        contents = [own_schedulers.content_of(name, composer.config_dirs) for name in own]
+        self._names = own_schedulers.told_apart(own, [content["name"] for content in contents])
+        self.settings: SweepConfig | None = None
         self._slow = self._needs_hydra(groups, axes)
         self._by_groups: dict[tuple[str, ...], tuple[DictConfig, dict[str, Any]]] = {}
         self._plain_base = composer.compose([])
@@ -310,7 +385,7 @@ class _Assembler:
         names = {(axis.key, name) for axis in axes if axis.is_group for name in axis.values}
         names |= {(k, name) for k, name in self._fixed_choices.items() if k in GROUPS}
         for group, name in names:
-            found = catalog.entry(group, name, folders)
+            found = own_schedulers.entry_of(group, name, folders)
             if found is None or "defaults" in found.content or _has_package(found.path):
                 return True
         return False
@@ -337,14 +412,15 @@ class _Assembler:
 
     def _parsed(self, text: str) -> Override:
         if text not in self._overrides:
-            self._overrides[text] = _parse(text)
+            opened = self._open and text.startswith("scheduler.options.")
+            self._overrides[text] = parse(f"++{text}" if opened else text)
         return self._overrides[text]
 
     def _with_groups(
         self, base: DictConfig, overrides: Sequence[Override], chosen: Mapping[str, str]
     ) -> DictConfig:
         if self._slow:
-            words = [f"{axis}={name}" for axis, name in chosen.items() if _is_group(axis)]
+            words = [_chosen(axis, name) for axis, name in chosen.items() if _is_group(axis)]
             return copy.deepcopy(self._composer.compose([*overrides, *words]))
         config = copy.deepcopy(base)
         for axis, name in chosen.items():
@@ -358,14 +434,14 @@ class _Assembler:
     def _node(self, group: str, name: str) -> DictConfig:
         """A plain entry of a group, typed as Hydra types it."""
         if (group, name) not in self._nodes:
-            entry = catalog.entry(group, name, self._composer.config_dirs)
+            entry = own_schedulers.entry_of(group, name, self._composer.config_dirs)
             if entry is None:
                 raise catalog.unknown(group, name, self._composer.config_dirs)
             typed = OmegaConf.structured(_group_type(group))
             try:
-                node = OmegaConf.merge(typed, OmegaConf.load(entry.path))
+                node = OmegaConf.merge(typed, OmegaConf.create(entry.content))
             except OmegaConfBaseException as error:
-                raise InvalidInput(f"{entry.path}: {readable(error)}") from None
+                raise InvalidInput(f"{entry.path or name}: {readable(error)}") from None
             assert isinstance(node, DictConfig)
             self._nodes[group, name] = node
         return self._nodes[group, name]
@@ -373,18 +449,31 @@ class _Assembler:
     def cell(self, chosen: Mapping[str, str], config: DictConfig) -> Cell:
         """The cell of a combination and its composed config."""
         settings = plain(config, SweepConfig)
+        self.settings = self.settings or settings
+        apart = self._names.get(chosen.get(own_schedulers.GROUP, ""))
+        if apart is not None:
+            named = dataclasses.replace(settings.scheduler, name=apart)
+            settings = dataclasses.replace(settings, scheduler=named)
         scenario = Scenario(
             **{f.name: getattr(settings, f.name) for f in dataclasses.fields(Scenario)}
         ).settled()
         key = tuple(chosen[axis] for axis in self._group_axes)
         start = self._by_groups[key][1]
         choices = self._fixed_choices | {axis: chosen[axis] for axis in self._group_axes}
-        words = [f"{group}={name}" for group, name in choices.items() if group in GROUPS]
+        words = [_chosen(group, name) for group, name in choices.items() if group in GROUPS]
         words += _changes(start, _flat(dataclasses.asdict(settings)))
         return Cell(config_digest(scenario.document())[:12], dict(chosen), scenario, tuple(words))
 
 
-def _has_package(path: Path) -> bool:
+def _chosen(group: str, name: str) -> str:
+    """The override that chooses an entry."""
+    plain_word = re.fullmatch(r"[\w./:-]+", name)
+    return f"{group}={name if plain_word else quote(name)}"
+
+
+def _has_package(path: Path | None) -> bool:
+    if path is None:
+        return False
     head = path.read_text(encoding="utf-8").splitlines()[:5]
     return any(re.match(r"\s*#\s*@package\b", line) for line in head)
 

@@ -16,7 +16,9 @@ from functools import cache
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
+from simulator.errors import InvalidInput
 from simulator.lifeline import end_with
+from simulator.own_errors import own_error
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -43,10 +45,21 @@ class _Worker:
         self.seen: set[str] = set()
 
     def submit(self, function: Callable[[T], R], task: T) -> Future[R]:
-        return self._executor.submit(function, task)
+        return self._executor.submit(_called, function, task)
 
     def stop(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _called(function: Callable[[T], R], task: T) -> R:
+    """The answer; an error of a user's own code travels with its line, which tracebacks do not."""
+    try:
+        return function(task)
+    except Exception as error:
+        line = own_error(error)
+        if line is None:
+            raise
+        raise InvalidInput(line) from None
 
 
 @cache

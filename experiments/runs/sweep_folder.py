@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.runs.own_schedulers import same_class
 from experiments.runs.results import load_results
 from experiments.runs.yaml_files import reading, yaml_text
 from simulator.errors import InvalidInput
@@ -63,6 +65,29 @@ def read_grid(folder: Path) -> dict[str, Any]:
     except InvalidInput as error:
         raise InvalidInput(f"{error} Remove it, and the sweep's command writes it anew") from None
     return document if isinstance(document, dict) else {}
+
+
+def label_named(
+    name: str, labels: Mapping[str, str], choices: Mapping[str, Mapping[str, str]]
+) -> str:
+    """The label of the scheduler that a sweep's command called so: a class path, say.
+
+    Args:
+        name: as it was typed.
+        labels: of the scheduler, by cell.
+        choices: value of each axis, by cell.
+
+    Returns:
+        ``name`` itself if it is a label, or is none of one scheduler alone.
+    """
+    if name in labels.values():
+        return name
+    found = {
+        label
+        for cell, label in labels.items()
+        if same_class(choices.get(cell, {}).get("scheduler", "")) == same_class(name)
+    }
+    return found.pop() if len(found) == 1 else name
 
 
 def others_beside(folder: Path) -> str:

@@ -24,13 +24,13 @@ from experiments.calibrating.operators import CLEARING_SECONDS
 from experiments.comparison.contests import GIVEN, Contest, Standings
 from experiments.comparison.standings import standings
 from experiments.comparison.statistics import FEWEST_DRAWS, SEPARABLE, probability_shorter
-from experiments.runs import catalog
+from experiments.runs import catalog, own_schedulers
 from experiments.runs.cell import Runs, label_of
 from experiments.runs.command import plain
 from experiments.runs.configs import Scenario, SchedulerConfig
 from experiments.runs.pricing import load_profiles
 from experiments.runs.results import read_document
-from experiments.runs.sweep_folder import choices_of, read_sweep
+from experiments.runs.sweep_folder import choices_of, label_named, read_sweep
 from experiments.runs.trust import admit, folders_of
 from experiments.runs.world import World, prepare
 from experiments.settling.narrowing import (
@@ -184,7 +184,11 @@ def question_of(
         raise InvalidInput(f"pair={','.join(pair)}: a pair is two schedulers, e.g. pair=heft,donf")
     if (folder / "result.json").is_file():
         return _of_run(folder, pair, config_dirs, trust)
-    table = standings(read_sweep(folder), choices_of(folder))
+    results, choices = read_sweep(folder), choices_of(folder)
+    table = standings(results, choices)
+    if pair is not None:
+        labels = dict(zip(results["cell"], results["scheduler"], strict=True))
+        pair = [label_named(name, labels, choices) for name in pair]
     if not table.contests:
         raise InvalidInput(f"No cell of {folder} has finished: there is no verdict to settle")
     if all(one.setting.cost_model == GIVEN for one in table.contests):
@@ -252,10 +256,10 @@ def _of_run(
     folders = folders_of(command, folder, config_dirs, trust)
     schedulers = []
     for name in pair:
-        entry = catalog.entry("scheduler", name, folders)
+        entry = own_schedulers.entry_of("scheduler", name, folders)
         if entry is None:
             raise catalog.unknown("scheduler", name, folders)
-        typed = OmegaConf.merge(OmegaConf.structured(SchedulerConfig), OmegaConf.load(entry.path))
+        typed = OmegaConf.merge(OmegaConf.structured(SchedulerConfig), entry.content)
         scheduler = OmegaConf.to_object(typed)
         assert isinstance(scheduler, SchedulerConfig)
         schedulers.append(scheduler)

@@ -90,7 +90,7 @@ def plan_grid(overrides: Sequence[str], config_dirs: Sequence[Path]) -> Plan:
     Raises:
         InvalidInput: a name that is unknown, or a scenario that cannot be run on hardware.
     """
-    grid = compose_grid(overrides, config_dirs)
+    grid = compose_grid(overrides, config_dirs, _TAKEN)
     found = [contestant(cell.scenario, config_dirs) for cell in grid.cells]
     output_dir = Path(grid.cells[0].scenario.output_dir)
     return Plan(grouped(found), grid.settings.name, output_dir)
@@ -118,7 +118,7 @@ def plan_sweep_best(
     Raises:
         InvalidInput: no such sweep, nothing of it is done, or it names code of its own.
     """
-    base = compose_grid([*overrides, "scheduler=single_device"], config_dirs)
+    base = compose_grid([*overrides, "scheduler=single_device"], config_dirs, _TAKEN)
     output_dir = Path(base.cells[0].scenario.output_dir)
     folder = Path(sweep) if Path(sweep, "cells").is_dir() else output_dir / "sweeps" / sweep
     documents = [read_document(path) for path in (folder / "cells").glob("*/result.json")]
@@ -235,6 +235,8 @@ def grouped(contestants: Sequence[Contestant]) -> tuple[Group, ...]:
     )
 
 
+_TAKEN = ("name", "output_dir", "sweep", "exclude")
+"""Settings of a sweep that a validation heeds."""
 _TOLD: Mapping[str, Callable[[Scenario], str]] = {
     "batch": lambda scenario: f"batch {scenario.model.batch}",
     "cluster": lambda scenario: scenario.cluster.name,

@@ -11,12 +11,14 @@ import inspect
 import pkgutil
 from difflib import get_close_matches
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
 from simulator import own_code
 from simulator.errors import InvalidInput
 from simulator.options import construct
 from simulator.scheduler import Scheduler
+
+YOUR_OWN = "your own: package.module.Class or path/to/file.py:Class"
 
 
 @cache
@@ -61,18 +63,27 @@ def resolve(name_or_class_path: str) -> type[Scheduler]:
 
 
 def _import(path: str) -> type[Scheduler]:
+    what = f"scheduler '{path}'"
     parts = own_code.parse(path)
+    if path.endswith((".py", ":")):
+        raise InvalidInput(f"The {what} names no class in a file; write path/to/file.py:Class")
     if parts is None:
         near = get_close_matches(path, available(), n=3)
         hint = f"Nearest: {', '.join(near)}. " if near else ""
         raise InvalidInput(
-            f"No scheduler '{path}'. {hint}Known: {', '.join(available())}; "
-            "your own: package.module.Class or path/to/file.py:Class"
+            f"No scheduler '{path}'. {hint}Known: {', '.join(available())}; {YOUR_OWN}"
         )
-    kind = own_code.load(path, f"scheduler '{path}'")
-    if not (isinstance(kind, type) and issubclass(kind, Scheduler)):
+    kind = own_code.load(path, what)
+    if not _is_scheduler(kind):
         raise InvalidInput(
             f"'{path}' is not a scheduler: '{parts.name}' must be a subclass of "
             "simulator.scheduler.Scheduler"
         )
+    if inspect.isabstract(kind):
+        missing = ", ".join(sorted(kind.__abstractmethods__))
+        raise InvalidInput(f"The {what} is not complete: '{parts.name}' does not define {missing}")
     return kind
+
+
+def _is_scheduler(value: Any) -> TypeGuard[type[Scheduler]]:
+    return isinstance(value, type) and issubclass(value, Scheduler) and value is not Scheduler

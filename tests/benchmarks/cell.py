@@ -52,6 +52,7 @@ def cell_row(
             chosen = (
                 f"scheduler={','.join(SCHEDULERS)}",
                 f"seed.noise=range(0,{seeds})",
+                *("simulation.noise=lognormal", "simulation.sigma=0.05"),  # what the seed draws
                 f"output_dir={folder}",
                 "name=cells",
             )

@@ -69,7 +69,10 @@ def test_the_same_seed_finds_the_same_and_nothing_is_searched_twice(
         (["coldest=1"], "the first no lower than the last"),
         (["iterations=x"], "could not be converted to Integer"),
         (["family.n=500"], "the search is for small instances"),
-        (["family=none", "scheduler=heft,donf"], "not free to be changed"),
+        (
+            ["family=none", "family.n=null", "family.devices=3", "scheduler=heft,donf"],
+            "not free to be changed",
+        ),
         (["workload=poisson", "workload.rate=1/s"], "leave workload at single"),
         (["simulation.noise=lognormal", "simulation.sigma=0.1"], "takes simulation.noise=none"),
     ],

@@ -321,7 +321,6 @@ def test_the_key_of_a_cell_is_what_decides_its_result(quiet):
         ["workers=3"],
         ["scheduler.description=better"],
         ["simulation.contention=none"],  # what auto means for an instance
-        ["cluster=cpu2"],  # has no meaning for an instance
     ):
         (task,) = plan(*base, *words).tasks
         assert hashes.get(task.hash) == [], words
