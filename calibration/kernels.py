@@ -173,9 +173,9 @@ def resolve(target: str, in_place: bool = False) -> torch._ops.OpOverload:
             f"{match[1]}: {', '.join(packet.overloads())}"
         )
     operation: torch._ops.OpOverload = getattr(packet, match[2])
-    first, *others = operation._schema.arguments or [None]
-    changes = [a for a in others if a.alias_info is not None and a.alias_info.is_write]
-    if operation._schema.is_mutable and not (in_place and first is not None and not changes):
+    arguments = operation._schema.arguments
+    changes = [a for a in arguments[1:] if a.alias_info is not None and a.alias_info.is_write]
+    if operation._schema.is_mutable and not (in_place and arguments and not changes):
         raise InvalidInput(f"'{target}' changes its arguments; only functional operators are run")
     if not any("Tensor" in str(value.type) for value in operation._schema.returns):
         raise InvalidInput(f"'{target}' gives no tensor; only functional operators are run")

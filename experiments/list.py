@@ -41,7 +41,7 @@ def list_entries(group: str, config_dirs: Sequence[Path], console: Console) -> N
         "name", *(["command"] if presets else []), "description", *(["source"] if sourced else [])
     )
     for entry in found:
-        own = any(entry.path.is_relative_to(folder) for folder in config_dirs)
+        own = any(entry.path and entry.path.is_relative_to(folder) for folder in config_dirs)
         cells = [entry.description, *([entry.source] if sourced else [])]
         if presets:
             cells.insert(0, command_of(entry.content) or "any")

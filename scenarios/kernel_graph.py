@@ -246,7 +246,8 @@ class GraphBuilder:
         self._values[node] = Seen(written, changed.views)
         if write.view is None:
             return
-        self._values[node] = Seen(written, self._values[node.args[0]].views)
+        whole: Seen = self._values[node.args[0]]  # type: ignore[index]
+        self._values[node] = Seen(written, whole.views)
 
     def _overwritten(self, node: torch.fx.Node) -> Seen:
         """``copy(self, src)``: the elements of ``src`` in the shape, type and order of dimensions of

@@ -299,3 +299,5 @@ def watched(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+        while entered:  # torch does not call the hook of every forward that fails
+            entered.pop().__exit__(None, None, None)

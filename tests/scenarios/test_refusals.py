@@ -130,6 +130,7 @@ def test_calls_that_make_such_tensors_are_named(function, name):
     message = refusal(Function(function))
     assert re.search(rf"(calls|what) '\w*{name}", message)
     assert "only dense tensors" in message
+    assert not torch.overrides._get_current_function_mode_stack()  # nothing is left behind
 
 
 # -- what depends on data -----------------------------------------------------------------------
