@@ -53,7 +53,7 @@ def index_bounds(operator: Operator) -> dict[int, int]:
     arguments = arguments_of(operator)
     if operator.kind in ("embedding", "embedding_bag"):
         return dict.fromkeys(leaves(arguments["indices"]), operator.inputs[0].shape[0])
-    if "index" in arguments and isinstance(arguments.get("dim"), int):  # gather, scatter, index_add
+    if {"self", "index"} <= arguments.keys() and isinstance(arguments.get("dim"), int):
         shape = _shape_of(operator, arguments["self"])
         rows = shape[int(arguments["dim"])] if shape else 1
         return dict.fromkeys(leaves(arguments["index"]), rows)

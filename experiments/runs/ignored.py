@@ -47,6 +47,9 @@ def refuse_unread(overrides: Sequence[Override], scenarios: Sequence[Scenario]) 
             if len(found) == 0:
                 continue
         elif group == "family" and key in UNREAD_SPEEDS:
+            # A command that repeats a run names what its family's config says, too.
+            if any(_shipped(s.family.name, key) == override.value() for s in scenarios):
+                continue
             kinds, what = UNREAD_SPEEDS[key], "heterogeneity"
             found = {s.family.heterogeneity for s in scenarios}
         else:
@@ -56,6 +59,12 @@ def refuse_unread(overrides: Sequence[Override], scenarios: Sequence[Scenario]) 
                 f"'{override.input_line}' has no meaning with {what} {', '.join(sorted(found))}; it is for "
                 f"{', '.join(kinds)}"
             )
+
+
+def _shipped(family: str, key: str) -> object:
+    """The value of a family's shipped config; None where there is none."""
+    entry = catalog.entry("family", family)
+    return None if entry is None else entry.content.get(key)
 
 
 def refuse_idle_seeds(

@@ -114,7 +114,7 @@ def test_cuts_and_exits_apart_are_simulated_too(run, tmp_path) -> None:
         (["requests=0"], "requests from 1 to 100000"),
         (["weights.latency=-1"], "each at least 0"),
         (["workload=serving"], "asks for models of its own"),
-        (["family=daggen"], "Early exit is of models"),
+        (["family=daggen"], "'family=daggen' takes the place of model"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(run, words, message) -> None:

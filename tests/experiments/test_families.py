@@ -182,7 +182,7 @@ def test_a_changed_graph_file_makes_cells_stale():
         (simulate, ["family=file", "instance=none.stg"], "No instance 'none.stg'"),
         (simulate, ["family=daggen", "seed.workload=-1"], "seed.workload=-1 draws the graph"),
         (simulate, ["save_instance=a.json"], "a traced model's are predicted. Draw one"),
-        (sweep, ["family=fft", "model=gpt2,bert_base"], "A drawn graph takes the place of model"),
+        (sweep, ["family=fft", "model=gpt2,bert_base"], "'family=fft' takes the place of model"),
         (sweep, ["family=daggen,fft", "family.n=10,20"], "family.n has no meaning for 'fft'"),
     ],
 )

@@ -94,7 +94,7 @@ def test_models_predicted_in_processes_come_out_the_same(
     [
         (["repeats=1"], "repeats=1: give warmup >= 0 and repeats >= 2"),
         (["limit=0"], "limit > 0"),
-        (["instance=topcuoglu"], "Instances and drawn graphs have no kernels to run"),
+        (["instance=topcuoglu"], "'instance=topcuoglu' takes the place of model and cluster"),
         (["workload=poisson"], "one job at a time"),
         (["cluster=cpu2_gpu1", "cluster.allow_datasheet=true"], "not of this machine|No profile"),
         (["scheduler=nosuch"], "nosuch"),

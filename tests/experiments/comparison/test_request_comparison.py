@@ -210,7 +210,7 @@ def test_a_sweep_of_requests_is_compared_by_delays(folder, capsys):
     assert "compared by their delays" in capsys.readouterr().err
 
 
-def test_a_mix_that_cannot_be_read_fails_in_its_cell(folder, capsys):
+def test_a_mix_that_cannot_be_read_is_refused_before_anything_runs(folder, capsys):
     words = [
         "workload=serving",
         "workload.jobs=5",
@@ -218,5 +218,5 @@ def test_a_mix_that_cannot_be_read_fails_in_its_cell(folder, capsys):
         "simulation.draws=0",
         "workers=1",
     ]
-    assert sweep.main([*words, "workload.mix=[a]", "name=bad", "scheduler=fcfs,sjf"]) == 1
-    assert "write it like" in capsys.readouterr().out
+    assert sweep.main([*words, "workload.mix=[a]", "name=bad", "scheduler=fcfs,sjf"]) == 2
+    assert "write it like" in capsys.readouterr().err

@@ -138,8 +138,8 @@ def test_something_is_committed():
     assert COMMITTED
 
 
-def test_what_inputs_cost_is_probed_saved_and_simulated(saved):
-    validation, _ = load_validation(saved)
+def test_what_inputs_cost_is_probed_saved_and_simulated(home, saved):
+    validation, _ = load_validation(saved, (home / "conf",))
     (model,) = validation.models
     assert len(model.reading) == 2
     assert all(curve.costs[0] == 0.0 for curve in model.reading)
@@ -176,7 +176,7 @@ def test_what_copies_take_is_measured_simulated_and_saved(home, no_figures, caps
         r"per copy beyond .*, as the latency that schedulers are told of, us: olb [1-9]", printed
     )
     assert re.search(r"of the interpreter before a copy goes, .* links, us: olb [1-9]", printed)
-    validation, _ = load_validation(newest(home))
+    validation, _ = load_validation(newest(home), (home / "conf",))
     (case,) = validation.cases
     assert case.overhead.copy > 0
     moved = case.simulated.transfers
@@ -191,7 +191,7 @@ def test_what_copies_take_is_measured_simulated_and_saved(home, no_figures, caps
 
 def test_nothing_changed(home, saved, capsys):
     capsys.readouterr()
-    validation, _ = load_validation(saved)
+    validation, _ = load_validation(saved, (home / "conf",))
     for case in validation.cases:
         assert len(case.draws_s) == 5
         assert interval_of(case.draws_s) == (case.low_s, case.high_s)

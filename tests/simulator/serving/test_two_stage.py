@@ -320,7 +320,7 @@ def test_backlog_of_a_node_with_two_slots_is_shared_by_them() -> None:
         ({"choices": 0}, "best of 0 nodes"),
         ({"queue_capacity": 0}, "queue of 0"),
         ({"predictor": "prophet"}, "no load predictor 'prophet'"),
-        ({"predictor": "no.module:Class"}, "Cannot find"),
+        ({"predictor": "no.module:Class"}, "Cannot import 'no.module'"),
         ({"predictor": "ewma", "predictor_options": {"wait": 1}}, "it has: weight"),
         ({"predictor": "persistence", "predictor_options": {"x": 1}}, "it has: none"),
         ({"predictor": "oracle", "predictor_options": {"x": 1}}, "'oracle' has no options"),
