@@ -161,7 +161,7 @@ def test_options_of_a_class_are_an_axis_like_others(own):
     [
         ("mine.py", "names no class in a file; write path/to/file.py:Class"),
         ("mine.py:Nobody", "(there is: Mine, Faulty, Twice)"),
-        ("absent.py:Mine", "absent.py': there is no file"),
+        ("absent.py:Mine", "absent.py:Mine': there is no file"),
         ("no.such.Mine", "no module named 'no'"),
         ("mine:Mine", "your own: package.module.Class or path/to/file.py:Class"),
         ("broken.py:Mine", "broken.py, line 2"),
