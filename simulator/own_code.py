@@ -15,7 +15,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -107,8 +107,10 @@ def _module(path: ClassPath, what: str) -> ModuleType:
     for file in files:
         own_errors.note(file)
     try:
-        with _without_bytecode():
-            module = _run(_absolute(path.file)) if path.file else _import(path.module)
+        # Compiled files know seconds, so a source that was changed twice in one could be mistaken: also one
+        # that is imported later, when a function of it is called.
+        sys.dont_write_bytecode = True
+        module = _run(_absolute(path.file)) if path.file else _import(path.module)
     except HetsimError:
         raise
     except ModuleNotFoundError as error:
@@ -190,17 +192,6 @@ def _stamp(files: Iterable[str]) -> _Stamp:
         else:
             found.append((file, stat.st_mtime_ns, stat.st_size))
     return tuple(found)
-
-
-@contextlib.contextmanager
-def _without_bytecode() -> Iterator[None]:
-    """Compiled files know seconds, so a source that was changed twice in one could be mistaken."""
-    before = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True
-    try:
-        yield
-    finally:
-        sys.dont_write_bytecode = before
 
 
 # -- what decides what a class does -------------------------------------------------------------

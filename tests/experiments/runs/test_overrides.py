@@ -72,7 +72,7 @@ IGNORED = [
     (simulate, ["family.n=40"], "has no meaning without a family"),
     (simulate, ["workload.rate=20/s"], "no meaning with arrivals single; it is for poisson"),
     (simulate, ["instance=peft", "workload=periodic", "workload.cv=2"], "it is for gamma"),
-    (simulate, ["family=layered", "family.heterogeneity=related", "family.beta=1"], "it is for"),
+    (simulate, ["family=layered", "family.heterogeneity=related", "family.beta=0.5"], "it is for"),
     (sweep, ["instance=peft", "scheduler=heft,fcfs", "seed.workload=0,1"], "changes nothing"),
     (sweep, ["instance=peft", "scheduler=heft,fcfs", "seed.noise=0,1"], "without noise"),
     (sweep, ["instance=peft", "scheduler=heft,fcfs", "seed.search=0,1"], "draws anything"),
