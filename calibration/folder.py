@@ -214,7 +214,7 @@ def visited(folder: Path, operators: int) -> np.ndarray:
 
 
 def process_records(folder: str | Path) -> list[dict[str, Any]]:
-    """What each process wrote about itself, in order.
+    """The records that the processes wrote about themselves, in order.
 
     Raises:
         InvalidInput: one of these files is damaged.

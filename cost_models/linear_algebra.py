@@ -112,7 +112,7 @@ def _lstsq(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> floa
 
 
 def _distances(inputs: Specs, outputs: Specs, attributes: Mapping[str, Any]) -> float:
-    """Of each pair of points, [P, M] and [R, M]: a subtraction, a power and an addition in each coordinate, or a product
+    """FLOPs of distances of each pair of points, [P, M] and [R, M]: a subtraction, a power and an addition in each coordinate, or a product
     of matrices of M + 2 columns.
     """
     p, r, width = inputs[0].shape[-2], inputs[1].shape[-2], inputs[0].shape[-1]

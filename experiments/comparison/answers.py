@@ -112,7 +112,7 @@ def rules(setting: Setting) -> str:
 
 
 def cautions(standings: Standings, most: int = 6) -> list[str]:
-    """What the numbers leave out, and which of them are not of today; ``most`` cells are named."""
+    """Sentences on cells that are missing or stale; at most ``most`` cells are named."""
     notes = incomplete(standings, most)
     without = sorted({name for contest in standings.contests for name in contest.interval_without})
     if without:

@@ -1,4 +1,4 @@
-"""What is asked for and would change nothing: it is refused before anything runs.
+"""Refusals of settings that would change nothing, before anything runs.
 
 Seeds that nothing is drawn by give equal runs, which are no mean of several; a value that the chosen arrivals or
 devices do not read is one that was meant for others.

@@ -367,7 +367,11 @@ def test_moves_reach_every_plan_of_a_small_graph() -> None:
     ("name", "options", "message"),
     [
         ("genetic", {"budget": 0}, "'genetic' has budget 0; give an integer of at least 1"),
-        ("annealing", {"budget": 1.5}, "'annealing' has an option budget that"),
+        (
+            "annealing",
+            {"budget": 1.5},
+            "'annealing' has an option budget that is a whole number, not 1.5",
+        ),
         ("annealing", {"seed": -1}, "'annealing' has seed -1; give an integer of at least 0"),
         ("annealing", {"hot": 0.001}, "hot 0.001 and cold 0.01; they must be positive"),
         ("genetic", {"population": 1}, "population 1; give an integer of at least 2"),
