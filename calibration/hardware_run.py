@@ -491,7 +491,7 @@ class HardwareRun(ServingRun):
 
     # -- placement ------------------------------------------------------------------------------
 
-    def _accept(self, task: int, device: int) -> None:
+    def _accept(self, task: int, device: int, rank: float) -> None:
         self._touched.add(device)
         if self._moves and (self._push or not self._pending[task]):
             self._request_inputs(task, device)

@@ -15,7 +15,7 @@ import torch
 from simulator.batching import BatchingContext
 from simulator.context import EVERYWHERE, RequestedTransfer
 from simulator.errors import ExecutionError, SchedulingError
-from simulator.links import transfer_model
+from simulator.links import link_model
 from simulator.packing import Message, is_weight, message
 from simulator.scheduler import Scheduler
 from simulator.trace import TraceRecorder
@@ -53,7 +53,7 @@ class MovingRun(BatchingContext):
     def __init__(self, machine: Machine, *context: Any) -> None:
         super().__init__(*context)
         self._machine = machine
-        self._links = transfer_model(self.contention)
+        self._links = link_model(self.contention)
         self._moves = bool(machine.copiers)
         self._copying = 0  # tensors
         # Copies asked for before the clock started.
@@ -76,7 +76,7 @@ class MovingRun(BatchingContext):
 
     def _request(self, tensor: int, space: int, size: float) -> None:
         """Ask for a copy; it is sent when the scheduler has decided."""
-        if (tensor, space) in self._copies:
+        if tensor in self._copies[space]:
             return
         if not self._requests:
             self._free_before = list(self._channel_free)
@@ -88,14 +88,14 @@ class MovingRun(BatchingContext):
     def _book(self, request: Request) -> None:
         """Until a copy has arrived, what the link's figures say is what schedulers believe."""
         key = request[:2]
-        if key in self._copies:  # with the rest of its message
+        if request.tensor in self._copies[request.space]:  # with the rest of its message
             return
         parcel = self._packed.get(key)
         route = self.cluster.route(request.home, request.space)
         size = request.bytes if parcel is None else parcel.bytes
         end = self._links.book(route, size, self.now, self._channel_free)[1]
         for tensor in (request.tensor,) if parcel is None else parcel.tensors:
-            self._copies[tensor, request.space] = end
+            self._copies[request.space][tensor] = end
 
     def requests(self) -> list[RequestedTransfer]:
         """See :class:`SchedulingContext`."""
@@ -122,7 +122,7 @@ class MovingRun(BatchingContext):
                 self._copying += 1
         self._channel_free = list(self._free_before)
         for request in self._requests:
-            self._copies.pop(request[:2], None)
+            self._copies[request.space].pop(request.tensor, None)
         for request in self._requests:
             self._book(request)
         self._stale = [True] * len(self._stale)
@@ -137,6 +137,10 @@ class MovingRun(BatchingContext):
     def _tensor_bytes(self, tensor: int) -> float:
         job = self._job_of_tensor(tensor)
         return self._job_index[job].bytes[tensor - self._first_tensor[job]]
+
+    def is_under_way(self, tensor: int, space: int) -> bool:
+        """Whether a tensor is being copied to a space."""
+        return (tensor, space) in self._under_way
 
     def _readers_of(self, tensor: int) -> list[int]:
         """The tasks that read a tensor."""
@@ -209,7 +213,7 @@ class MovingRun(BatchingContext):
         for request, copy in zip(requests, copies, strict=True):
             tensor, space, home, size = request
             self._copying -= 1
-            self._copies[tensor, space] = self.now
+            self._copies[space][tensor] = self.now
             self._under_way.discard((tensor, space))
             self._present.add((tensor, space))
             if self._readers[tensor]:

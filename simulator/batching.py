@@ -26,7 +26,6 @@ class BatchingContext(SchedulingContext):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._members: dict[int, tuple[int, ...]] = {}  # by leader: all jobs of its batch
         self._leader: dict[int, int] = {}  # of the others
         self._served_by: dict[int, DataflowGraph] = {}  # by job, where not by its own graph
         self._coming: dict[int, tuple[int, int]] = {}  # job: space, inputs still on their way
@@ -184,6 +183,7 @@ class BatchingContext(SchedulingContext):
                 self._written[first + t] = min(self._written[first + t], self.now)
         self._job_index[leader] = index
         self._members[leader] = members
+        self._restricted = True
         for job in members:
             if self.jobs[job].graph is not graph:
                 self._served_by[job] = graph
@@ -202,6 +202,7 @@ class BatchingContext(SchedulingContext):
                 ``batch``.
         """
         self._check_serving(job)
+        self._restricted = True
         self._rejected[job] = (self.now, reason)
         self._coming.pop(job, None)  # what is under way arrives, but nobody is told
         self._left[job] = 0
@@ -273,15 +274,6 @@ class BatchingContext(SchedulingContext):
                     own = self._index_of(self.jobs[member].graph)
                 self._request(tensor, destination, own.bytes[output])
 
-    def _complete(self, task: int, device: int) -> list[int]:
-        released = super()._complete(task, device)
-        job = self._job[task]
-        if not self._left[job] and job in self._members:
-            for member in self._members[job][1:]:
-                self._left[member] = 0
-                self._done_at[member] = self.now
-        return released
-
     def _note_delivery(self, tensor: int, space: int) -> None:
         """A tensor has arrived: it may have been sent ahead."""
         if not self._coming:
@@ -301,11 +293,6 @@ class BatchingContext(SchedulingContext):
         """Whether a tensor is on its way to a space because a job's inputs were sent there."""
         job = self._job_of_tensor(tensor)
         return self._coming.get(job, (-1, 0))[0] == space
-
-    def _clear_instant(self) -> None:
-        super()._clear_instant()
-        if self.delivered:
-            self.delivered.clear()
 
 
 def _is_alike(one: DataflowGraph, two: DataflowGraph) -> bool:

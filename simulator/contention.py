@@ -7,15 +7,12 @@ and what it cannot: fair sharing, channels that degrade or fail, transfers that 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
-import simpy
-
-from simulator.clock import Clock
+from simulator.clock import Clock, Moment
 from simulator.cluster import Route
-from simulator.errors import InvalidInput
-from simulator.flows import OVER, Delivered, Flow, FlowModel, PacedFlows, duration, seconds
+from simulator.flows import OVER, Delivered, Flow, PacedFlows, duration, seconds
 from simulator.maxmin import MaxMin
 
 
@@ -29,7 +26,7 @@ class UncontendedFlows(PacedFlows):
     def request(self, flow: Flow) -> None:
         """See :class:`FlowModel`."""
         self._flows[flow] = None
-        self._launch(flow, self._clock._now)
+        self._launch(flow, self._clock.now)
         self._begin(flow)
 
     def _leave(self, flow: Flow) -> None:
@@ -41,11 +38,11 @@ class UncontendedFlows(PacedFlows):
 
     def estimate(self, route: Route, size: float) -> float:
         """See :class:`FlowModel`."""
-        return self._clock._now + seconds(route, size, self._bandwidth(route))
+        return self._clock.now + seconds(route, size, self._bandwidth(route))
 
     def free(self, route: Route) -> float:
         """See :class:`FlowModel`."""
-        return self._clock._now
+        return self._clock.now
 
     def set_capacity(self, channel: int, factor: float) -> None:
         """See :class:`FlowModel`."""
@@ -80,7 +77,7 @@ class FifoFlows(PacedFlows):
         self._begin(flow)
 
     def _book(self, flow: Flow, free: list[float]) -> None:
-        start = self._clock._now
+        start = self._clock.now
         for channel in flow.channels:
             if free[channel] > start:
                 start = free[channel]
@@ -91,7 +88,7 @@ class FifoFlows(PacedFlows):
 
     def _leave(self, flow: Flow) -> None:
         del self._flows[flow]
-        if flow.end != self._clock._now:
+        if flow.end != self._clock.now:
             self._moved.update(flow.channels)
 
     def expected(self, flow: Flow) -> float:
@@ -108,14 +105,14 @@ class FifoFlows(PacedFlows):
         """See :class:`FlowModel`."""
         if self._moved:
             self.settle()
-        return max(self._clock._now, max(self._free[channel] for channel in route.channels))
+        return max(self._clock.now, max(self._free[channel] for channel in route.channels))
 
     def set_capacity(self, channel: int, factor: float) -> None:
         """See :class:`FlowModel`."""
         self._degrade(channel, factor)
         self._moved.add(channel)
         for flow in self._flows:
-            if flow.start <= self._clock._now and channel in flow.channels:
+            if flow.start <= self._clock.now and channel in flow.channels:
                 self._pace(flow, self._bandwidth(flow.route))
                 self._arm(flow)
                 self._moved.update(flow.channels)
@@ -125,7 +122,7 @@ class FifoFlows(PacedFlows):
         if not self._moved:
             return
         moved = self._moved
-        now = self._clock._now
+        now = self._clock.now
         free = [0.0] * len(self._capacity)
         for flow in self._flows:
             if flow.start > now and not moved.isdisjoint(flow.channels):
@@ -160,7 +157,7 @@ class FairFlows(PacedFlows):
 
     def request(self, flow: Flow) -> None:
         """See :class:`FlowModel`."""
-        flow.start = now = self._clock._now
+        flow.start = now = self._clock.now
         flow.since = joins = now + flow.route.latency
         if not flow.size:  # takes no bandwidth
             flow.end = joins
@@ -179,9 +176,9 @@ class FairFlows(PacedFlows):
         if flow.end < flow.alarm:
             self._set_alarm(flow, flow.end)
 
-    def _ring_due(self, _: simpy.Event) -> None:
+    def _ring_due(self, _: Moment) -> None:
         """The latency or the transfer of some flows may be over now."""
-        now = self._clock._now
+        now = self._clock.now
         if self._event_at == now:
             self._event_at = math.inf
         alarms = self._alarms
@@ -212,11 +209,11 @@ class FairFlows(PacedFlows):
     def estimate(self, route: Route, size: float) -> float:
         """See :class:`FlowModel`; at an equal share of the narrowest channel."""
         rate = self._sharing.prospect(route.channels)
-        return self._clock._now + seconds(route, size, rate)
+        return self._clock.now + seconds(route, size, rate)
 
     def free(self, route: Route) -> float:
         """See :class:`FlowModel`: a flow shares at once."""
-        return self._clock._now
+        return self._clock.now
 
     def set_capacity(self, channel: int, factor: float) -> None:
         """See :class:`FlowModel`."""
@@ -225,7 +222,7 @@ class FairFlows(PacedFlows):
 
     def settle(self) -> None:
         """See :class:`FlowModel`."""
-        now = self._clock._now
+        now = self._clock.now
         alarms = self._alarms
         for flow in self._sharing.update():
             if flow.end == now:  # its delivery is still to come at this instant
@@ -262,34 +259,5 @@ class FairFlows(PacedFlows):
             else:
                 if moment < self._event_at:
                     self._event_at = moment
-                    self._clock.at(moment, self._ring_due, None)
+                    self._clock.at(moment, [self._ring_due])
                 return
-
-
-_MODELS: dict[str, Callable[[Clock, Sequence[float], Delivered], FlowModel]] = {
-    "none": UncontendedFlows,
-    "fifo": FifoFlows,
-    "fair": FairFlows,
-}
-
-
-def flow_model(
-    contention: str, clock: Clock, capacities: Sequence[float], delivered: Delivered
-) -> FlowModel:
-    """The model of that name.
-
-    Args:
-        contention: ``none``, ``fifo`` or ``fair``.
-        clock: simulated time.
-        capacities: bytes per second of every channel.
-        delivered: called at the end of each flow, when ``flow.end`` is the clock's time.
-
-    Raises:
-        InvalidInput: there is no such model.
-    """
-    if contention not in _MODELS:
-        raise InvalidInput(f"Unknown contention '{contention}'; known: {', '.join(_MODELS)}")
-    return _MODELS[contention](clock, capacities, delivered)
-
-
-__all__ = ["FairFlows", "FifoFlows", "Flow", "FlowModel", "UncontendedFlows", "flow_model"]

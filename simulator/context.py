@@ -12,11 +12,11 @@ each job has its own copy of its graph's tensors.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,13 +24,13 @@ from simulator.cluster import Cluster, Route
 from simulator.costs import CostTable, GraphCosts, rows_of
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.graph import DataflowGraph
+from simulator.links import link_model
 from simulator.workload import Job, Workload
 
 if TYPE_CHECKING:
     from simulator.scheduler import Scheduler
 
 MOVEMENTS = ("push", "pull")
-CONTENTIONS = ("none", "fifo", "fair")
 EVERYWHERE = -1
 """Home of a tensor that lies in every memory space."""
 
@@ -57,6 +57,7 @@ class RequestedTransfer(NamedTuple):
     """Memory space where it is wanted."""
 
 
+T = TypeVar("T")
 Wire = tuple[int, float, float, tuple[int, ...]]
 Queued = tuple[float, int, int]
 """Rank, number of the placement, task."""
@@ -151,6 +152,11 @@ class GraphIndex:
         return moved.tolist()
 
 
+def entries(column: Sequence[T] | Mapping[int, T]) -> Iterable[tuple[int, T]]:
+    """Numbers and values of a column by job, task or tensor; of a window only those that are kept."""
+    return column.items() if isinstance(column, Mapping) else enumerate(column)
+
+
 class SchedulingContext:
     """See the module docstring. Public names are the protocol; the rest belongs to the worlds.
 
@@ -169,8 +175,6 @@ class SchedulingContext:
         jobs: every job that has arrived.
     """
 
-    _best_device: Callable[[int, str], int] | None = None
-    """A faster :func:`simulator.pricing.best_device` of a task among all devices that can run it."""
     world: ClassVar[str] = ""
     """Where schedules happen: ``simulated`` or ``measured``; the trace says it."""
     offers: frozenset[str] = frozenset()
@@ -183,10 +187,7 @@ class SchedulingContext:
     ) -> None:
         if movement not in MOVEMENTS:
             raise InvalidInput(f"Unknown movement '{movement}'; known: {', '.join(MOVEMENTS)}")
-        if contention not in CONTENTIONS:
-            raise InvalidInput(
-                f"Unknown contention '{contention}'; known: {', '.join(CONTENTIONS)}"
-            )
+        link_model(contention)
         costs.check_covers(cluster)
         cluster.check_connected()
         self.now = 0.0
@@ -228,7 +229,8 @@ class SchedulingContext:
         self._tensors = 0
         self._home: MutableSequence[int] = []
         self._written: MutableSequence[float] = []
-        self._copies: dict[tuple[int, int], float] = {}  # (tensor, space) -> arrival
+        # By memory space: tensor -> arrival.
+        self._copies: list[dict[int, float]] = [{} for _ in cluster.spaces]
         # By device.
         devices = len(cluster.devices)
         self._queues: MutableSequence[list[Queued]] = [[] for _ in range(devices)]
@@ -240,12 +242,17 @@ class SchedulingContext:
         self._projections: dict[int, Callable[[], float]] = {}
         self._tail_rank = [0.0] * devices  # largest rank in the queue, where it is not empty
         self._load: MutableSequence[int] = [0] * devices  # placed and unfinished
+        self._idle = list(range(devices))  # those of fewer than their slots, ascending
         self._running: MutableSequence[list[int]] = [[] for _ in range(devices)]
         self._available: MutableSequence[float] = [0.0] * devices
         # Whether _available must be worked out again.
         self._stale: MutableSequence[bool] = [False] * devices
         self._placements = 0
+        # Told of a task and the rank that was asked for before its placement changes.
+        self._noted: Callable[[int, float | None], None] | None = None
         self._returned = False  # whether a task ever left a device unfinished, or runs again
+        self._restricted = False  # whether some tasks must not be placed although they are not
+        self._members: dict[int, tuple[int, ...]] = {}  # by leader: all jobs of its batch
         self._channel_free: MutableSequence[float] = [0.0] * len(cluster.channels)
         # By source and destination: first channel, latency, bandwidth and all channels of the route.
         self._wires: list[list[Wire | None]] = [
@@ -257,7 +264,7 @@ class SchedulingContext:
     @property
     def idle(self) -> list[int]:
         """Devices that have fewer tasks, running and queued together, than slots, ascending."""
-        return [d for d, load in enumerate(self._load) if load < self._slots[d]]
+        return self._idle.copy()
 
     @property
     def placeable(self) -> list[int]:
@@ -336,7 +343,11 @@ class SchedulingContext:
 
     def is_queued(self, task: int) -> bool:
         """Whether a task is placed and has not started: it can still be withdrawn."""
-        return self._device[task] >= 0 and not self._has_started(task)
+        return self._device[task] >= 0 and not self.has_started(task)
+
+    def has_started(self, task: int) -> bool:
+        """Whether a placed task has begun to execute: it can no longer be withdrawn."""
+        return self._started[task]
 
     def device_of(self, task: int) -> int:
         """The device a task is placed on, -1 if none."""
@@ -357,7 +368,7 @@ class SchedulingContext:
         home = self._home[tensor]
         if home in (space, EVERYWHERE):
             return self._written[tensor]
-        return self._copies.get((tensor, space))
+        return self._copies[space].get(tensor)
 
     def transfer_seconds(self, size: float, source: int, destination: int) -> float:
         """Believed seconds for ``size`` bytes between two spaces over an idle route; 0 within one."""
@@ -382,7 +393,18 @@ class SchedulingContext:
 
     def availabilities(self, devices: Sequence[int]) -> list[float]:
         """:meth:`available` of several devices."""
-        return [self.available(device) for device in devices]
+        now, load, stale, known = self.now, self._load, self._stale, self._available
+        running, expected, found = self._running, self._expected, []
+        for device in devices:
+            if not load[device] or stale[device]:
+                found.append(self.available(device))
+                continue
+            moment = known[device]
+            for task in running[device]:
+                if expected[task] < now:  # longer than believed
+                    moment = self.available(device)
+            found.append(moment if moment > now else now)
+        return found
 
     def available(self, device: int) -> float:
         """When a task appended to a device's queue now could begin, its data aside."""
@@ -434,22 +456,31 @@ class SchedulingContext:
             SchedulingError: the task is unknown, placed already, or cannot run there; the rank is
                 not a number.
         """
-        self._check_placement(task, device, rank)
+        now, seconds = self.now, math.inf
+        if 0 <= task < len(self._job) and 0 <= device < len(self._load):
+            job = self._job[task]
+            seconds = self._job_index[job].seconds[task - self._first_task[job]][device]
+        if seconds == math.inf or self._device[task] >= 0 or rank != rank or self._restricted:
+            self._check_placement(task, device, rank)
+        if self._noted is not None:
+            self._noted(task, rank)
         if rank is None:
-            rank = self.now
+            rank = now
         sequence = self._placements = self._placements + 1
         self._device[task] = device
         self._sequence[task] = sequence
         self._rank[task] = rank
-        self._placed_at[task] = self.now
-        self._accept(task, device)
+        self._placed_at[task] = now
+        data = self._accept(task, device, rank)
         queue = self._queues[device]
         tail = not queue or rank >= self._tail_rank[device]
         # The common case, a task at the tail of a queue whose end is known, needs no projection.
         known = not self._load[device] or (tail and not self._stale[device])
         if known and self._serial[device]:
-            begin = max(self.available(device), self._data_expected(task, device))
-            end = begin + self.seconds(task)[device]
+            begin = self.available(device)
+            if data is None:
+                data = self._data_expected(task, device)
+            end = (begin if begin > data else data) + seconds
             self._available[device] = self._expected[task] = end
             self._stale[device] = False
         else:
@@ -457,7 +488,7 @@ class SchedulingContext:
         if tail:
             self._tail_rank[device] = rank
         heappush(queue, (rank, sequence, task))
-        self._load[device] += 1
+        self._occupy(device)
 
     def place_job(self, job: int, devices: Sequence[int], ranks: Sequence[float]) -> None:
         """Place every task of a job, as :meth:`place` does one by one in the order of operators.
@@ -483,14 +514,28 @@ class SchedulingContext:
         device = self._device[task]
         if device < 0:
             raise SchedulingError(f"Task '{self.label(task)}' is not placed, so not to withdraw")
-        if self._has_started(task):
+        if self.has_started(task):
             raise SchedulingError(f"Task '{self.label(task)}' has started; only queued tasks move")
+        if self._noted is not None:
+            self._noted(task, None)
         self._returned = True
         self._release(task, device)
         self._unqueue(task, device)
         self._device[task] = -1
-        self._load[device] -= 1
+        self._vacate(device)
         self._stale[device] = True
+
+    def _occupy(self, device: int) -> None:
+        """One task more is placed on a device."""
+        load = self._load[device] = self._load[device] + 1
+        if load == self._slots[device]:
+            self._idle.remove(device)
+
+    def _vacate(self, device: int) -> None:
+        """One task fewer is."""
+        load = self._load[device] = self._load[device] - 1
+        if load == self._slots[device] - 1:
+            insort(self._idle, device)
 
     def _unqueue(self, task: int, device: int) -> None:
         """Take a task out of a device's queue."""
@@ -505,8 +550,8 @@ class SchedulingContext:
         for task in tasks:
             self._release(task, device)
             self._device[task] = -1
+            self._vacate(device)
         self._queues[device] = []
-        self._load[device] -= len(tasks)
         self._stale[device] = True
         return tasks
 
@@ -517,7 +562,7 @@ class SchedulingContext:
         self._running[device].remove(task)
         self._started[task] = False
         self._device[task] = -1
-        self._load[device] -= 1
+        self._vacate(device)
         self._stale[device] = True
 
     def _reopen(self, task: int) -> list[int]:
@@ -589,17 +634,15 @@ class SchedulingContext:
 
     # -- what the two worlds supply -------------------------------------------------------------
 
-    def _accept(self, task: int, device: int) -> None:
-        """A task was placed: request the transfers that its placement allows."""
+    def _accept(self, task: int, device: int, rank: float) -> float | None:
+        """A task was placed: request the transfers that its placement allows. Returns when its data is
+        expected in the device's memory space; None where :meth:`_data_expected` has to find out.
+        """
         raise NotImplementedError
 
     def _release(self, task: int, device: int) -> None:
         """A placed task that has not started is about to be withdrawn."""
         raise NotImplementedError
-
-    def _has_started(self, task: int) -> bool:
-        """Whether a placed task has begun to execute: it can no longer be withdrawn."""
-        return self._started[task]
 
     def _wake(self, time: float) -> None:
         raise NotImplementedError
@@ -700,10 +743,10 @@ class SchedulingContext:
         Raises:
             SchedulingError: work is left; names the task that holds it up.
         """
-        left = sum(self._left)
+        left = sum(count for _, count in entries(self._left))
         if not left:
             return
-        unplaced = [t for t, d in enumerate(self._device) if d < 0 and self._left[self._job[t]]]
+        unplaced = [t for t, d in entries(self._device) if d < 0 and self._left[self._job[t]]]
         if unplaced:
             raise SchedulingError(
                 f"Scheduler '{scheduler.name}' ended with {left} tasks not run: {len(unplaced)} were "
@@ -790,24 +833,37 @@ class SchedulingContext:
         first = self._first_task[job]
         space = self._space_of[device]
         first_tensor = self._first_tensor[job]
+        homes, written, now = self._home, self._written, self.now
         for tensor in index.writes[task - first]:
-            self._home[first_tensor + tensor] = space
-            self._written[first_tensor + tensor] = self.now
-        self._load[device] -= 1
+            number = first_tensor + tensor
+            if written[number] == math.inf:  # or else it ran again, and this was not lost
+                homes[number] = space
+                written[number] = now
+        load = self._load[device] = self._load[device] - 1
+        if load == self._slots[device] - 1:
+            insort(self._idle, device)
         self._running[device].remove(task)
-        if self._expected[task] != self.now:
+        if self._expected[task] != now:
             self._stale[device] = True
-        self._left[job] -= 1
-        pending = self._pending
+        left_of = self._left
+        left_of[job] -= 1
+        if self._members and not left_of[job] and job in self._members:
+            for member in self._members[job][1:]:
+                left_of[member] = 0
+                self._done_at[member] = now
+        pending, device_of, returned = self._pending, self._device, self._returned
         released = []
         for operator in index.successors[task - first]:
             successor = first + operator
-            pending[successor] -= 1
-            if not pending[successor]:
-                self._ready_at[successor] = self.now
-                released.append(successor)
-                if self._device[successor] >= 0:  # when its data arrives is known from now on
-                    self._stale[self._device[successor]] = True
+            left = pending[successor] = pending[successor] - 1
+            if left:
+                continue
+            self._ready_at[successor] = now
+            if returned and self._started[successor]:  # before this task had to run again
+                continue
+            released.append(successor)
+            if device_of[successor] >= 0:  # when its data arrives is known from now on
+                self._stale[device_of[successor]] = True
         self.ready += released
         return released
 
@@ -910,6 +966,13 @@ class SchedulingContext:
         raise NotImplementedError
 
     def _clear_instant(self) -> None:
-        for news in (self.arrived, self.ready, self.finished, self.lost, self.failed):
-            if news:
-                news.clear()
+        """The scheduler has heard of everything."""
+        self.ready.clear()
+        self.finished.clear()
+        if self.arrived:
+            self.arrived.clear()
+        if self.delivered:
+            self.delivered.clear()
+        if self.lost or self.failed:
+            self.lost.clear()
+            self.failed.clear()

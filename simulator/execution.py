@@ -12,7 +12,14 @@ from typing import Protocol
 
 
 class ExecutionModel(Protocol):
-    """One device's way of executing."""
+    """One device's way of executing.
+
+    Attributes:
+        final: whether an execution takes its launch overhead and its seconds, whenever it begins and whatever else
+            runs.
+    """
+
+    final: bool
 
     def begin(self, task: int, seconds: float, start: float) -> None:
         """A task that needs ``seconds`` at full rate starts at ``start``."""
@@ -34,6 +41,8 @@ class ConstantRate:
         launch_overhead: seconds.
         finish_at: called with a task and its finish.
     """
+
+    final = True
 
     def __init__(self, launch_overhead: float, finish_at: Callable[[int, float], None]) -> None:
         self._overhead = launch_overhead

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simulator.clock import Clock
+from simulator.clock import Clock, Moment
 from simulator.cluster import Cluster
 from simulator.errors import InvalidInput
 
@@ -183,7 +183,6 @@ class FaultInjector:
     Attributes:
         active: faults in force.
         happened: every fault that has begun, in that order.
-        idle_events: how many events in the clock are somebody else's and let nothing happen.
     """
 
     def __init__(
@@ -195,7 +194,6 @@ class FaultInjector:
         self._clock = clock
         self._over = over
         self._waiting = 0
-        self.idle_events = 0
         for fault in faults.events:
             clock.process(self._strike(fault))
         for number, entry in enumerate(faults.random):
@@ -208,12 +206,12 @@ class FaultInjector:
         """An event at exactly this time."""
         event = simpy.Event(self._clock)
         self._waiting += 1
-        self._clock.at(time, self._ring, event)
+        self._clock.at(time, [self._ring], event)
         return event
 
-    def _ring(self, occurrence: simpy.Event) -> None:
+    def _ring(self, occurrence: Moment) -> None:
         self._waiting -= 1
-        occurrence._value.succeed()
+        occurrence.subject.succeed()
 
     def _strike(self, fault: Fault) -> Generator[simpy.Event, Any, None]:
         yield self._moment(fault.start)
@@ -243,7 +241,7 @@ class FaultInjector:
     def is_all_that_waits(self) -> bool:
         """Whether the clock holds nothing but faults to come, and none in force will end."""
         ending = any(fault.end < math.inf for fault in self.active)
-        others = len(self._clock._queue) - self._waiting - self.idle_events
+        others = self._clock.waiting - self._waiting
         return not ending and not self._changes and others <= 0
 
     def take(self) -> list[tuple[bool, Fault]]:

@@ -12,9 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import simpy
-
-from simulator.clock import Clock
+from simulator.clock import Clock, Moment
 from simulator.cluster import Route
 from simulator.errors import InvalidInput
 
@@ -78,9 +76,14 @@ class Flow:
         self.share = -1.0
         self.mark = -1
 
+    @property
+    def carried(self) -> float:
+        """Share of its bytes that it has carried; less than 1 of one that was called off."""
+        return 1.0 - self.remaining / self.size if self.size else 1.0
+
 
 class FlowModel(Protocol):
-    """How flows share channels; see :func:`flow_model`."""
+    """How flows share channels."""
 
     def request(self, flow: Flow) -> None:
         """A flow may go from now on; those of one instant stand in the order of these calls."""
@@ -131,6 +134,7 @@ class PacedFlows:
         self._capacity = list(capacities)
         self._degraded = 0  # channels below their nominal capacity
         self._delivered = delivered
+        self._on_ring = [self._ring]
 
     def _leave(self, flow: Flow) -> None:
         """A flow was delivered or called off."""
@@ -165,7 +169,7 @@ class PacedFlows:
 
     def _pace(self, flow: Flow, rate: float) -> None:
         """A flow under way goes on at another rate from now on."""
-        now = self._clock._now
+        now = self._clock.now
         if flow.end <= now:  # its event is still to come at this instant
             return
         if flow.since < now:
@@ -178,7 +182,7 @@ class PacedFlows:
         """A flow whose end was worked out is on its way, or there if that takes no time: who waits for
         it can start at this very instant, before anything else happens.
         """
-        if flow.end == self._clock._now:
+        if flow.end == self._clock.now:
             self._deliver(flow)
         else:
             self._arm(flow)
@@ -187,12 +191,12 @@ class PacedFlows:
         """Make sure that an event comes at a flow's end or before."""
         if flow.end < flow.alarm:
             flow.alarm = flow.end
-            self._clock.at(flow.end, self._ring, flow)
+            self._clock.at(flow.end, self._on_ring, flow)
 
-    def _ring(self, event: simpy.Event) -> None:
+    def _ring(self, event: Moment) -> None:
         """A flow's end was once believed to be now."""
-        flow: Flow = event._value
-        now = self._clock._now
+        flow: Flow = event.subject
+        now = self._clock.now
         if flow.alarm != now:
             return
         if flow.end == now:
@@ -211,7 +215,7 @@ class PacedFlows:
         """See :class:`FlowModel`."""
         if flow.alarm == OVER:
             return
-        now = self._clock._now
+        now = self._clock.now
         if flow.since < now:
             flow.remaining = _unsent(flow, now)
         flow.alarm = OVER

@@ -142,4 +142,4 @@ class JobTensors:
 
     def forget_copy(self, tensor: int, space: int) -> None:
         """A copy is not there, nor on its way."""
-        self._run._forget(tensor, space)
+        self._run.forget_copy(tensor, space)

@@ -15,13 +15,11 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 
-import simpy
-
-from simulator.clock import Clock
+from simulator.clock import Clock, Moment
 from simulator.cluster import Cluster, Route
-from simulator.contention import flow_model
 from simulator.flows import OVER, Delivered, Flow, FlowModel
 from simulator.launchers import Launcher
+from simulator.links import flows_by_name
 
 
 class Crossing:
@@ -73,7 +71,7 @@ class LaunchedFlows:
         self._in_turn = contention == "fifo"
         # Who has its channels alone from before it crosses until after that has nobody to share them with.
         model = "none" if self._in_turn else contention
-        self._inner = flow_model(model, clock, cluster.capacities, self._on_crossed)
+        self._inner = flows_by_name(model, clock, cluster.capacities, self._on_crossed)
         self._crossings: dict[Flow, Crossing] = {}  # in the order of their requests
         self._of_inner: dict[Flow, Crossing] = {}
         self._lines: list[deque[Flow]] = [deque() for _ in cluster.channels]
@@ -122,30 +120,30 @@ class LaunchedFlows:
                 crossing.flow.start = moment
             crossing.moment = moment + spec.overhead
             self._changes += 1
-            clock.at(crossing.moment, over, None)
+            clock.at(crossing.moment, [over])
 
-        def over(_: simpy.Event) -> None:
+        def over(_: Moment) -> None:
             # Not if it was to begin later after all, nor twice.
-            if crossing.launch is launch and crossing.moment == clock._now:
+            if crossing.launch is launch and crossing.moment == clock.now:
                 self._launch(crossing, number + 1, then)
 
         launcher = self._launchers.get(spec.launcher)
         if launcher is None:
-            at(clock._now)
+            at(clock.now)
         else:
-            at(launcher.begin(clock._now, spec.overhead, spec.handover, spec.passed, at))
+            at(launcher.begin(clock.now, spec.overhead, spec.handover, spec.passed, at))
 
     def _cross(self, crossing: Crossing) -> None:
         flow = crossing.flow
         if not flow.route.launches:
-            flow.start = self._clock._now
+            flow.start = self._clock.now
         inner = Flow(
             flow.tensors,
             flow.source,
             flow.destination,
             self._without_launches(flow.route),
             flow.size,
-            self._clock._now,
+            self._clock.now,
         )
         crossing.inner = inner
         self._of_inner[inner] = crossing
@@ -166,15 +164,15 @@ class LaunchedFlows:
         if crossing.flow.route.launches:
             self._launch(crossing, 0, self._tell)
         elif (
-            inner.requested == self._clock._now
+            inner.requested == self._clock.now
         ):  # what takes no time would be told before it is waited for
-            crossing.moment, crossing.launch = self._clock._now, self
-            self._clock.at(self._clock._now, self._on_told, crossing)
+            crossing.moment, crossing.launch = self._clock.now, self
+            self._clock.at(self._clock.now, [self._on_told], crossing)
         else:
             self._tell(crossing)
 
-    def _on_told(self, event: simpy.Event) -> None:
-        crossing: Crossing = event._value
+    def _on_told(self, event: Moment) -> None:
+        crossing: Crossing = event.subject
         if crossing.launch is self:
             self._tell(crossing)
 
@@ -185,7 +183,7 @@ class LaunchedFlows:
         self._delivered(flow)
 
     def _leave(self, flow: Flow) -> None:
-        flow.end, flow.alarm = self._clock._now, OVER
+        flow.end, flow.alarm = self._clock.now, OVER
         del self._crossings[flow]
         for channel in flow.channels if self._in_turn else ():
             self._lines[channel].remove(flow)
@@ -213,14 +211,14 @@ class LaunchedFlows:
 
     def estimate(self, route: Route, size: float) -> float:
         """See :class:`FlowModel`."""
-        return self._inner.estimate(route, size) + (self.free(route) - self._clock._now)
+        return self._inner.estimate(route, size) + (self.free(route) - self._clock.now)
 
     def free(self, route: Route) -> float:
         """See :class:`FlowModel`."""
         if not self._in_turn:
             return self._inner.free(route)
         free = self._expectations()[1]
-        return max(self._clock._now, *(free[channel] for channel in route.channels))
+        return max(self._clock.now, *(free[channel] for channel in route.channels))
 
     def set_capacity(self, channel: int, factor: float) -> None:
         """See :class:`FlowModel`."""
@@ -229,7 +227,7 @@ class LaunchedFlows:
 
     def _expectations(self) -> tuple[dict[Flow, float], list[float]]:
         """When every flow is believed to be told of, and each channel to be free."""
-        now = self._clock._now
+        now = self._clock.now
         if self._known is None or self._known[:2] != (now, self._changes):
             ends: dict[Flow, float] = {}
             free = [0.0] * len(self._lines)
@@ -248,7 +246,7 @@ class LaunchedFlows:
         telling = flow.route.launching / 2
         if inner is not None:
             return self._inner.expected(inner) + telling
-        launched = max(self._clock._now, crossing.moment) + crossing.left
+        launched = max(self._clock.now, crossing.moment) + crossing.left
         if crossing.crossed:
             return launched
         return launched + self._without_launches(flow.route).seconds(flow.size) + telling
@@ -275,4 +273,4 @@ def flows_of(
     """
     if any(link.launcher is not None for link in cluster.links):
         return LaunchedFlows(clock, cluster, contention, launchers, delivered)
-    return flow_model(contention, clock, cluster.capacities, delivered)
+    return flows_by_name(contention, clock, cluster.capacities, delivered)

@@ -102,6 +102,8 @@ class Launcher:
 class Launched:
     """A device's execution model behind its launcher, or one (None) for which no launch waits."""
 
+    final = False
+
     def __init__(self, model: ExecutionModel, launcher: Launcher | None, device: Device) -> None:
         self._model = model
         self._launcher = launcher

@@ -132,7 +132,7 @@ class LimitedMemory:
                 self._outside.discard(job)
                 if run.now > run.jobs[job].arrival:
                     self._waited.append((job, run.now))
-                run._found_room(job)
+                run.found_room(job)
             self._blocked.try_all(space)
             for t in tensors:
                 self._copies.has_source(first + t)

@@ -191,7 +191,7 @@ class LoadedWeights:
     def _request(self, number: int, space: int) -> None:
         run = self._run
         job = self._tensors.job(number)
-        run._request(number, space, run._job_index[job].bytes[number - self._tensors.first(job)])
+        run.request(number, space, run._job_index[job].bytes[number - self._tensors.first(job)])
 
     # -- transfers ------------------------------------------------------------------------------
 

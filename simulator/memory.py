@@ -29,7 +29,6 @@ from simulator.graph import DataflowGraph
 from simulator.limited_memory import LimitedMemory
 from simulator.loaded_weights import weight_store
 from simulator.node_room import node_rooms
-from simulator.unlimited_memory import UnlimitedMemory
 from simulator.workload import Workload
 
 if TYPE_CHECKING:
@@ -139,10 +138,12 @@ class Memory(Protocol):
 
 def make_memory(
     run: Simulation, links: Links, memory: str, weights: str, workload: Workload
-) -> Memory:
-    """What carries out the settings ``memory`` and ``weights``; see :func:`simulator.simulate`."""
+) -> Memory | None:
+    """What carries out the settings ``memory`` and ``weights`` (see :func:`simulator.simulate`); None where
+    nothing is counted.
+    """
     if not counts_memory(memory, weights):
-        return UnlimitedMemory(links)
+        return None
     capacities = [
         space.capacity if memory == "limited" else math.inf for space in run.cluster.spaces
     ]

@@ -10,7 +10,7 @@ the first tensor always waits for the last.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from simulator.cluster import Cluster
@@ -24,7 +24,7 @@ class PackingRun(Protocol):
 
     cluster: Cluster
     jobs: list[Job]
-    _copies: dict[tuple[int, int], float]
+    _copies: list[dict[int, float]]
     _first_tensor: list[int]
 
     @property
@@ -33,14 +33,18 @@ class PackingRun(Protocol):
 
     @property
     def _packed(self) -> Mapping[tuple[int, int], Message]: ...
-    @property
-    def _under_way(self) -> Collection[tuple[int, int]]: ...
+    def is_under_way(self, tensor: int, space: int) -> bool:
+        """Whether a transfer of a tensor to a space has begun and not ended."""
+        ...
+
     @property
     def _home(self) -> Sequence[int]: ...
     @property
     def _written(self) -> Sequence[float]: ...
-    @property
-    def _started(self) -> Sequence[bool]: ...
+    def has_started(self, task: int) -> bool:
+        """Whether a task has begun to execute."""
+        ...
+
     def _job_of_tensor(self, tensor: int) -> int: ...
     def _tensor_bytes(self, tensor: int) -> float: ...
     def _readers_of(self, tensor: int) -> list[int]: ...
@@ -127,10 +131,10 @@ def _obstacle(run: PackingRun, tensor: int, space: int, asked: bool) -> str:
         return "it is in another message"
     if asked:
         return ""
-    if key in run._under_way:
+    if run.is_under_way(tensor, space):
         return "it is under way"
-    if key in run._copies:
+    if tensor in run._copies[space]:
         return "it is there"
-    if all(run._started[reader] for reader in run._readers_of(tensor)):
+    if all(map(run.has_started, run._readers_of(tensor))):
         return "no task that has yet to start reads it"
     return ""

@@ -151,17 +151,34 @@ def best_device(context: SchedulingContext, task: int, devices: Sequence[int], p
     Devices that could not win if the data were there already are not priced.
     """
     seconds = context.seconds(task)
-    compiled = context._best_device
-    if compiled and len(devices) == len(context.able(task)):
-        return compiled(task, pricing)
-    space_of = context.cluster.space_of
+    space_of, now = context.cluster.space_of, context.now
     parcels, shared = parcels_of(context, task, pricing)
+    aware = sees_links(pricing)
+    by_event = bool(shared) or (aware and context.contention == "fair")
+    wires, free = context._wires, context._channel_free
     best, chosen = math.inf, devices[0]
     for device, begin in zip(devices, context.availabilities(devices), strict=True):
         least = seconds[device]
         if begin + least >= best:
             continue
-        ready = data_in(context, parcels, shared, space_of[device], pricing)
+        space = space_of[device]
+        if by_event:
+            ready = data_in(context, parcels, shared, space, pricing)
+        else:  # the same, written out: this is where on-line schedulers spend their time
+            ready = now
+            for home, size in parcels:
+                if home != space:
+                    _, latency, bandwidth, channels = wires[home][space] or context._lay(
+                        home, space
+                    )
+                    start = now
+                    if aware:
+                        for channel in channels:
+                            if free[channel] > start:
+                                start = free[channel]
+                    end = start + (latency + size / bandwidth)
+                    if end > ready:
+                        ready = end
         finish = (ready if ready > begin else begin) + least
         if finish < best:
             best, chosen = finish, device

@@ -206,6 +206,8 @@ class SharedRates:
 class RateShared:
     """One device of a memory space whose rates change."""
 
+    final = False
+
     def __init__(self, shared: SharedRates, device: int) -> None:
         self._shared = shared
         self._device = device

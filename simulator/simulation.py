@@ -1,30 +1,36 @@
-"""The simulator: the scheduling context on SimPy.
+"""The engine: one event loop on SimPy that executes jobs on devices and links.
 
-The event loop applies all events of one instant, lets the scheduler decide once, sends what placements
-and finishes have asked for, and starts what can start. The order within an instant is the design's:
-task finish, transfer end, device or link change, arrival, decision, transfer requests, start; then id.
+The loop applies all events of one instant, lets the scheduler decide once, sends what placements and
+finishes have asked for, and starts what can start. The order within an instant is: task finish, transfer
+end, device or link change, arrival, decision, transfer requests, start; then id.
 
-:class:`Simulation` is the general form: every transfer has an event for its end, a task starts at the
-instant at which its device has a slot, its data and its room, and devices, links and memory may change
-while the run goes on. Runs without any of that take the shorter way of :mod:`simulator.direct`, which
-gives the same trace.
+What varies is a part that the engine composes, and each part declares what it needs:
+
+- A link model whose transfers' ends are final when they are booked (:mod:`simulator.links`) needs no event for
+  them. Where an end may move (shared links, faults, limited memory, links that are believed otherwise than they
+  are), transfers are flows with events (:mod:`simulator.flows`).
+- A device whose executions end when they are said to (:mod:`simulator.execution`) may be given its next task
+  while the task's data is on its way: the start is known, and needs no event either.
+- Memory (:mod:`simulator.memory`), faults (:mod:`simulator.faulty`) and the time that decisions take
+  (:mod:`simulator.charged`) are there where the run asks for them.
+- The recorder (:mod:`simulator.recorder`) decides what is kept.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any, ClassVar
 
 import numpy as np
-import simpy
 
 from simulator.batching import SERVING, BatchingContext
-from simulator.clock import Clock
+from simulator.charged import DecisionDelay
+from simulator.clock import Clock, Moment
 from simulator.cluster import Cluster, Route
 from simulator.context import EVERYWHERE, RequestedTransfer
 from simulator.costs import CostTable, GraphCosts, NoiseModel, rows_of
@@ -32,18 +38,18 @@ from simulator.decision_cost import DecisionCost
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.far_inputs import FarInputs, reads_far
 from simulator.faults import Faults
+from simulator.faulty import Disturbances
 from simulator.flows import Flow
 from simulator.graph import DataflowGraph
 from simulator.launched_flows import flows_of
 from simulator.launchers import launchers_of
-from simulator.links import transfer_model
+from simulator.links import link_model
 from simulator.memory import Memory, abilities, make_memory
 from simulator.packing import Message, is_weight, message
 from simulator.rates import execution_models
+from simulator.recorder import FINISHED, Recorder, TraceRecorder
 from simulator.scheduler import Scheduler
-from simulator.submission import Asynchronous, Feeder, feeder
-from simulator.trace import Table, Trace, assemble, execution_table, transfer_table
-from simulator.unlimited_memory import UnlimitedMemory
+from simulator.submission import Submission, submission_of
 from simulator.weight_cache import WeightCaches, caches_weights
 from simulator.workload import Job, Workload
 
@@ -68,54 +74,57 @@ class Setting:
     believed: Cluster | None = None
 
 
-FINISHED, LOST = "finished", "lost"
-"""What became of an execution."""
-Request = tuple[int, int, int, Route, float, float, float]
-"""Tensor, destination, source, route, bytes, believed start and end; the latter two are those of its
+Request = tuple[int, int, int, float, float, float, float]
+"""Tensor, destination, source, when it was made, believed start and end, bytes; start and end are those of its
 message if it is packed."""
-Execution = tuple[int, int, int, int, float, float, float, float]
-"""Task, job, device, slot, ready, placed, start, finish."""
 
 
 class Simulation(BatchingContext):
     """One run. Use :func:`simulator.engine.simulate`."""
 
     world = "simulated"
-    _packs: ClassVar[bool] = True
-    """Whether this way of simulating offers packed transfers."""
-    _serves: ClassVar[bool] = True
-    """Whether it offers batches, inputs sent ahead and refusals."""
     _ways_out: ClassVar[Mapping[str, str]] = {
         "evict": "load weights on demand (weights=on_demand)",
         "batch": "keep weights resident (weights=resident), and leave devices that fail out",
     }
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(
+        self, setting: Setting, recorder: Callable[[Simulation], Recorder] = TraceRecorder
+    ) -> None:
         cluster, costs = setting.cluster, setting.costs
         self._setting = setting
         believed = cluster if setting.believed is None else setting.believed
         cluster.check_same_parts(believed)
         super().__init__(believed, costs, setting.movement, setting.contention)
         self.real = cluster
-        self.offers = abilities(setting.weights) | ({"pack"} if self._packs else set())
-        resident = setting.weights == "resident"
-        if self._serves and resident and not setting.faults.fails_devices:
+        self.offers = abilities(setting.weights) | {"pack"}
+        if setting.weights == "resident" and not setting.faults.fails_devices:
             self.offers |= SERVING
-        self._check_run(setting.workload, setting.scheduler)
+        self._checked: set[tuple[object, ...]] = set()  # kinds of jobs that can be run
+        if setting.workload.known:
+            self._check_run(setting.workload, setting.scheduler)
+        else:
+            self._check_abilities(setting.scheduler)
         if isinstance(setting.actual, CostTable):
             setting.actual.check_covers(cluster)
             for graph in setting.workload.graphs:
                 _check_possible(graph, cluster, costs[graph], setting.actual[graph])
         self._workload = setting.workload
         self._scheduler = setting.scheduler
+        self._static = setting.scheduler.static
+        self._reacts = setting.workload.reacts
         self._actual_source = setting.actual
         self._rng = np.random.default_rng(setting.seed)
         self._clock = Clock()
         self._actual: list[list[Sequence[float]]] = []  # [job][operator][device]
-        # What is believed of transfers: booked as if nothing slowed them.
-        self._transfers = transfer_model(setting.contention)
+        # What is believed of transfers, and true of those whose ends are final.
+        self._link_model = link_model(setting.contention)
+        self._book = self._link_model.book
         self._requests: list[Request] = []  # asked for at this instant
         self._in_order = True  # whether they stand in the order of (tensor, destination)
+        self._results: list[tuple[int, int]] = []  # tensors and destinations of results among them
+        self._free_before: dict[int, float] = {}  # when channels were free before them
+        self._fetched: list[int] = []  # tasks whose data was asked for at this instant
         self._packed: dict[tuple[int, int], Message] = {}  # by tensor and destination, of these
         self._routes: list[list[Route | None]] = [
             [None] * len(cluster.spaces) for _ in cluster.spaces
@@ -125,165 +134,221 @@ class Simulation(BatchingContext):
         self._start_time: MutableSequence[float] = []
         self._finish_time: MutableSequence[float] = []
         self._slot: MutableSequence[int] = []
+        self._data_at: MutableSequence[float] = []  # -1 until it is known
         self._free_slots: list[list[int]] = [list(range(n)) for n in self._slots]
         self._touched: set[int] = set()
-        self._next_job = 0
+        self._to_come: Iterator[Job] = iter(())
+        self._next: Job | None = None
         self._joining: deque[Job] = deque()  # jobs of this instant, where jobs follow on others
         self._followed: set[int] = set()  # jobs that are done, there
-        self._admit_now = 0
         self._woken = False
+        self._settled_at = -1.0  # the instant whose starts have happened
+        self._last_news = 0.0  # when anything has happened last
         self._deciding_seconds = 0.0
         self._decisions = 0
         self._under_way: dict[tuple[int, int], Flow] = {}  # by tensor and destination
+        self._delivered: list[Flow] = []  # at this instant, not applied yet
+        self._landed: list[
+            tuple[int, int]
+        ] = []  # the same of booked transfers that somebody awaits
         self._attempts: dict[int, int] = {}  # executions that are over, of tasks to run again
         self._failed_jobs: dict[int, tuple[float, str]] = {}  # when and why
-        self._awaiting: set[int] = (
-            set()
-        )  # jobs of which it will be told that their inputs have room
+        self._awaiting: set[int] = set()  # jobs that it will be told of when their inputs have room
         self._serving = bool(SERVING & self.offers & setting.scheduler.needs)
-        self._memory: Memory = UnlimitedMemory()
+        self._plans_ahead = False  # whether a task was ever placed before it was ready
+        self.recorder = recorder(self)
+        self._forgets = self.recorder.forgets
         self._prepare()
 
     def _prepare(self) -> None:
-        """Make what carries out transfers and executions, and what counts memory."""
-        cluster = self.real
-        launchers = launchers_of(cluster)
-        self._models, self._shared_rates = execution_models(
-            cluster, self._bytes_of, self.finish_at, launchers, self._slowed()
+        """Compose the parts."""
+        setting, cluster = self._setting, self.real
+        devices = range(len(cluster.devices))
+        self._on_finish = [self._end]
+        self._on_alarm = [self._ring]
+        self._on_wake = [self._wake_up]
+        self._on_landed = [self._land]
+        self._on_arrival = [self._come]
+        self._on_follower = [self._come_after]
+        self._down = [0 for _ in devices]  # failures in force
+        self._faults = Disturbances(self, setting.faults) if setting.faults else None
+        self._delay = (
+            None if setting.decision_cost is None else DecisionDelay(self, setting.decision_cost)
         )
-        self._feeders: list[Feeder] = [feeder(self, d) for d in range(len(cluster.devices))]
+        launchers = launchers_of(cluster)
+        slowed = setting.faults.slowed(cluster)
+        self._models, self._shared_rates = execution_models(
+            cluster, self._bytes_of, self.finish_at, launchers, slowed
+        )
+        self._submissions: list[Submission | None] = [submission_of(self, d) for d in devices]
+        for device, submission in enumerate(self._submissions):
+            if submission is not None:
+                self._projections[device] = submission.window.project
+        self._submits_ahead = any(s is not None for s in self._submissions)
         self._caches = WeightCaches(cluster) if caches_weights(cluster) else None
         self._far_inputs = FarInputs(cluster) if reads_far(cluster) else None
-        self._submits_ahead = any(device.completion_latency for device in cluster.devices)
-        for device, fed in enumerate(self._feeders):
-            if isinstance(fed, Asynchronous):
-                self._projections[device] = fed.window.project
         self._links = flows_of(cluster, self.contention, self._clock, launchers, self._on_delivered)
-        setting = self._setting
-        self._memory = make_memory(
+        self._memory: Memory | None = make_memory(
             self, self._links, setting.memory, setting.weights, setting.workload
         )
-        self._delivered: list[Flow] = []
-        self._executions: list[Execution] = []
-        self._sent: list[Flow] = []  # in order of request
-        self._arrivals: set[Flow] = set()  # those that have ended
-        self._outcomes: list[tuple[int, str]] = []  # attempt and status of each
+        launched = any(link.launcher is not None for link in cluster.links)
+        self._booked = self._link_model.final and not (
+            self._memory or self._faults or launched or self.real is not self.cluster
+        )
+        # Devices whose next start needs no event although its data is on its way, and the tasks there.
+        unaffected = self._caches is None and self._far_inputs is None
+        self._foresees = [
+            self._booked
+            and unaffected
+            and self._models[d].final
+            and self._submissions[d] is None
+            and self._slots[d] == 1
+            for d in devices
+        ]
+        self._foreseen = [-1 for _ in devices]
+        self._overheads = [device.launch_overhead for device in cluster.devices]
+        self._alarms = [-1.0 for _ in devices]  # when a device looks again at its queue
+        self._shared = list(dict.fromkeys(self._shared_rates.values()))
 
     # -- the loop -------------------------------------------------------------------------------
 
-    def run(self) -> Trace:
-        """Run to the end, or to the horizon.
+    def run(self) -> Any:
+        """Run to the end, or to the horizon; returns what the recorder makes of it.
 
         Raises:
             SchedulingError: work is left that can never run; names it.
         """
         self._scheduler.begin(self)
         self._workload.begin()
+        self._to_come = iter(self._workload)
         self._schedule_arrival()
-        self._run_to_horizon()
-        while self._is_at_rest() and self._memory.relax():
-            self._run_to_horizon()
-        if self._is_at_rest():
+        horizon, memory = self._setting.horizon, self._memory
+        self._clock.run_instants(self._settle, horizon)
+        while self.is_at_rest() and memory is not None and memory.relax():
+            self._clock.run_instants(self._settle, horizon)
+        if self.is_at_rest():
             self._check_rest()
-        return self._trace()
+        return self.recorder.result()
 
-    def _is_at_rest(self) -> bool:
-        """Whether nothing is left to happen."""
-        return not self._clock._queue
+    def is_at_rest(self) -> bool:
+        """Whether nothing is left to happen, faults aside: they are no reason to go on."""
+        if self._faults is not None and self._faults.is_all_that_waits:
+            return True
+        return self._clock.peek() == math.inf
 
     def _check_rest(self) -> None:
         """Nothing is left to happen: refuse that anything is left to do."""
-        self._memory.check()
+        faults, memory = self._faults, self._memory
+        if not (faults is not None and faults.give_up()) and memory is not None:
+            memory.check()
         self._check_finished(self._scheduler)
 
-    def _run_to_horizon(self) -> None:
-        """Run until the horizon, or until nothing is left to happen."""
-        if self._setting.horizon == math.inf:
-            self._run_events()
-            return
-        # The first instant that is no longer part of the run.
-        self._clock.at(math.nextafter(self._setting.horizon, math.inf), _stop, None)
-        with contextlib.suppress(_HorizonReached):
-            self._run_events()
-        self._clock._now = self.now
-
-    def _run_events(self) -> None:
-        self._clock.run_instants(self._settle)
-
-    def _settle(self) -> None:
+    def _settle(self, now: float) -> None:
         """One round of an instant: apply what happened, decide, send and start what can be.
 
         Tasks that take no time end in another round of the same instant.
         """
-        self.now = self._clock._now
-        if self._apply():
-            self._decide()
-        self._memory.settle()
-        self._send()
-        self._links.settle()
-        self._begin_touched()
-        for shared in self._shared_rates.values():
-            shared.settle(self.now)
+        self.now = now
+        memory = self._memory
+        news = self._apply(now)
+        if self._delay is not None:
+            news = self._delay.may_decide(news)
+        if news:
+            self._last_news = now
+            if len(self.ready) > 1:
+                self.ready.sort()
+            if self._delay is None:
+                self._decide()
+            else:
+                self._delay.decide(self._decide)
+        if memory is not None:
+            memory.settle()
+        if not self._booked:
+            self._send_flows()
+            self._links.settle()
+        elif self._requests:
+            self._send_booked()
+        if self._touched:
+            touched, self._touched = self._touched, set()
+            for device in sorted(touched) if len(touched) > 1 else touched:
+                submission = self._submissions[device]
+                if self._down[device]:
+                    continue
+                if submission is None:
+                    self._feed(device)
+                else:
+                    submission.feed()
+        for shared in self._shared:
+            shared.settle(now)
+        self._settled_at = now
+        if self._forgets:
+            self.recorder.settled()
+        if self._faults is not None:
+            self._faults.note_rest()
 
-    def _apply(self) -> bool:
+    def _apply(self, now: float) -> bool:
         """Apply everything that happened; returns whether the scheduler must be asked."""
-        news = self._woken or bool(self._due) or bool(self._admit_now)
-        if self._scheduler.static:
-            news = self._woken or bool(self._admit_now)
+        news = self._woken
         self._woken = False
         if self._due:
-            due = sorted(self._due)
-            self._due.clear()
+            news = news or not self._static
+            self._last_news = now
+            due, self._due = self._due, []
+            if len(due) > 1:
+                due.sort()
             for task in due:
                 self._finish(task)
             self.finished += due
-        self._deliver()
-        news |= bool(self.delivered)
-        news |= self._change()
-        while self._admit_now:
-            self._admit_now -= 1
+        if self._delivered:
+            self._deliver()
+        if self._landed:
+            self._apply_landed()
+        if self._faults is not None and self._faults.apply():
+            news = True
+        while self._joining:
+            news = True
             self._arrive()
-        if self._serving:  # inputs that find room at once are there as well
+        if self._serving and self._memory is not None:  # inputs that find room at once are there
             self._memory.settle()
-            news |= bool(self.delivered)
-        return news
-
-    def _change(self) -> bool:
-        """Apply what has changed about devices and links; returns whether anything has."""
-        return False
+        return news or bool(self.delivered)
 
     def _decide(self) -> None:
-        self.ready.sort()
+        """Let the scheduler decide once."""
         began = time.perf_counter()
         self._scheduler.decide(self)
         self._deciding_seconds += time.perf_counter() - began
         self._decisions += 1
         self._clear_instant()
 
-    def _begin_touched(self) -> None:
-        if self._touched:
-            touched = sorted(self._touched)
-            self._touched.clear()
-            for device in touched:
-                self._begin_tasks(device)
-
     # -- arrivals -------------------------------------------------------------------------------
 
     def _schedule_arrival(self) -> None:
-        if self._next_job < len(self._workload):
-            job = self._workload.jobs[self._next_job]
-            self._clock.at(job.arrival, self._on_arrival, None)
+        job = next(self._to_come, None)
+        if not self._workload.known and job is not None:
+            self._check_next(job)
+        self._next = job
+        if job is not None:
+            self._clock.at(job.arrival, self._on_arrival, job)
 
-    def _on_arrival(self, _: simpy.Event) -> None:
-        self._admit_now += 1
-        if self._workload.reacts:
-            self._joining.append(self._workload.jobs[self._next_job])
-        self._next_job += 1
+    def _check_next(self, job: Job) -> None:
+        """Refuse a job that is drawn while the run goes on and cannot be run."""
+        if self._next is not None and job.arrival < self._next.arrival:
+            number = len(self.jobs) + len(self._joining)
+            raise InvalidInput(
+                f"Job {number} arrives at {job.arrival} s, before job {number - 1} at "
+                f"{self._next.arrival} s; sort the jobs by arrival"
+            )
+        kind = (job.graph, job.origin, job.destination)
+        if kind not in self._checked:
+            self._check_job(job)
+            self._checked.add(kind)
+
+    def _come(self, event: Moment) -> None:
+        self._joining.append(event.subject)
         self._schedule_arrival()
 
-    def _on_follower(self, event: simpy.Event) -> None:
-        self._admit_now += 1
-        self._joining.append(event._value)
+    def _come_after(self, event: Moment) -> None:
+        self._joining.append(event.subject)
 
     def _follow(self, job: int) -> None:
         """A job may be done: if its outputs are where they must be, another may follow on it."""
@@ -306,33 +371,38 @@ class Simulation(BatchingContext):
         """See :class:`BatchingContext`."""
         super().reject(job, reason)
         self._awaiting.discard(job)
-        self._memory.rejected(job)
+        if self._memory is not None:
+            self._memory.rejected(job)
         if self._requests:
             self._take_back_requests(-1)
-        if self._workload.reacts:
+        if self._reacts:
             self._send_next(job)
+        self.recorder.left((job,))
 
     def _arrive(self) -> None:
-        reacts = self._workload.reacts
-        job = self._joining.popleft() if reacts else self._workload.jobs[len(self.jobs)]
-        self._memory.arrived(self._admit(job))
-        self._note_actual(job)
+        job = self._joining.popleft()
+        number = self._admit(job)
+        self._actual.append(self._actual_of(job.graph, job.arrival))
+        if self._memory is not None:
+            self._memory.arrived(number)
+        self.recorder.arrived(job)
 
     def _may_serve(self) -> bool:
         return self._serving
 
     def _note_batch(self, leader: int, graph: DataflowGraph) -> None:
         self._actual[leader] = self._actual_of(graph, self.now)
-        self._memory.batched(leader)
+        if self._memory is not None:
+            self._memory.batched(leader)
 
     def awaits_room(self, job: int) -> bool:
         """See :class:`BatchingContext`."""
-        if not self._memory.is_outside(job):
+        if self._memory is None or not self._memory.is_outside(job):
             return False
         self._awaiting.add(job)
         return True
 
-    def _found_room(self, job: int) -> None:
+    def found_room(self, job: int) -> None:
         """A job's inputs lie where they come from."""
         if job in self._awaiting:
             self._awaiting.discard(job)
@@ -343,44 +413,92 @@ class Simulation(BatchingContext):
         self._start_time += [math.inf] * count
         self._finish_time += [math.inf] * count
         self._slot += [0] * count
-
-    def _realise(self, graph: DataflowGraph, moment: float) -> np.ndarray:
-        """Actual seconds [operators, devices] of an execution of a graph that was known from then on."""
-        source = self._actual_source
-        if source is None:
-            return self._believed[graph].seconds
-        if isinstance(source, CostTable):
-            return source[graph].seconds
-        return source.realise(graph, self._believed[graph], self._rng, moment)
+        self._data_at += [-1.0] * count
 
     def _actual_of(self, graph: DataflowGraph, moment: float) -> list[Sequence[float]]:
-        """The same row by row; executions with one table share them."""
+        """Actual seconds [operators][devices] of an execution of a graph that was known from then on;
+        executions with one table share them.
+        """
         source = self._actual_source
         if source is None:
             return self._believed[graph].lists
         if isinstance(source, CostTable):
             return source[graph].lists
-        return rows_of(self._realise(graph, moment))
-
-    def _note_actual(self, job: Job) -> None:
-        """Keep the actual seconds of the job that arrives."""
-        self._actual.append(self._actual_of(job.graph, job.arrival))
+        return rows_of(source.realise(graph, self._believed[graph], self._rng, moment))
 
     # -- tasks ----------------------------------------------------------------------------------
 
-    def _begin_tasks(self, device: int) -> None:
-        """Let a device begin what it can."""
-        self._feeders[device].feed()
+    def _feed(self, device: int) -> None:
+        """Let a device begin the heads of its queue, as far as it has slots and they lack nothing."""
+        slots, queue = self._free_slots[device], self._queues[device]
+        now = self.now
+        while slots and queue:
+            task = queue[0][2]
+            if self._pending[task]:
+                return
+            start = now
+            if self._booked:
+                start = self._data_at[task]
+                if start < 0:
+                    start = self._data_at[task] = self._data_arrival(task, device)
+                if start > now:
+                    if not self._foresees[device] or not self._lasts(task, device):
+                        self._look_again(device, start)
+                        return
+                else:
+                    start = now
+            elif not self.admits(task, device):
+                return
+            heappop(queue)
+            self._running[device].append(task)
+            slot = heappop(slots)
+            if start > now:
+                self._foreseen[device] = task
+            else:
+                self._started[task] = True
+            if self._foresees[device]:
+                job = self._job[task]
+                seconds = self._actual[job][task - self._first_task[job]][device]
+                self._slot[task] = slot
+                self._start_time[task] = start
+                finish = start + (self._overheads[device] + seconds)
+                self._finish_time[task] = finish
+                self._clock.at(finish, self._on_finish, task)
+            else:
+                self.execute(task, device, slot)
 
-    def _admits(self, task: int, device: int) -> bool:
+    def _lasts(self, task: int, device: int) -> bool:
+        """Whether a task takes any time: it ends in an instant after that of its start."""
+        job = self._job[task]
+        seconds = self._actual[job][task - self._first_task[job]][device]
+        start = self._data_at[task]
+        return start + (self._overheads[device] + seconds) > start
+
+    def _look_again(self, device: int, moment: float) -> None:
+        """Let a device look at its queue when the data of the head will be there."""
+        if moment < math.inf and self._alarms[device] != moment:
+            self._alarms[device] = moment
+            self._clock.at(moment, self._on_alarm, device)
+
+    def _ring(self, event: Moment) -> None:
+        self._touched.add(event.subject)
+
+    def admits(self, task: int, device: int) -> bool:
         """Whether the head of a queue, which must be taken then, has its data and its room."""
-        return self._data_is_here(task, device) and self._memory.admit(task, device)
+        if self._booked:
+            arrival = self._data_arrival(task, device)
+            if arrival > self.now:
+                self._look_again(device, arrival)
+            return arrival <= self.now
+        return self._data_is_here(task, device) and (
+            self._memory is None or self._memory.admit(task, device)
+        )
 
-    def _take(self, device: int) -> None:
+    def take(self, device: int) -> None:
         """Take the head of a queue out of it: it can no longer be withdrawn."""
         self._started[self._start(device)] = True
 
-    def _execute(self, task: int, device: int, slot: int) -> None:
+    def execute(self, task: int, device: int, slot: int) -> None:
         """Let a task that was taken begin now."""
         self._slot[task] = slot
         self._start_time[task] = self.now
@@ -400,107 +518,243 @@ class Simulation(BatchingContext):
         self._finish_time[task] = moment
         self._clock.at(moment, self._on_finish, task)
 
-    def _on_finish(self, event: simpy.Event) -> None:
-        task = event._value
+    def _end(self, event: Moment) -> None:
+        """A task may end now."""
+        task = event.subject
         # Not if it was re-timed since, nor twice if that led back to the same end.
-        if self._finish_time[task] == self._clock._now:
-            self._finish_time[task] = math.inf
-            device = self._device[task]
-            if self._models[device].goes_on(task, self._clock._now):
-                return
-            self._models[device].end(task, self._clock._now)
-            self._feeders[device].ended(task)
+        if self._finish_time[task] != event.time:
+            return
+        self._finish_time[task] = math.inf
+        device = self._device[task]
+        if self._foresees[device]:
+            self._due.append(task)
+            return
+        model = self._models[device]
+        if model.goes_on(task, event.time):
+            return
+        model.end(task, event.time)
+        submission = self._submissions[device]
+        if submission is None:
+            self._due.append(task)
+        else:
+            submission.ended(task)
 
     def _finish(self, task: int) -> None:
-        device = self._device[task]
-        job = self._job[task]
-        finish = self._feeders[device].known(task)
-        self._touched.add(device)
-        self._record(task, device, finish, FINISHED)
-        for successor in self._complete(task, device):
-            place = self._device[successor]
-            if place >= 0:
-                self._touched.add(place)
-                if not self._push:
-                    self._fetch(successor, place)
-        for successor in self._successors(task) if self._submits_ahead else ():
-            # The others that it waits for may all be submitted to its own device.
-            if self._pending[successor] and self._device[successor] >= 0:
-                self._touched.add(self._device[successor])
-        self._request_outputs(task, device)
-        self._memory.finished(task, device)
-        self._done_at[job] = self.now
-        if self._workload.reacts:
+        """The host learns that a task has finished."""
+        now, device, job = self.now, self._device[task], self._job[task]
+        submission = self._submissions[device]
+        if submission is None:
+            heappush(self._free_slots[device], self._slot[task])
+            finish = now
+            if self._foreseen[device] == task:
+                self._foreseen[device] = -1
+                self._started[task] = True
+        else:
+            finish = submission.known(task)
+        touched = self._touched
+        touched.add(device)
+        self.recorder.execution(task, device, finish, FINISHED)
+        released = self._complete(task, device)
+        if self._plans_ahead:
+            for successor in released:
+                place = self._device[successor]
+                if place >= 0:
+                    touched.add(place)
+                    if not self._push:
+                        self._fetch(successor, place)
+        if self._submits_ahead:
+            for successor in self._successors(task):
+                # The others that it waits for may all be submitted to its own device.
+                if self._pending[successor] and self._device[successor] >= 0:
+                    touched.add(self._device[successor])
+        if self._faults is not None:
+            self._faults.finished(task)
+        elif self._destination[job] != EVERYWHERE or self._members or self._plans_ahead:
+            self._request_outputs(task, device)
+        if self._memory is not None:
+            self._memory.finished(task, device)
+        if self._done_at[job] < now:
+            self._done_at[job] = now
+        if self._reacts:
             for member in self._members.get(job, (job,)):
                 self._follow(member)
-
-    def _record(self, task: int, device: int, finish: float, status: str) -> None:
-        """An execution is over."""
-        start = self._start_time[task]
-        ready, placed = min(self._ready_at[task], start), self._placed_at[task]
-        self._executions.append(
-            (task, self._job[task], device, self._slot[task], ready, placed, start, finish)
-        )
-        self._outcomes.append((self._attempts.get(task, 0), status))
+        if not self._left[job]:
+            self.recorder.left(self._members.get(job, (job,)))
 
     def _bytes_of(self, task: int) -> float:
         """Bytes that a task reads and writes, weights included."""
         job = self._job[task]
         return self._job_index[job].moved_bytes[task - self._first_task[job]]
 
-    def _slowed(self) -> Collection[int]:
-        """Devices whose speed may change while the run goes on."""
-        return ()
-
     def _began(self, task: int) -> float:
         return self._start_time[task]
 
+    def has_started(self, task: int) -> bool:
+        """See :class:`simulator.context.SchedulingContext`."""
+        if self._started[task]:
+            return True
+        # A foreseen start has no event of its own; at its instant, decisions precede it.
+        start = self._start_time[task]
+        return start < self.now or (start == self.now and self._settled_at == start)
+
     # -- placement ------------------------------------------------------------------------------
 
-    def _accept(self, task: int, device: int) -> None:
-        self._touched.add(device)
-        self._memory.placed(task, device)
-        if self._push or not self._pending[task]:
-            self._fetch(task, device)
+    @property
+    def expects_jobs(self) -> bool:
+        """Whether jobs are to arrive yet that do not follow on others."""
+        return self._next is not None or bool(self._joining)
 
-    def _fetch(self, task: int, device: int) -> None:
-        """Ask for what a placed task reads and may be brought now."""
-        self._request_inputs(task, device)
-        self._memory.fetch(task, device)
+    @property
+    def idle(self) -> list[int]:
+        """See :class:`simulator.context.SchedulingContext`; devices that are down are not idle."""
+        if self._faults is None:
+            return self._idle.copy()
+        return [device for device in self._idle if not self._down[device]]
+
+    def is_up(self, device: int) -> bool:
+        """See :class:`simulator.context.SchedulingContext`."""
+        return not self._down[device]
+
+    def available(self, device: int) -> float:
+        """See :class:`simulator.context.SchedulingContext`; ``inf`` while a device is down."""
+        return math.inf if self._down[device] else super().available(device)
+
+    def availabilities(self, devices: Sequence[int]) -> list[float]:
+        """See :class:`simulator.context.SchedulingContext`."""
+        if self._faults is None:
+            return super().availabilities(devices)
+        return [self.available(device) for device in devices]
+
+    @property
+    def forecasts_hold(self) -> bool:
+        """See :class:`simulator.context.SchedulingContext`."""
+        return self._booked and self.contention == "none" and not self._returned
+
+    def _accept(self, task: int, device: int, rank: float) -> float | None:
+        self._touched.add(device)
+        if self._memory is not None:
+            self._memory.placed(task, device)
+        foreseen = self._foreseen[device]
+        if foreseen >= 0 and rank < self._rank[foreseen] and not self.has_started(foreseen):
+            self._return_foreseen(device)
+        if self._pending[task]:
+            self._plans_ahead = True
+            if self._push:
+                self._fetch(task, device)
+            return None
+        return self._fetch(task, device)
+
+    def _return_foreseen(self, device: int) -> None:
+        """Put a task whose start was foreseen back into the queue, whose order changes."""
+        task = self._foreseen[device]
+        self._foreseen[device] = -1
+        self._start_time[task] = self._finish_time[task] = math.inf
+        heappush(self._free_slots[device], self._slot[task])
+        self._running[device].remove(task)
+        heappush(self._queues[device], (self._rank[task], self._sequence[task], task))
+
+    def _fetch(self, task: int, device: int) -> float | None:
+        """Ask for what a placed task reads and may be brought now. Returns when all that is written will
+        be there, at least now; None where that may change.
+        """
+        job = self._job[task]
+        index = self._job_index[job]
+        latest = self._bring(
+            index.reads[task - self._first_task[job]],
+            self._first_tensor[job],
+            self._space_of[device],
+            index.bytes,
+        )
+        if not self._booked:
+            if self._memory is not None:
+                self._memory.fetch(task, device)
+            return None
+        if not self._pending[task]:
+            self._data_at[task] = latest
+            self._fetched.append(task)
+        return latest
 
     def _release(self, task: int, device: int) -> None:
         self._touched.add(device)
-        self._memory.withdrawn(task, device)
+        if self._foreseen[device] == task:
+            self._return_foreseen(device)
+        if self._memory is not None:
+            self._memory.withdrawn(task, device)
+        self._data_at[task] = -1.0
         if self._requests:
             self._take_back_requests(task)
 
     def _wake(self, moment: float) -> None:
-        self._clock.at(moment, self._on_wake, None)
+        if self._delay is None:
+            self.wake(moment)
+        else:
+            self._delay.wake(moment)
 
-    def _on_wake(self, _: simpy.Event) -> None:
+    def wake(self, moment: float) -> None:
+        """Have the scheduler asked at a moment."""
+        self._clock.at(moment, self._on_wake)
+
+    def _wake_up(self, _: Moment) -> None:
         self._woken = True
 
     # -- data -----------------------------------------------------------------------------------
 
-    def _request(self, tensor: int, space: int, size: float) -> None:
-        """Ask for a transfer now; a tensor crosses to a space once.
+    def _bring(
+        self, tensors: Iterable[int], first: int, space: int, sizes: Sequence[float]
+    ) -> float:
+        """Ask for transfers now; a tensor crosses to a space once.
 
-        Within a decision later questions see it booked in the order of asking; when the instant
+        Within a decision later questions see them booked in the order of asking; when the instant
         ends, the requests of the whole instant are sent in the order of tensor id.
+
+        Args:
+            tensors: of a job's graph.
+            first: the number of the job's first tensor.
+            space: where they are wanted.
+            sizes: bytes of the graph's tensors.
+
+        Returns:
+            When all of them are believed to be there, at least now; ``inf`` if one cannot be sent now.
         """
-        key = (tensor, space)
-        if key in self._copies:
-            return
-        requests = self._requests
-        if not requests:
-            self._free_before = list(self._channel_free)
-        elif tensor <= requests[-1][0] and key < requests[-1][:2]:
-            self._in_order = False
-        home = self._home[tensor]
-        route = self._routes[home][space] or self._route(home, space)
-        start, end = self._transfers.book(route, size, self.now, self._channel_free)
-        requests.append((tensor, space, home, route, size, start, end))
-        self._copies[key] = end
+        homes, copies, routes, requests = (
+            self._home,
+            self._copies[space],
+            self._routes,
+            self._requests,
+        )
+        free, before = self._channel_free, self._free_before
+        book, faults = self._book, self._faults
+        now = latest = self.now
+        for t in tensors:
+            tensor = first + t
+            home = homes[tensor]
+            if home == space or home < 0:
+                continue
+            end = copies.get(tensor)
+            if end is None:
+                if faults is not None and faults.stops(tensor, space):
+                    latest = math.inf
+                    continue
+                if requests and self._in_order:
+                    last = requests[-1]
+                    if tensor < last[0] or (tensor == last[0] and space < last[1]):
+                        self._in_order = False
+                route = routes[home][space] or self._route(home, space)
+                for channel in route.channels:
+                    if channel not in before:
+                        before[channel] = free[channel]
+                start, end = book(route, sizes[t], now, free)
+                requests.append((tensor, space, home, now, start, end, sizes[t]))
+                copies[tensor] = end
+            if end > latest:
+                latest = end
+        return latest
+
+    def request(self, tensor: int, space: int, size: float) -> None:
+        """Ask for a transfer now, unless the tensor is there or was asked for."""
+        self._bring((0,), tensor, space, (size,))
+
+    _request = request
 
     def _route(self, source: int, destination: int) -> Route:
         route = self._routes[source][destination]
@@ -522,24 +776,33 @@ class Simulation(BatchingContext):
 
     def _book_again(self, requests: list[Request]) -> None:
         """Book these in place of all requests of this instant."""
-        before = {request[:2]: self._copies.pop(request[:2]) for request in self._requests}
-        self._channel_free = self._free_before
+        copies, free = self._copies, self._channel_free
+        before = {request[:2]: copies[request[1]].pop(request[0]) for request in self._requests}
+        for channel, moment in self._free_before.items():
+            free[channel] = moment
+        self._free_before.clear()
         self._requests = []
         self._in_order = True
-        for tensor, space, _, _, size, _, _ in requests:
+        for tensor, space, *_, size in requests:
             if (tensor, space) in self._packed:
                 self._request_message(self._packed[tensor, space])
             else:
-                self._request(tensor, space, size)
-        if any(self._copies.get(key) != end for key, end in before.items()):
-            self._stale = [True] * len(self._stale)
+                self.request(tensor, space, size)
+        if any(copies[space].get(tensor) != end for (tensor, space), end in before.items()):
+            self.forget_forecasts()
+            for task in self._fetched:
+                self._data_at[task] = -1.0
+
+    def forget_forecasts(self) -> None:
+        """What is believed of when devices are available must be worked out again."""
+        self._stale = [True] * len(self._stale)
 
     def requests(self) -> list[RequestedTransfer]:
         """See :class:`SchedulingContext`."""
         self._check_packs()
         return [
             RequestedTransfer(tensor, size, home, space)
-            for tensor, space, home, _, size, _, _ in sorted(self._requests)
+            for tensor, space, home, *_, size in sorted(self._requests)
             if (tensor, space) not in self._packed and not is_weight(self, tensor)
         ]
 
@@ -549,12 +812,12 @@ class Simulation(BatchingContext):
         parcel = message(self, transfers)
         keys = {(tensor, parcel.destination) for tensor in parcel.tensors}
         others = [request for request in self._requests if request[:2] not in keys]
-        if not self._requests:
-            self._free_before = list(self._channel_free)
         self._packed |= dict.fromkeys(keys, parcel)
         self._book_again(others)
         self._request_message(parcel)
-        self._stale = [True] * len(self._stale)
+        self.forget_forecasts()
+        for task in self._fetched:
+            self._data_at[task] = -1.0
 
     def _check_packs(self) -> None:
         if "pack" not in self.offers & self._scheduler.needs:
@@ -566,22 +829,31 @@ class Simulation(BatchingContext):
     def _request_message(self, parcel: Message) -> None:
         """Ask for a message now unless that was done: a row for each tensor, booked as one."""
         space = parcel.destination
-        if (parcel.tensors[0], space) in self._copies:
+        if parcel.tensors[0] in self._copies[space]:
             return
-        if not self._requests:
-            self._free_before = list(self._channel_free)
         home = self._home[parcel.tensors[0]]
-        route = self._route(home, space)
-        start, end = self._transfers.book(route, parcel.bytes, self.now, self._channel_free)
+        faults = self._faults
+        if faults is not None and any(faults.stops(t, space) for t in parcel.tensors):
+            for tensor in parcel.tensors:
+                del self._packed[tensor, space]
+            for tensor in parcel.tensors:
+                self.request(tensor, space, self._tensor_bytes(tensor))
+            return
+        route, free, now = self._route(home, space), self._channel_free, self.now
+        for channel in route.channels:
+            self._free_before.setdefault(channel, free[channel])
+        start, end = self._book(route, parcel.bytes, now, free)
         self._in_order = False  # its rows stand together, at its first tensor
         for tensor in parcel.tensors:
-            size = self._tensor_bytes(tensor)
-            self._requests.append((tensor, space, home, route, size, start, end))
-            self._copies[tensor, space] = end
+            size = self.own_bytes(tensor)
+            self._requests.append((tensor, space, home, now, start, end, size))
+            self._copies[space][tensor] = end
 
     def _is_wanted(self, tensor: int, space: int, without: int) -> bool:
         """Whether a placed task other than ``without``, or its job, wants a tensor in a space."""
-        if self._memory.wants(tensor, space) or self._is_sent_ahead(tensor, space):
+        if self._is_sent_ahead(tensor, space):
+            return True
+        if self._memory is not None and self._memory.wants(tensor, space):
             return True
         job = self._job_of_tensor(tensor)
         index = self._job_index[job]
@@ -596,66 +868,118 @@ class Simulation(BatchingContext):
                 return True
         return False
 
-    def _send(self) -> None:
-        """Send what was asked for at this instant, in the order of tensor id."""
+    def _request_result(self, job: int, output: int, space: int) -> None:
+        super()._request_result(job, output, space)
+        if self._booked:
+            for member in self._members.get(job, (job,)):
+                destination = self._destination[member]
+                if destination not in (EVERYWHERE, space):
+                    self._results.append((self._first_tensor[member] + output, destination))
+
+    def _send_booked(self) -> None:
+        """Send what was asked for at this instant, in the order of tensor id; its ends are final."""
+        if not self._in_order:
+            self._book_again(sorted(self._requests))
+            self._in_order = True
+        requests, self._requests = self._requests, []
+        for tensor, destination in self._results:
+            end, job = self._copies[destination][tensor], self._job_of_tensor(tensor)
+            if end > self._done_at[job]:
+                self._done_at[job] = end
+            if self._reacts:
+                self._await(tensor, destination, end)
+        if self._results:
+            self._results.clear()
+        if self._coming:
+            for request in requests:
+                if self._is_sent_ahead(*request[:2]):
+                    self._await(*request[:2], request[5])
+        self.recorder.booked(requests)
+        self._free_before.clear()
+        self._fetched.clear()
+        if self._packed:
+            self._packed.clear()
+        if self._landed:  # what takes no time
+            self._apply_landed()
+            if self.delivered:  # the scheduler is asked in another round of this instant
+                self._wake(self.now)
+
+    def _await(self, tensor: int, space: int, end: float) -> None:
+        """Somebody has to be told when a booked transfer ends."""
+        if end == self.now:
+            self._landed.append((tensor, space))
+        else:
+            self._clock.at(end, self._on_landed, (tensor, space))
+
+    def _land(self, event: Moment) -> None:
+        self._landed.append(event.subject)
+
+    def _apply_landed(self) -> None:
+        for tensor, space in self._landed:
+            self._note_delivery(tensor, space)
+            if self._reacts:
+                self._follow(self._job_of_tensor(tensor))
+        self._landed.clear()
+
+    def _send_flows(self) -> None:
+        """Send what was asked for at this instant, in the order of tensor id, as flows."""
+        memory = self._memory
         if self._requests:
             if not self._in_order:
                 self._book_again(sorted(self._requests))
-            packed = self._packed
-            for tensor, space, home, route, size, _, _ in self._requests:
+            packed, send = self._packed, self._links.request if memory is None else memory.send
+            for tensor, space, home, *_, size in self._requests:
                 parcel = packed.get((tensor, space)) if packed else None
+                way = self._route(home, space)
+                if self.real is not self.cluster:
+                    way = self.real.route(home, space)
                 if parcel is None:
-                    flow = Flow(
-                        (tensor,), home, space, self._way(route, home, space), size, self.now
-                    )
+                    flow = Flow((tensor,), home, space, way, size, self.now)
                     self._under_way[tensor, space] = flow
                 elif tensor == parcel.tensors[0]:
-                    way = self._way(route, home, space)
                     flow = Flow(parcel.tensors, home, space, way, parcel.bytes, self.now)
                     self._under_way |= {(t, space): flow for t in parcel.tensors}
                 else:
                     continue
-                self._sent.append(flow)
-                self._memory.send(flow)
+                self.recorder.sent(flow)
+                send(flow)
             self._requests.clear()
+            self._free_before.clear()
             if packed:
                 packed.clear()
                 self._in_order = True
-            self._memory.settle()
+            if memory is not None:
+                memory.settle()
         while self._delivered:  # what takes no time
             self._deliver()
-            self._memory.settle()
+            if memory is not None:
+                memory.settle()
         if self.delivered:  # the scheduler is asked in another round of this instant
             self._wake(self.now)
-
-    def _way(self, believed: Route, source: int, destination: int) -> Route:
-        """The route that transfers really take."""
-        if self.real is self.cluster:
-            return believed
-        return self.real.route(source, destination)
 
     def _on_delivered(self, flow: Flow) -> None:
         self._delivered.append(flow)
 
     def _deliver(self) -> None:
-        """Apply the transfers that have ended."""
+        """Apply the flows that have ended."""
         for flow in self._delivered:
             space = flow.destination
-            self._arrivals.add(flow)
+            self.recorder.delivered(flow)
             for tensor in flow.tensors:
                 key = (tensor, space)
                 del self._under_way[key]
-                if self._copies[key] != self.now:
-                    self._copies[key] = self.now
-                    self._stale = [True] * len(self._stale)
+                if self._copies[space][tensor] != self.now:
+                    self._copies[space][tensor] = self.now
+                    self.forget_forecasts()
                 self._note_arrival(tensor, space)
-                self._memory.delivered(tensor, space)
+                if self._memory is not None:
+                    self._memory.delivered(tensor, space)
         self._delivered.clear()
 
-    def _forget(self, tensor: int, space: int) -> None:
+    def forget_copy(self, tensor: int, space: int) -> None:
         """A copy is gone, or was given up before it was sent: who wants it must ask again."""
         self._under_way.pop((tensor, space), None)
-        del self._copies[tensor, space]
+        del self._copies[space][tensor]
 
     def _note_arrival(self, tensor: int, space: int) -> None:
         """A tensor is there: its readers may start, and its job may be done."""
@@ -668,22 +992,43 @@ class Simulation(BatchingContext):
                 self._touched.add(device)
         if self._destination[job] == space and t in index.outputs:
             self._done_at[job] = self.now
-            if self._workload.reacts:
+            if self._reacts:
                 self._follow(job)
         self._note_delivery(tensor, space)
 
     def transfer_end(self, size: float, source: int, destination: int) -> float:
         """See :class:`SchedulingContext`."""
-        if self.contention != "fair" or source in (destination, EVERYWHERE):
+        if self._link_model.final or source in (destination, EVERYWHERE):
             return super().transfer_end(size, source, destination)
         return self._links.estimate(self._route(source, destination), size)
 
     def copy_time(self, tensor: int, space: int) -> float | None:
-        """See :class:`SchedulingContext`; transfers under way by what is known of them now."""
-        flow = self._under_way.get((tensor, space))
-        if flow is not None:
-            return self._memory.expected(flow)
+        """See :class:`SchedulingContext`; flows by what is known of them now."""
+        if self._under_way:
+            flow = self._under_way.get((tensor, space))
+            if flow is not None:
+                carrier = self._links if self._memory is None else self._memory
+                return carrier.expected(flow)
         return super().copy_time(tensor, space)
+
+    def is_under_way(self, tensor: int, space: int) -> bool:
+        """Whether a transfer of a tensor to a space was sent at an earlier instant and has not ended."""
+        if self._booked:
+            return self._copies[space].get(tensor, -math.inf) > self.now
+        return (tensor, space) in self._under_way
+
+    def _data_arrival(self, task: int, device: int) -> float:
+        """When what finished predecessors wrote for a placed task is in its device's space, at least now;
+        ``inf`` where some of it was not asked for yet.
+        """
+        job, space, latest = self._job[task], self._space_of[device], self.now
+        first, copies = self._first_tensor[job], self._copies[space]
+        for t in self._job_index[job].reads[task - self._first_task[job]]:
+            if self._home[first + t] not in (space, EVERYWHERE):
+                arrival = copies.get(first + t, math.inf)
+                if arrival > latest:
+                    latest = arrival
+        return latest
 
     def _data_is_here(self, task: int, device: int) -> bool:
         """Whether all that finished predecessors wrote for a placed task is in its device's space."""
@@ -693,14 +1038,19 @@ class Simulation(BatchingContext):
         for t in self._job_index[job].reads[task - self._first_task[job]]:
             home = self._home[first + t]
             if home not in (space, EVERYWHERE):
-                key = (first + t, space)
-                if key in self._under_way or key not in self._copies:
+                tensor = first + t
+                if tensor not in self._copies[space] or (tensor, space) in self._under_way:
                     return False
         return True
 
     def _tensor_bytes(self, tensor: int) -> float:
         job = self._job_of_tensor(tensor)
         return self._job_index[job].bytes[tensor - self._first_tensor[job]]
+
+    def own_bytes(self, tensor: int) -> float:
+        """Bytes of a tensor as its job's own graph has it, of which one that leads a batch moves its share."""
+        job = self._job_of_tensor(tensor)
+        return float(self.jobs[job].graph.tensor_bytes[tensor - self._first_tensor[job]])
 
     def _readers_of(self, tensor: int) -> list[int]:
         """The tasks that read a tensor."""
@@ -712,25 +1062,31 @@ class Simulation(BatchingContext):
 
     def free_bytes(self, space: int) -> float:
         """See :class:`SchedulingContext`."""
-        return self._memory.free_bytes(space)
+        return super().free_bytes(space) if self._memory is None else self._memory.free_bytes(space)
 
     def waiting_bytes(self, space: int) -> float:
         """See :class:`SchedulingContext`."""
+        if self._memory is None:
+            return super().waiting_bytes(space)
         return self._memory.waiting_bytes(space)
 
     def resident_bytes(self, graph: DataflowGraph, space: int) -> float:
         """See :class:`SchedulingContext`."""
+        if self._memory is None:
+            return super().resident_bytes(graph, space)
         return self._memory.resident_bytes(graph, space)
 
     def evict(
         self, graph: DataflowGraph, space: int, weights: Sequence[str] | None = None
     ) -> float:
         """See :class:`SchedulingContext`."""
+        if self._memory is None:
+            raise SchedulingError("This run keeps weights resident: there is nothing to evict")
         return self._memory.evict(graph, space, weights)
 
     # -- the end --------------------------------------------------------------------------------
 
-    def _settings(self) -> dict[str, object]:
+    def settings(self) -> dict[str, object]:
         """What a trace's description says beside the names of things."""
         settings: dict[str, object] = {
             "world": self.world,
@@ -739,38 +1095,18 @@ class Simulation(BatchingContext):
             "contention": self.contention,
             "memory": self._setting.memory,
             "weights": self._setting.weights,
-            **self._memory.report(),
-            **self._report(),
         }
+        for part in (self._memory, self._faults, self._delay):
+            if part is not None:
+                settings |= part.report()
         if self._setting.horizon < math.inf:
             settings["horizon_s"] = self._setting.horizon
         return settings
 
-    def _trace(self) -> Trace:
-        settings = self._settings()
-        # Ends of jobs come last: some ways work them out with the tables.
-        executions, transfers = self._execution_table(), self._transfer_table()
-        finishes, statuses, reasons = self._fates()
-        return assemble(
-            executions,
-            transfers,
-            self.cluster,
-            self.jobs,
-            self._first_tensor,
-            finishes,
-            settings,
-            self._decisions,
-            self._deciding_seconds,
-            statuses=statuses,
-            reasons=reasons,
-            members=self._members,
-            served_by=self._served_by,
-        )
-
-    def _fates(self) -> tuple[list[float], list[str], list[str]]:
+    def fates(self) -> tuple[list[float], list[str], list[str]]:
         """Of every job the finish, what it ended as, and why if it failed."""
         count = len(self.jobs)
-        finishes, statuses, reasons = self._done_at.copy(), ["finished"] * count, [""] * count
+        finishes, statuses, reasons = list(self._done_at), ["finished"] * count, [""] * count
         # A run without a horizon ends when all is done.
         unfinished = self._unfinished_jobs() if self._setting.horizon < math.inf else ()
         for job in unfinished:
@@ -782,7 +1118,10 @@ class Simulation(BatchingContext):
 
     def _unfinished_jobs(self) -> set[int]:
         """Jobs of which tasks are not known to be finished, or outputs not delivered."""
-        unfinished = {job for job, left in enumerate(self._left) if left}
+        if self._faults is not None:
+            return self._faults.unfinished_jobs()
+        horizon = self._setting.horizon
+        unfinished = {j for j, left in enumerate(self._left) if left or self._done_at[j] > horizon}
         for tensor, space in self._under_way:
             job = self._job_of_tensor(tensor)
             output = tensor - self._first_tensor[job] in self._job_index[job].outputs
@@ -790,101 +1129,17 @@ class Simulation(BatchingContext):
                 unfinished.add(job)
         return unfinished
 
-    def _cut_off(self) -> list[tuple[Execution, str]]:
-        """The executions of which the host knew no end at the horizon, with what they were."""
-        rows = []
+    def cut_off(self) -> list[tuple[int, int, float, str]]:
+        """Task, device, end and status of the executions of which the host knew no end at the horizon."""
+        horizon, rows = self._setting.horizon, []
         for device, tasks in enumerate(self._running):
             for task in sorted(tasks):
-                start = self._start_time[task]
-                end = self._feeders[device].end_of(task)
-                if start < math.inf:  # not if it was submitted only
-                    ready = min(self._ready_at[task], start)
-                    place = (task, self._job[task], device, self._slot[task])
-                    finish = self._setting.horizon if end is None else end
-                    row = (*place, ready, self._placed_at[task], start, finish)
-                    rows.append((row, "running" if end is None else "finished"))
+                submission = self._submissions[device]
+                end = None if submission is None else submission.end_of(task)
+                if self._start_time[task] <= horizon:  # not if it was submitted only
+                    row = (task, device, horizon if end is None else end)
+                    rows.append((*row, "running" if end is None else FINISHED))
         return rows
-
-    def _execution_table(self) -> Table:
-        cut_off = self._cut_off()
-        rows = [*self._executions, *(row for row, _ in cut_off)]
-        table = np.array(rows, dtype=np.float64).reshape(-1, 8)
-        # They were written when the host learnt of them; devices may differ in how late that is.
-        order = np.argsort(table[:, 7], kind="stable")
-        table = table[order]
-        attempt = [attempt for attempt, _ in self._outcomes]
-        attempt += [self._attempts.get(row[0], 0) for row, _ in cut_off]
-        status = [status for _, status in self._outcomes] + [was for _, was in cut_off]
-        task, job, device, slot = table[:, :4].astype(np.int64).T
-        operator = task - np.array(self._first_task)[job]
-        return execution_table(
-            task,
-            job,
-            operator,
-            device,
-            slot,
-            *table[:, 4:].T,
-            attempt=np.array(attempt, dtype=np.int64)[order],
-            status=np.array(status, dtype=str)[order],
-        )
-
-    def _carried(self, flow: Flow) -> float:
-        """Share of its bytes that a transfer has carried."""
-        return 1.0
-
-    def _report(self) -> dict[str, Any]:
-        """What the trace's description says beside the settings."""
-        return {}
-
-    def _transfer_table(self) -> Table:
-        """One row for each tensor and link of every transfer's route."""
-        # In order of request; those that waited for room were numbered before they were requested.
-        order = {flow: number for number, flow in enumerate(self._sent)}
-        last = len(order)
-        flows = sorted(
-            self._arrivals,
-            key=lambda f: (f.requested, order.get(f, last), f.tensors, f.destination),
-        )
-        # By flow; then by tensor of every flow; then by channel of these.
-        columns = np.array(
-            [
-                (f.source, f.destination, f.requested, f.start, f.end, self._carried(f))
-                for f in flows
-            ],
-            dtype=np.float64,
-        ).reshape(-1, 6)
-        tensor = np.array([t for f in flows for t in f.tensors], dtype=np.int64)
-        job = np.searchsorted(self._first_tensor, tensor, side="right") - 1
-        # What led a batch moves its own share of results, and perhaps what is in between for all.
-        first = np.array(self._first_tensor)
-        sizes = np.array(
-            [
-                f.size if len(f.tensors) == 1 else self.jobs[j].graph.tensor_bytes[t - first[j]]
-                for f, j, t in zip(
-                    (f for f in flows for _ in f.tensors),
-                    job.tolist(),
-                    tensor.tolist(),
-                    strict=True,
-                )
-            ],
-            dtype=np.float64,
-        )
-        counts = np.array([len(f.tensors) for f in flows], dtype=np.int64)
-        flow = np.repeat(np.arange(len(flows)), counts)
-        hops = np.array([len(f.route.channels) for f in flows], dtype=np.int64)[flow]
-        channel = [c for f in flows for _ in f.tensors for c in f.route.channels]
-        row = np.repeat(np.arange(len(tensor)), hops)
-        source, destination, requested, start, end, carried = columns[flow[row]].T
-        ends = (source, destination, channel, requested, start, end)
-        return transfer_table(tensor[row], job[row], *ends, sizes[row] * carried)
-
-
-class _HorizonReached(Exception):
-    """Ends a run; SimPy's own StopSimulation would put its event back into the queue."""
-
-
-def _stop(_: simpy.Event) -> None:
-    raise _HorizonReached
 
 
 def _check_possible(

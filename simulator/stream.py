@@ -51,6 +51,8 @@ class Stream(Workload):
         columns: the same jobs by column, where they can be drawn so.
     """
 
+    known = False
+
     def __init__(
         self,
         draw: Callable[[], Iterable[Job]],

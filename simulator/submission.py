@@ -2,91 +2,30 @@
 
 With an ``issue_depth`` of 1 the host waits for each operator, as naive code does; with more the device goes on by
 itself from one operator to the next (:mod:`simulator.issue_window`). Where the latency is 0 nothing is gained by
-submitting ahead, so an operator is submitted when it can start (:class:`Synchronous`), whatever the depth.
+submitting ahead, so an operator is submitted when it can start, whatever the depth.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-import simpy
-
+from simulator.clock import Moment
 from simulator.issue_window import IssueWindow
 
 if TYPE_CHECKING:
     from simulator.simulation import Simulation
 
 
-class Feeder(Protocol):
-    """One device's way of getting its operators."""
-
-    def feed(self) -> None:
-        """Let begin what can, after anything has changed."""
-        ...
-
-    def ended(self, task: int) -> None:
-        """The device has ended a task now."""
-        ...
-
-    def known(self, task: int) -> float:
-        """The host learns of an end now; returns when that end was, seconds."""
-        ...
-
-    def end_of(self, task: int) -> float | None:
-        """When the device ended a task that the host does not know to be finished; None: it has not."""
-        ...
-
-    def reset(self) -> None:
-        """The device has lost everything that it had begun or was submitted."""
-        ...
-
-
-def feeder(run: Simulation, device: int) -> Feeder:
-    """What a device's latency asks for."""
+def submission_of(run: Simulation, device: int) -> Submission | None:
+    """How a device is submitted to ahead; None where an operator is submitted when it can start."""
     if run.real.devices[device].completion_latency > 0:
-        return Asynchronous(run, device)
-    return Synchronous(run, device)
+        return Submission(run, device)
+    return None
 
 
-class Synchronous:
-    """The head of the queue begins when a slot is free and it lacks nothing; ends are known at once."""
-
-    def __init__(self, run: Simulation, device: int) -> None:
-        self._run = run
-        self._device = device
-        self._slots = run._free_slots[device]
-
-    def feed(self) -> None:
-        """See :class:`Feeder`."""
-        run, device, slots = self._run, self._device, self._slots
-        while slots:
-            task = run._head(device)
-            if task < 0 or run._pending[task] or not run._admits(task, device):
-                return
-            run._take(device)
-            run._execute(task, device, heappop(slots))
-
-    def ended(self, task: int) -> None:
-        """See :class:`Feeder`."""
-        self._run._due.append(task)
-
-    def known(self, task: int) -> float:
-        """See :class:`Feeder`."""
-        heappush(self._slots, self._run._slot[task])
-        return self._run.now
-
-    def end_of(self, task: int) -> None:
-        """See :class:`Feeder`."""
-        return
-
-    def reset(self) -> None:
-        """See :class:`Feeder`."""
-        self._slots[:] = range(self._run._slots[self._device])
-
-
-class Asynchronous:
+class Submission:
     """Submits ahead what its :class:`IssueWindow` allows.
 
     Slots take submitted operators strictly in the order of submission, the first of them when its
@@ -110,7 +49,7 @@ class Asynchronous:
         self._ended: dict[int, int] = {}
 
     def feed(self) -> None:
-        """See :class:`Feeder`."""
+        """Let begin what can, after anything has changed."""
         self._submit_heads()
         while self._slots and self._waiting:
             task = self._waiting[0]
@@ -121,12 +60,12 @@ class Asynchronous:
                 return
             self._waiting.popleft()
             self._issued.popleft()
-            self._run._execute(task, self._device, heappop(self._slots))
+            self._run.execute(task, self._device, heappop(self._slots))
 
     def _submit_heads(self) -> None:
         run, window = self._run, self.window
-        while (task := window.head()) >= 0 and run._admits(task, self._device):
-            run._take(self._device)
+        while (task := window.head()) >= 0 and run.admits(task, self._device):
+            run.take(self._device)
             self._waiting.append(task)
             self._issued.append(window.submit(task))
 
@@ -134,30 +73,29 @@ class Asynchronous:
         """Come back when the host has done with an operator that a slot waits for."""
         if self._awaited != issued:
             self._awaited = issued
-            self._run._clock.at(issued, self._on_issued, None)
+            self._run._clock.at(issued, [self._on_issued])
 
-    def _on_issued(self, _: simpy.Event) -> None:
+    def _on_issued(self, _: Moment) -> None:
         self._run._touched.add(self._device)
 
     def ended(self, task: int) -> None:
-        """See :class:`Feeder`."""
+        """The device has ended a task now."""
         run = self._run
-        now = self._end[task] = run._clock._now
+        now = self._end[task] = run._clock.now
         heappush(self._slots, run._slot[task])
         for successor in run._successors(task):
             self._ended[successor] = self._ended.get(successor, 0) + 1
         run._touched.add(self._device)
-        run._clock.at(now + self._latency, self._on_known, task)
+        run._clock.at(now + self._latency, [self._on_known], task)
 
-    def _on_known(self, event: simpy.Event) -> None:
-        task = event._value
+    def _on_known(self, event: Moment) -> None:
+        task = event.subject
         # Not if the device has failed in between.
-        if task in self._end and self._end[task] + self._latency == self._run._clock._now:
+        if task in self._end and self._end[task] + self._latency == self._run._clock.now:
             self._run._due.append(task)
 
     def reset(self) -> None:
-        """See :class:`Feeder`."""
-        self._slots[:] = range(self._run._slots[self._device])
+        """The device has lost everything that it had begun or was submitted."""
         self._end.clear()
         self._ended.clear()
         self._waiting.clear()
@@ -165,7 +103,7 @@ class Asynchronous:
         self.window.clear()
 
     def known(self, task: int) -> float:
-        """See :class:`Feeder`."""
+        """The host learns of an end now; returns when that end was, seconds."""
         for successor in self._run._successors(task):
             self._ended[successor] -= 1
             if not self._ended[successor]:
@@ -175,5 +113,5 @@ class Asynchronous:
         return end
 
     def end_of(self, task: int) -> float | None:
-        """See :class:`Feeder`."""
+        """When the device ended a task that the host does not know to be finished; None: it has not."""
         return self._end.get(task)

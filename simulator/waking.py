@@ -18,6 +18,8 @@ from simulator.execution import ExecutionModel
 class Woken:
     """A device's execution model behind what waking it costs."""
 
+    final = False
+
     def __init__(self, model: ExecutionModel, device: Device) -> None:
         self._model = model
         self._cost = device.wake_cost

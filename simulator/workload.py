@@ -62,6 +62,8 @@ class Workload:
     """
 
     reacts: ClassVar[bool] = False
+    known: ClassVar[bool] = True
+    """Whether all jobs are known before the run, but for those that follow on others."""
 
     def __init__(
         self,

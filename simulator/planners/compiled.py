@@ -8,8 +8,7 @@ form (``offsets`` then ``values``). Nothing here allocates: a planner calls thes
 from __future__ import annotations
 
 import numpy as np
-
-from simulator.compiling import compiled
+from numba import njit
 
 NO_DEVICE = 1
 UNABLE = 2
@@ -19,7 +18,7 @@ STUCK = 5
 """What is wrong with a plan; 0 if nothing is."""
 
 
-@compiled()
+@njit(cache=True, error_model="numpy")
 def enqueue(device, order, seconds, queue_offsets, queue, seen):  # type: ignore[no-untyped-def]
     """Fill each device's queue in the order of the plan; returns (error, task or entry)."""
     tasks, devices = seconds.shape
@@ -51,7 +50,7 @@ def enqueue(device, order, seconds, queue_offsets, queue, seen):  # type: ignore
     return 0, 0
 
 
-@compiled()
+@njit(cache=True, error_model="numpy")
 def run_uncontended(  # type: ignore[no-untyped-def]
     device,
     begin,
@@ -148,7 +147,7 @@ def run_uncontended(  # type: ignore[no-untyped-def]
     return end_of_all, done
 
 
-@compiled()
+@njit(cache=True, error_model="numpy")
 def find_crossings(  # type: ignore[no-untyped-def]
     device,
     space_of,
@@ -210,7 +209,7 @@ def find_crossings(  # type: ignore[no-untyped-def]
     return count
 
 
-@compiled()
+@njit(cache=True, error_model="numpy")
 def run_events(  # type: ignore[no-untyped-def]
     device,
     begin,

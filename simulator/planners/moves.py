@@ -6,7 +6,7 @@ Every function here keeps that. ``draw`` are uniform random numbers in [0, 1); r
 
 from __future__ import annotations
 
-from simulator.compiling import compiled
+from numba import njit
 
 DRAWS = 6
 """Random numbers that one change takes."""
@@ -16,7 +16,7 @@ ROOM = 2 * MOST_MOVED + 3
 """Length of the record by which a change is taken back."""
 
 
-@compiled()
+@njit(cache=True, error_model="numpy")
 def put(order, position, task, place):  # type: ignore[no-untyped-def]
     """Move a task to a place in the order; those between close up."""
     old = position[task]
@@ -29,7 +29,7 @@ def put(order, position, task, place):  # type: ignore[no-untyped-def]
     position[task] = place
 
 
-@compiled()
+@njit(cache=True, error_model="numpy")
 def change(  # type: ignore[no-untyped-def]
     draw,
     device,
@@ -93,7 +93,7 @@ def change(  # type: ignore[no-untyped-def]
         put(order, position, task, low + int(draw[5] * (high - low + 1)))
 
 
-@compiled()
+@njit(cache=True, error_model="numpy")
 def take_back(device, order, position, undo):  # type: ignore[no-untyped-def]
     """Undo the last :func:`change`."""
     if undo[1] >= 0:
@@ -102,7 +102,7 @@ def take_back(device, order, position, undo):  # type: ignore[no-untyped-def]
         device[undo[3 + 2 * k]] = undo[4 + 2 * k]
 
 
-@compiled()
+@njit(cache=True, error_model="numpy")
 def cross(  # type: ignore[no-untyped-def]
     draw, first_device, first_order, second_device, second_order, device, order, position, seen
 ):

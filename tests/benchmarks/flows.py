@@ -23,8 +23,8 @@ import simpy
 
 from simulator.clock import Clock
 from simulator.cluster import Route
-from simulator.contention import flow_model
 from simulator.flows import Flow
+from simulator.links import flows_by_name
 
 SPACES = 8
 MODELS = ("none", "fifo", "fair")
@@ -72,19 +72,19 @@ def run_model(model: str, made: list[Request]) -> tuple[float, float]:
     """(seconds that the model took, mean number of flows under way)."""
     clock = Clock()
     done: list[Flow] = []
-    flows = flow_model(model, clock, [1.0] * (2 * SPACES), done.append)
+    flows = flows_by_name(model, clock, [1.0] * (2 * SPACES), done.append)
     routes = {
         (a, b): Route((a, SPACES + b), 1.0, 0.0) for a in range(SPACES) for b in range(SPACES)
     }
     bursts = [(moment, list(group)) for moment, group in groupby(made, lambda r: r[0])]
 
     def burst(event: simpy.Event) -> None:
-        for moment, source, destination, size in event._value:
+        for moment, source, destination, size in event.subject:
             route = routes[source, destination]
             flows.request(Flow((0,), source, destination, route, size, moment))
 
     for moment, group in bursts:
-        clock.at(moment, burst, group)
+        clock.at(moment, [burst], group)
     queue = clock._queue
     began = time.process_time()
     while queue:
@@ -103,10 +103,10 @@ def run_callbacks(made: list[Request]) -> float:
     bursts = [(moment, list(group)) for moment, group in groupby(made, lambda r: r[0])]
 
     def finish(event: simpy.Event) -> None:
-        done.append(event._value)
+        done.append(event.subject)
 
     def burst(event: simpy.Event) -> None:
-        for request in event._value:
+        for request in event.subject:
             environment.timeout(request[3], request).callbacks.append(finish)
 
     for moment, group in bursts:

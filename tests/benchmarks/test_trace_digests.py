@@ -27,11 +27,11 @@ def test_digests_are_the_same_in_another_process(tmp_path: Path, capsys) -> None
 
 
 def test_a_slot_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = trace_digests.rich_case(0).run(way="general")
+    run = trace_digests.rich_case(0).run()
     before = trace_digests.digest(0)
 
     class Changed:
-        def run(self, way: str) -> object:
+        def run(self) -> object:
             run.executions["slot"][-1] += 1
             return run
 

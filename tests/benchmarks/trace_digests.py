@@ -1,4 +1,4 @@
-"""One digest for each of many random runs in the general way, over every column of their traces.
+"""One digest for each of many random runs, over every column of their traces.
 
     python -m tests.benchmarks.trace_digests write digests.txt        # 10,000 runs, some minutes
     python -m tests.benchmarks.trace_digests compare digests.txt      # after a change: which runs differ
@@ -26,7 +26,7 @@ def digest(number: int) -> str:
     """The digest of a run: hexadecimal digits."""
     found = hashlib.sha256()
     try:
-        trace = rich_case(number).run(way="general")
+        trace = rich_case(number).run()
     except (InvalidInput, SchedulingError) as error:
         found.update(f"{type(error).__name__}: {error}".encode())
         return found.hexdigest()[:DIGITS]

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from experiments import serving, simulate, size, sweep
-from simulator import engine
 
 pytest.importorskip("torch")
 
@@ -55,29 +53,6 @@ def test_a_run_that_keeps_figures_says_what_the_trace_says(folder, capsys) -> No
             assert some[name] == pytest.approx(whole[name], rel=tolerance), name
     kept = {path.name for path in next(Path("some", "runs").iterdir()).iterdir()}
     assert kept == {"config.yaml", "command.txt", "graph.json", "result.json"}
-
-
-def test_figures_are_the_same_in_the_compiled_way(folder, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    # What changes the time of an execution is not compiled.
-    alone = ["cluster.spaces.ram.cache=null", "cluster.spaces.ram.corun_slowdown=0"]
-    words = [*WORDS, *alone, "workload.rate=400/s", "scheduler=task_groups", "keep=figures"]
-    chosen = engine._chosen
-    taken, found = [], []
-
-    def note(*given: Any) -> Any:
-        taken.append(chosen(*given))
-        return taken[-1]
-
-    monkeypatch.setattr(engine, "_chosen", note)
-    monkeypatch.setattr(engine, "PAYS_TO_COMPILE", 0)
-    for name in ("compiled", "general"):
-        if name == "general":
-            monkeypatch.setattr(engine, "covers", lambda setting: False)
-        assert simulate.main([*words, f"output_dir={name}"]) == 0
-        result = json.loads(next(Path(name, "runs").glob("*/result.json")).read_text())
-        found.append(result["metrics"])
-    assert [way.__name__ for way in taken] == ["CompiledStream", "StreamedSimulation"]
-    assert found[0] == found[1]
 
 
 def test_a_sweep_that_keeps_figures_is_read_like_any_other(folder, capsys) -> None:  # type: ignore[no-untyped-def]

@@ -134,7 +134,7 @@ def seeded_case(
     static: bool | None = None,
     tiny: bool = True,
 ) -> SeededCase:
-    """The plain run of this number: whatever every way of simulating can run.
+    """The plain run of this number: without what makes transfers and executions disturb each other.
 
     Args:
         number: from which everything is drawn.

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from simulator.clock import Clock
 from simulator.cluster import Route
-from simulator.contention import FairFlows, FifoFlows, UncontendedFlows, flow_model
+from simulator.contention import FairFlows, FifoFlows, UncontendedFlows
 from simulator.errors import InvalidInput
 from simulator.flows import Flow, FlowModel
-from simulator.links import Fifo
+from simulator.links import Fifo, flows_by_name
 from tests.examples import examples
 from tests.simulator.fluid import Asked, transfer_ends
 
@@ -34,7 +34,7 @@ class World:
     def __init__(self, contention: str, capacities: Sequence[float]) -> None:
         self.clock = Clock()
         self.delivered: list[Flow] = []
-        self.flows: FlowModel = flow_model(contention, self.clock, capacities, self._deliver)
+        self.flows: FlowModel = flows_by_name(contention, self.clock, capacities, self._deliver)
         self.instant: Callable[[], None] = lambda: None
 
     def _deliver(self, flow: Flow) -> None:
@@ -43,7 +43,7 @@ class World:
         self.delivered.append(flow)
 
     def at(self, moment: float, act: Callable[[], object]) -> None:
-        self.clock.at(moment, lambda _: act(), None)
+        self.clock.at(moment, [lambda _: act()])
 
     def ask(self, asked: Asked, tensors: tuple[int, ...] = (0,)) -> Flow:
         flow = Flow(tensors, 0, 1, asked.route, asked.size, asked.moment)
@@ -476,10 +476,10 @@ def test_few_events_reach_the_clock() -> None:
 
 
 def test_models_by_name() -> None:
-    made = [flow_model(name, Clock(), [1.0], lambda _: None) for name in MODELS]
+    made = [flows_by_name(name, Clock(), [1.0], lambda _: None) for name in MODELS]
     assert [type(model) for model in made] == [UncontendedFlows, FifoFlows, FairFlows]
     with pytest.raises(InvalidInput, match="Unknown contention 'tcp'; known: none, fifo, fair"):
-        flow_model("tcp", Clock(), [1.0], lambda _: None)
+        flows_by_name("tcp", Clock(), [1.0], lambda _: None)
 
 
 @pytest.mark.parametrize("factor", [-0.1, 1.5, math.nan, math.inf])

@@ -149,10 +149,9 @@ def test_what_a_scheduler_sees() -> None:
     assert trace.makespan == 10.0
 
 
-@pytest.mark.parametrize("way", ["direct", "compiled", "general"])
 @pytest.mark.parametrize(("slots", "available", "idle"), [(1, 7.0, []), (2, 5.0, [0])])
 def test_the_data_of_what_is_queued_keeps_a_device(
-    way: str, slots: int, available: float, idle: list[int]
+    slots: int, available: float, idle: list[int]
 ) -> None:
     """x, 2 s, is placed at 0; its 5 bytes come over a link of one byte a second. What is placed behind it
     starts no earlier, not even in another slot; that one counts as idle.
@@ -179,5 +178,5 @@ def test_the_data_of_what_is_queued_keeps_a_device(
             seen.append((context.available(0), context.idle))
 
     costs = CostTable.of(graph, np.array([[2.0]]))
-    simulate(Workload([Job(graph, origin="a")]), cluster, costs, Script(act), way=way)
+    simulate(Workload([Job(graph, origin="a")]), cluster, costs, Script(act))
     assert seen == [(available, idle)]

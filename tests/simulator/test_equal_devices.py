@@ -23,7 +23,7 @@ from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.strategies import Case, graphs, seconds_of
 from tests.simulator.test_properties import quick
-from tests.simulator.test_ways import assert_same
+from tests.simulator.test_treatments import assert_same
 
 MODULES = ("simulator.ready_list", "simulator.schedulers.fcfs", "simulator.schedulers.mct")
 CHOOSERS: dict[str, tuple[dict[str, Any], ...]] = {
@@ -132,12 +132,12 @@ class Counted(EqualDevices):
 @settings(quick, max_examples=examples(400))
 @given(alike())
 def test_the_same_trace_as_with_a_look_at_every_device(case: Case) -> None:
-    expected = case.run(way="direct")
+    expected = case.run()
     asked = Counted.asked
     with pytest.MonkeyPatch.context() as patch:
         for module in MODULES:
             patch.setattr(f"{module}.EqualDevices", Counted)
-        found = case.run(way="direct")
+        found = case.run()
     assert_same(found, expected)
     tasks = len(expected.tasks["task"])
     assert Counted.asked - asked >= tasks

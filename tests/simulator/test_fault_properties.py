@@ -102,7 +102,7 @@ def run(
     horizon: float | None = None,
     memory: str = "unlimited",
 ) -> Trace:
-    return case.run(scheduler, faults=faults, horizon=horizon, memory=memory, way="general")
+    return case.run(scheduler, faults=faults, horizon=horizon, memory=memory)
 
 
 @settings(quick, max_examples=examples(300))

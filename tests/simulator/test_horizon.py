@@ -132,7 +132,6 @@ def test_a_horizon_cuts_the_run_to_the_end(case: Case, horizon: float) -> None:
             contention=case.contention,
             seed=case.seed,
             horizon=end,
-            way="general",
         )
 
     whole, cut = run(None), run(horizon)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from simulator.cluster import Route
-from simulator.links import Fifo, Uncontended, transfer_model
+from simulator.links import Fifo, Uncontended, link_model
 
 
 def test_models_by_name() -> None:
-    assert isinstance(transfer_model("none"), Uncontended)
-    assert isinstance(transfer_model("fifo"), Fifo)
+    assert isinstance(link_model("none"), Uncontended)
+    assert isinstance(link_model("fifo"), Fifo)
 
 
 def test_fifo_waits_for_every_channel_and_holds_them_all() -> None:

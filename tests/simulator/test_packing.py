@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.context import SchedulingContext
 from simulator.costs import CostTable
-from simulator.direct import DirectSimulation
 from simulator.engine import simulate
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.faults import Fault, Faults
@@ -26,7 +25,6 @@ from simulator.metrics import metrics
 from simulator.pricing import data_ready
 from simulator.scheduler import Scheduler
 from simulator.schedulers import create
-from simulator.simulation import Setting
 from simulator.trace import COLUMNS, Trace
 from simulator.workload import Job, Workload
 from tests.examples import examples
@@ -388,16 +386,10 @@ def test_a_tensor_without_origin_is_everywhere() -> None:
 def test_packing_must_be_declared_and_offered() -> None:
     graph = reader(1.0)
     costs = CostTable.of(graph, np.ones((1, 2)))
-    for contention in ("none", "fair"):  # the direct and the general way
+    for contention in ("none", "fair"):
         for act in (lambda c, n: c.pack([(0, 1)]), lambda c, n: c.requests()):
             with pytest.raises(SchedulingError, match="'script' packs transfers without"):
                 simulate(graph, pair(), costs, Script(act), contention=contention)
-    job = Workload([Job(graph)])
-    for way in ("direct", "planned"):
-        with pytest.raises(InvalidInput, match=f"way '{way}'; possible: general"):
-            simulate(job, pair(), costs, create("packed"), way=way)
-    with pytest.raises(SchedulingError, match="'packed' needs pack, which simulated runs do not"):
-        DirectSimulation(Setting(job, pair(), costs, create("packed")))
 
 
 # -- limited memory -----------------------------------------------------------------------------
@@ -692,8 +684,7 @@ def test_a_message_of_one_tensor_is_a_transfer(case: Case) -> None:
                 context.pack([(asked.tensor, asked.destination)])
 
     packed, plain = (
-        case.run(scheduler, way="general")
-        for scheduler in (Singly(case.scheduler(), 0), case.scheduler())
+        case.run(scheduler) for scheduler in (Singly(case.scheduler(), 0), case.scheduler())
     )
     for table, columns in COLUMNS.items():
         for column in columns:

@@ -99,15 +99,12 @@ def test_donf_light_written_out(case: Case, pricing: str) -> None:
     ("pricing", "device"),
     [("per_edge", "B"), ("per_edge_aware", "B"), ("per_link", "A"), ("contention_aware", "A")],
 )
-@pytest.mark.parametrize("way", ["direct", "compiled", "general"])
-def test_two_tensors_on_one_idle_link(way: str, pricing: str, device: str) -> None:
+def test_two_tensors_on_one_idle_link(pricing: str, device: str) -> None:
     """3 B each: 3 s priced one by one, 6 s together; A needs 4 s more."""
     graph = from_edges("two", 3, [(0, 2, 3.0), (1, 2, 3.0)])
     never = float("inf")
     costs = CostTable.of(graph, np.array([[1, never, never], [1, never, never], [5, 1, never]]))
-    trace = simulate(
-        graph, LINKED, costs, create("mct", pricing=pricing), contention="fifo", way=way
-    )
+    trace = simulate(graph, LINKED, costs, create("mct", pricing=pricing), contention="fifo")
     assert trace.devices[trace.tasks["device"][2]] == device
 
 
@@ -115,15 +112,12 @@ def test_two_tensors_on_one_idle_link(way: str, pricing: str, device: str) -> No
     ("pricing", "device"),
     [("per_edge", "C"), ("per_edge_aware", "A"), ("per_link", "C"), ("contention_aware", "A")],
 )
-@pytest.mark.parametrize("way", ["direct", "compiled", "general"])
-def test_a_busy_link(way: str, pricing: str, device: str) -> None:
+def test_a_busy_link(pricing: str, device: str) -> None:
     """t1's 6 B are on the link when t2 (3 B) is placed: aware of them it stays on A."""
     graph = from_edges("busy", 3, [(0, 1, 6.0), (0, 2, 3.0)])
     never = float("inf")
     costs = CostTable.of(graph, np.array([[1, never, never], [never, 1, never], [6, never, 1]]))
-    trace = simulate(
-        graph, LINKED, costs, create("mct", pricing=pricing), contention="fifo", way=way
-    )
+    trace = simulate(graph, LINKED, costs, create("mct", pricing=pricing), contention="fifo")
     assert trace.devices[trace.tasks["device"][2]] == device
 
 

@@ -15,6 +15,7 @@ from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
+from simulator.faults import Faults
 from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
 from simulator.rates import SharedRates, fair_level
 from simulator.simulation import Setting, Simulation
@@ -288,14 +289,15 @@ def test_rates_add_up_to_the_work(case: Case) -> None:
 
 def simulate_generally(case: Case) -> Trace:
     """At constant rates."""
-    return case.run(way="general")
+    return case.run()
 
 
-class Paced(Simulation):
-    """Every device could be slowed, and none is."""
-
-    def _slowed(self) -> range:
-        return range(len(self.cluster.devices))
+def paced(setting: Setting) -> Simulation:
+    """A run in which every device could be slowed, and none is."""
+    with pytest.MonkeyPatch.context() as patch:
+        everyone = set(range(len(setting.cluster.devices)))
+        patch.setattr(Faults, "slowed", lambda faults, cluster: everyone)
+        return Simulation(setting)
 
 
 @settings(quick, max_examples=examples(150))
@@ -311,10 +313,10 @@ def test_where_nobody_is_slowed_the_trace_is_the_same(case: Case) -> None:
         case.contention,
         case.seed,
     )
-    paced, constant = Paced(setting).run(), simulate_generally(case)
+    slowed, constant = paced(setting).run(), simulate_generally(case)
     for table, columns in COLUMNS.items():
         for column in columns:
-            found, expected = getattr(paced, table)[column], getattr(constant, table)[column]
+            found, expected = getattr(slowed, table)[column], getattr(constant, table)[column]
             assert np.array_equal(found, expected), (table, column)
 
 

@@ -294,10 +294,10 @@ def test_without_latency_the_depth_changes_nothing(case: Case) -> None:
 @quick
 @given(submitted(st.just(0.0), schedulers=ONLINE))
 def test_submitting_ahead_without_latency_changes_nothing_for_who_only_appends(case: Case) -> None:
-    plain = case.run(way="general")
+    plain = case.run()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(simulation, "feeder", Asynchronous)
-        same_trace(case.run(way="general"), plain)
+        same_trace(case.run(), plain)
 
 
 def same_trace(found: Trace, expected: Trace) -> None:

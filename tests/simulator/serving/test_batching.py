@@ -102,7 +102,6 @@ def test_serving_is_an_ability_that_must_be_declared() -> None:
             fleet.cluster,
             fleet.costs,
             Undeclared(lambda c, _: c.batch([0])),
-            way="general",
         )
 
 

@@ -20,10 +20,10 @@ from simulator.quantiles import ERROR
 from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from simulator.serving_metrics import serving_metrics
-from simulator.simulation import Setting
+from simulator.simulation import Setting, Simulation
 from simulator.stream import Stream
 from simulator.streamed_figures import StreamedFigures
-from simulator.streaming import StreamedSimulation, Window
+from simulator.streaming import FiguresRecorder, Window
 from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, poisson
@@ -143,9 +143,7 @@ def test_figures_are_those_of_the_trace(
         lambda: iter(jobs), [g for m in fleet.graphs for g in m.values()], fleet.batches
     )
     try:
-        trace = simulate(
-            workload, fleet.cluster, fleet.costs, create(name, **options), way="general", **given
-        )
+        trace = simulate(workload, fleet.cluster, fleet.costs, create(name, **options), **given)
     except (InvalidInput, SchedulingError) as error:
         with pytest.raises(type(error)):
             simulate_stream(stream, fleet.cluster, fleet.costs, create(name, **options), **given)
@@ -175,17 +173,18 @@ def setting(fleet: Fleet, draw: Callable[[], Iterator[Job]], scheduler: Schedule
 def test_what_is_kept_does_not_grow_with_the_requests(contention: str) -> None:
     fleet = Fleet([(0.01, 0.002), (0.02, 0.003)], (1.0, 1.0), sources=1, latency=1e-3)
 
-    class Watched(StreamedSimulation):
+    class Watched(Simulation):
         most = 0
 
-        def _settle(self) -> None:
-            super()._settle()
+        def _settle(self, now: float) -> None:
+            super()._settle(now)
             entries = sum(
                 dict.__len__(value) if isinstance(value, Window) else len(value)
-                for value in vars(self).values()
+                for part in (self, self.recorder)
+                for value in vars(part).values()
                 if isinstance(value, dict | list | set)
             )
-            self.most = max(self.most, entries)
+            self.most = max(self.most, entries + sum(map(len, self._copies)))
 
     def most(count: int) -> int:
         scheduler = create("task_groups", select="round_robin")
@@ -194,14 +193,17 @@ def test_what_is_kept_does_not_grow_with_the_requests(contention: str) -> None:
             [g for m in fleet.graphs for g in m.values()],
             fleet.batches,
         )
-        run = Watched(Setting(stream, fleet.cluster, fleet.costs, scheduler, contention=contention))
+        setting = Setting(stream, fleet.cluster, fleet.costs, scheduler, contention=contention)
+        run = Watched(setting, lambda run: FiguresRecorder(run, 0.0))
         figures = run.run()
         assert figures.serving()["requests"] == count
         for column in (v for v in vars(run).values() if isinstance(v, Window)):
             assert not list(column)
-        for name in ("_copies", "_under_way", "_crossings", "_job_with", "_members", "_leader"):
+        for name in ("_under_way", "_members", "_leader", "_served_by", "_coming", "_rejected"):
             assert not getattr(run, name)
-        assert not any((run._served_by, run._coming, run._rejected, run._executions, run._outcomes))
+        assert not any(run._copies)
+        for name in ("_crossings", "_until", "_flying", "_leaving"):
+            assert not getattr(run.recorder, name)
         return run.most
 
     assert most(4000) < 1.5 * most(1000)
@@ -242,7 +244,6 @@ def test_a_closed_loop_streams() -> None:
             fleet.cluster,
             fleet.costs,
             create(name),
-            way="general",
         )
         run = simulate_stream(
             ClosedLoop(clients, fleet.batches), fleet.cluster, fleet.costs, create(name)
