@@ -24,9 +24,7 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-# What is compiled when it is imported is compiled once, by one process, while types are checked.
 unit: $(STAMP)
-	@$(BIN)/python -c 'import simulator.kernels, simulator.flow_kernels, simulator.plan_kernels'
 	$(BIN)/python -m pytest -n auto --dist worksteal -q
 
 bench: $(STAMP)

@@ -14,7 +14,8 @@ from scenarios.family_config import FamilyConfig
 from scenarios.fault_config import FaultConfig, build_faults
 from scenarios.graph_files import FORMS
 from scenarios.model_config import ModelConfig
-from simulator.context import CONTENTIONS, MOVEMENTS
+from simulator.context import MOVEMENTS
+from simulator.links import contentions
 from simulator.decision_cost import DecisionCost
 from simulator.errors import InvalidInput
 from simulator.memory import MEMORIES, WEIGHTS
@@ -201,7 +202,7 @@ class SimulationConfig:
         """
         for key, value, known in (
             ("movement", self.movement, MOVEMENTS),
-            ("contention", self.contention, ("auto", *CONTENTIONS)),
+            ("contention", self.contention, ("auto", *contentions())),
             ("memory", self.memory, MEMORIES),
             ("weights", self.weights, WEIGHTS),
             *(("noise", name, NOISES) for name in self.noise.split("+")),

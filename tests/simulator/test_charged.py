@@ -340,11 +340,18 @@ def test_every_job_ends_where_things_break(broken: tuple[Case, Faults], cost: De
         assert status == "failed" or all(done[task] for task in tasks)
 
 
+def queues_of(run: Simulation) -> list[list[tuple[float, int, int]]]:
+    """The queue of every device; a task whose start was foreseen has not started, and counts to it."""
+    foreseen = [task for task in run._foreseen if task >= 0 and not run.has_started(task)]
+    entries = {run._device[t]: [(run._rank[t], run._sequence[t], t)] for t in foreseen}
+    return [sorted([*entries.get(d, []), *queue]) for d, queue in enumerate(run._queues)]
+
+
 def state_of(run: Simulation) -> dict[str, object]:
     """All that a decision about placements may change."""
     run._stale = [True] * len(run._stale)  # what is believed of queues is worked out now
     state: dict[str, object] = {
-        "queues": [sorted(queue) for queue in run._queues],
+        "queues": queues_of(run),
         "devices": list(run._device),
         "load": list(run._load),
         "copies": [dict(copies) for copies in run._copies],

@@ -19,7 +19,7 @@ from simulator.errors import InvalidInput, SchedulingError
 from simulator.graph import DataflowGraph, from_edges
 from simulator.scheduler import Scheduler
 from simulator.schedulers import create
-from simulator.submission import Asynchronous
+from simulator.submission import Submission
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
 from tests.examples import examples
@@ -296,7 +296,7 @@ def test_without_latency_the_depth_changes_nothing(case: Case) -> None:
 def test_submitting_ahead_without_latency_changes_nothing_for_who_only_appends(case: Case) -> None:
     plain = case.run()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulation, "feeder", Asynchronous)
+        patch.setattr(simulation, "submission_of", Submission)
         same_trace(case.run(), plain)
 
 
