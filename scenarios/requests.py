@@ -29,7 +29,7 @@ from simulator.costs import CostTable, GraphCosts
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.segments import Segments, coarsen
-from simulator.stream import RequestBlock, RequestColumns, Stream
+from simulator.stream import Stream
 from simulator.units import parse_seconds
 from simulator.workload import Job, Workload
 
@@ -247,11 +247,7 @@ class _Drawn:
                 for name in self._graphs.shares
                 for size in self._graphs.sizes
             )
-            return Stream(
-                *(self.jobs, asked, batches, variants, self._accuracies()),
-                length=sum(drawn._count() for drawn in (self, *self._others())),
-                columns=self._request_columns(),
-            )
+            return Stream(self.jobs, asked, batches, variants, self._accuracies())
         return Workload(list(self.jobs()), batches, variants, self._accuracies())
 
     def jobs(self) -> Iterator[Job]:
@@ -276,28 +272,6 @@ class _Drawn:
         times = itertools.chain.from_iterable(arrival_blocks(self._config, self._seed))
         rows = self._columns(self._count())
         return (self._job(time, row) for time, row in zip(times, rows, strict=True))
-
-    def _request_columns(self) -> RequestColumns | None:
-        """The requests by column; None where they are of several streams, or recorded."""
-        if self._config.streams or self._config.arrivals == "trace":
-            return None
-        kinds = [
-            self._job(0.0, _Row(model, size, source, 0.5, 0, None))
-            for model in self._graphs.shares
-            for size in self._graphs.sizes
-            for source in self._sources
-        ]
-        return RequestColumns(kinds, self._request_blocks)
-
-    def _request_blocks(self) -> Iterator[RequestBlock]:
-        choices = self._choices(self._count())
-        sizes, sources = (len(named) for named, _ in choices[1:])
-        after = np.array([self._deadlines.get(name, math.inf) for name in self._graphs.shares])
-        for times in arrival_blocks(self._config, self._seed):
-            arrival = np.array(times)
-            model, size, source = (draw(len(times)) for _, draw in choices)
-            kind = (model * sizes + size) * sources + source
-            yield RequestBlock(kind, arrival, arrival + after[model])
 
     def _choices(self, count: int) -> list[tuple[list[Any], Callable[[int], np.ndarray]]]:
         """Models, sizes and sources of so many requests: what there is, and what draws their numbers."""

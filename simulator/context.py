@@ -243,6 +243,8 @@ class SchedulingContext:
         self._tail_rank = [0.0] * devices  # largest rank in the queue, where it is not empty
         self._load: MutableSequence[int] = [0] * devices  # placed and unfinished
         self._idle = list(range(devices))  # those of fewer than their slots, ascending
+        self._down = [0] * devices  # failures in force
+        self._fails = False  # whether any device may ever be down
         self._running: MutableSequence[list[int]] = [[] for _ in range(devices)]
         self._available: MutableSequence[float] = [0.0] * devices
         # Whether _available must be worked out again.
@@ -263,7 +265,9 @@ class SchedulingContext:
 
     @property
     def idle(self) -> list[int]:
-        """Devices that have fewer tasks, running and queued together, than slots, ascending."""
+        """Devices that work and have fewer tasks, running and queued together, than slots, ascending."""
+        if self._fails:
+            return [device for device in self._idle if not self._down[device]]
         return self._idle.copy()
 
     @property
@@ -294,7 +298,7 @@ class SchedulingContext:
 
     def is_up(self, device: int) -> bool:
         """Whether a device works; what is placed on one that does not waits for its recovery."""
-        return True
+        return not self._down[device]
 
     def job_of(self, task: int) -> int:
         """The job that a task belongs to."""
@@ -394,9 +398,10 @@ class SchedulingContext:
     def availabilities(self, devices: Sequence[int]) -> list[float]:
         """:meth:`available` of several devices."""
         now, load, stale, known = self.now, self._load, self._stale, self._available
-        running, expected, found = self._running, self._expected, []
+        running, expected, down = self._running, self._expected, self._down
+        found = []
         for device in devices:
-            if not load[device] or stale[device]:
+            if not load[device] or stale[device] or down[device]:
                 found.append(self.available(device))
                 continue
             moment = known[device]
@@ -407,7 +412,11 @@ class SchedulingContext:
         return found
 
     def available(self, device: int) -> float:
-        """When a task appended to a device's queue now could begin, its data aside."""
+        """When a task appended to a device's queue now could begin, its data aside; ``inf`` while the device is
+        down.
+        """
+        if self._down[device]:
+            return math.inf
         if not self._load[device]:
             return self.now + self._issue_overheads[device]
         if not self._stale[device]:
@@ -903,8 +912,10 @@ class SchedulingContext:
             if self._push:
                 for reader in index.consumers[t]:
                     place = self._device[first_task + reader]
-                    if place >= 0 and self._space_of[place] != home:
-                        self._request(first_tensor + t, self._space_of[place], index.bytes[t])
+                    if place < 0 or (space := self._space_of[place]) == home:
+                        continue
+                    if first_tensor + t not in self._copies[space]:
+                        self._request(first_tensor + t, space, index.bytes[t])
             if t in index.outputs:
                 self._request_result(job, t, home)
 

@@ -121,7 +121,6 @@ class Simulation(BatchingContext):
         self._link_model = link_model(setting.contention)
         self._book = self._link_model.book
         self._requests: list[Request] = []  # asked for at this instant
-        self._in_order = True  # whether they stand in the order of (tensor, destination)
         self._results: list[tuple[int, int]] = []  # tensors and destinations of results among them
         self._free_before: dict[int, float] = {}  # when channels were free before them
         self._fetched: list[int] = []  # tasks whose data was asked for at this instant
@@ -170,8 +169,8 @@ class Simulation(BatchingContext):
         self._on_landed = [self._land]
         self._on_arrival = [self._come]
         self._on_follower = [self._come_after]
-        self._down = [0 for _ in devices]  # failures in force
         self._faults = Disturbances(self, setting.faults) if setting.faults else None
+        self._fails = setting.faults.fails_devices
         self._delay = (
             None if setting.decision_cost is None else DecisionDelay(self, setting.decision_cost)
         )
@@ -310,7 +309,7 @@ class Simulation(BatchingContext):
             self._arrive()
         if self._serving and self._memory is not None:  # inputs that find room at once are there
             self._memory.settle()
-        return news or bool(self.delivered)
+        return news or len(self.delivered) > 0
 
     def _decide(self) -> None:
         """Let the scheduler decide once."""
@@ -432,6 +431,7 @@ class Simulation(BatchingContext):
         """Let a device begin the heads of its queue, as far as it has slots and they lack nothing."""
         slots, queue = self._free_slots[device], self._queues[device]
         now = self.now
+        foresees = self._foresees[device]
         while slots and queue:
             task = queue[0][2]
             if self._pending[task]:
@@ -441,38 +441,32 @@ class Simulation(BatchingContext):
                 start = self._data_at[task]
                 if start < 0:
                     start = self._data_at[task] = self._data_arrival(task, device)
-                if start > now:
-                    if not self._foresees[device] or not self._lasts(task, device):
-                        self._look_again(device, start)
-                        return
-                else:
+                if start > now and not foresees:
+                    self._look_again(device, start)
+                    return
+                if start < now:
                     start = now
             elif not self.admits(task, device):
                 return
-            heappop(queue)
-            self._running[device].append(task)
-            slot = heappop(slots)
-            if start > now:
-                self._foreseen[device] = task
-            else:
-                self._started[task] = True
-            if self._foresees[device]:
+            if foresees:
                 job = self._job[task]
                 seconds = self._actual[job][task - self._first_task[job]][device]
-                self._slot[task] = slot
-                self._start_time[task] = start
                 finish = start + (self._overheads[device] + seconds)
+                if start > now:
+                    if finish == start:  # it ends in another round of the instant of its start
+                        self._look_again(device, start)
+                        return
+                    self._foreseen[device] = task
+                else:
+                    self._started[task] = True
+                self._running[device].append(heappop(queue)[2])
+                self._slot[task] = heappop(slots)
+                self._start_time[task] = start
                 self._finish_time[task] = finish
                 self._clock.at(finish, self._on_finish, task)
             else:
-                self.execute(task, device, slot)
-
-    def _lasts(self, task: int, device: int) -> bool:
-        """Whether a task takes any time: it ends in an instant after that of its start."""
-        job = self._job[task]
-        seconds = self._actual[job][task - self._first_task[job]][device]
-        start = self._data_at[task]
-        return start + (self._overheads[device] + seconds) > start
+                self._started[self._start(device)] = True
+                self.execute(task, device, heappop(slots))
 
     def _look_again(self, device: int, moment: float) -> None:
         """Let a device look at its queue when the data of the head will be there."""
@@ -605,27 +599,6 @@ class Simulation(BatchingContext):
         return self._next is not None or bool(self._joining)
 
     @property
-    def idle(self) -> list[int]:
-        """See :class:`simulator.context.SchedulingContext`; devices that are down are not idle."""
-        if self._faults is None:
-            return self._idle.copy()
-        return [device for device in self._idle if not self._down[device]]
-
-    def is_up(self, device: int) -> bool:
-        """See :class:`simulator.context.SchedulingContext`."""
-        return not self._down[device]
-
-    def available(self, device: int) -> float:
-        """See :class:`simulator.context.SchedulingContext`; ``inf`` while a device is down."""
-        return math.inf if self._down[device] else super().available(device)
-
-    def availabilities(self, devices: Sequence[int]) -> list[float]:
-        """See :class:`simulator.context.SchedulingContext`."""
-        if self._faults is None:
-            return super().availabilities(devices)
-        return [self.available(device) for device in devices]
-
-    @property
     def forecasts_hold(self) -> bool:
         """See :class:`simulator.context.SchedulingContext`."""
         return self._booked and self.contention == "none" and not self._returned
@@ -716,35 +689,25 @@ class Simulation(BatchingContext):
         Returns:
             When all of them are believed to be there, at least now; ``inf`` if one cannot be sent now.
         """
-        homes, copies, routes, requests = (
-            self._home,
-            self._copies[space],
-            self._routes,
-            self._requests,
-        )
-        free, before = self._channel_free, self._free_before
-        book, faults = self._book, self._faults
+        homes, copies = self._home, self._copies[space]
         now = latest = self.now
         for t in tensors:
             tensor = first + t
             home = homes[tensor]
             if home == space or home < 0:
                 continue
-            end = copies.get(tensor)
-            if end is None:
-                if faults is not None and faults.stops(tensor, space):
-                    latest = math.inf
-                    continue
-                if requests and self._in_order:
-                    last = requests[-1]
-                    if tensor < last[0] or (tensor == last[0] and space < last[1]):
-                        self._in_order = False
-                route = routes[home][space] or self._route(home, space)
+            if tensor in copies:
+                end = copies[tensor]
+            elif self._faults is not None and self._faults.stops(tensor, space):
+                end = math.inf
+            else:
+                route, size = self._routes[home][space] or self._route(home, space), sizes[t]
+                free, before = self._channel_free, self._free_before
                 for channel in route.channels:
                     if channel not in before:
                         before[channel] = free[channel]
-                start, end = book(route, sizes[t], now, free)
-                requests.append((tensor, space, home, now, start, end, sizes[t]))
+                start, end = self._book(route, size, now, free)
+                self._requests.append((tensor, space, home, now, start, end, size))
                 copies[tensor] = end
             if end > latest:
                 latest = end
@@ -782,7 +745,6 @@ class Simulation(BatchingContext):
             free[channel] = moment
         self._free_before.clear()
         self._requests = []
-        self._in_order = True
         for tensor, space, *_, size in requests:
             if (tensor, space) in self._packed:
                 self._request_message(self._packed[tensor, space])
@@ -792,6 +754,16 @@ class Simulation(BatchingContext):
             self.forget_forecasts()
             for task in self._fetched:
                 self._data_at[task] = -1.0
+
+    def _put_in_order(self) -> None:
+        """Book the requests of this instant anew if they were not made in the order of tensor and destination;
+        the rows of a message stand together, at its first tensor.
+        """
+        requests = self._requests
+        if len(requests) > 1:
+            ordered = sorted(requests)
+            if self._packed or ordered != requests:
+                self._book_again(ordered)
 
     def forget_forecasts(self) -> None:
         """What is believed of when devices are available must be worked out again."""
@@ -843,7 +815,6 @@ class Simulation(BatchingContext):
         for channel in route.channels:
             self._free_before.setdefault(channel, free[channel])
         start, end = self._book(route, parcel.bytes, now, free)
-        self._in_order = False  # its rows stand together, at its first tensor
         for tensor in parcel.tensors:
             size = self.own_bytes(tensor)
             self._requests.append((tensor, space, home, now, start, end, size))
@@ -878,9 +849,7 @@ class Simulation(BatchingContext):
 
     def _send_booked(self) -> None:
         """Send what was asked for at this instant, in the order of tensor id; its ends are final."""
-        if not self._in_order:
-            self._book_again(sorted(self._requests))
-            self._in_order = True
+        self._put_in_order()
         requests, self._requests = self._requests, []
         for tensor, destination in self._results:
             end, job = self._copies[destination][tensor], self._job_of_tensor(tensor)
@@ -925,8 +894,7 @@ class Simulation(BatchingContext):
         """Send what was asked for at this instant, in the order of tensor id, as flows."""
         memory = self._memory
         if self._requests:
-            if not self._in_order:
-                self._book_again(sorted(self._requests))
+            self._put_in_order()
             packed, send = self._packed, self._links.request if memory is None else memory.send
             for tensor, space, home, *_, size in self._requests:
                 parcel = packed.get((tensor, space)) if packed else None
@@ -947,7 +915,6 @@ class Simulation(BatchingContext):
             self._free_before.clear()
             if packed:
                 packed.clear()
-                self._in_order = True
             if memory is not None:
                 memory.settle()
         while self._delivered:  # what takes no time
@@ -1022,9 +989,10 @@ class Simulation(BatchingContext):
         ``inf`` where some of it was not asked for yet.
         """
         job, space, latest = self._job[task], self._space_of[device], self.now
-        first, copies = self._first_tensor[job], self._copies[space]
+        first, copies, homes = self._first_tensor[job], self._copies[space], self._home
         for t in self._job_index[job].reads[task - self._first_task[job]]:
-            if self._home[first + t] not in (space, EVERYWHERE):
+            home = homes[first + t]
+            if home != space and home >= 0:
                 arrival = copies.get(first + t, math.inf)
                 if arrival > latest:
                     latest = arrival

@@ -3,38 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
-
-import numpy as np
 
 from simulator.errors import InvalidInput
 from simulator.graph import DataflowGraph
 from simulator.workload import Job, Workload
-
-
-class RequestBlock(NamedTuple):
-    """Some requests in order of arrival, by column."""
-
-    kind: np.ndarray
-    """int64: of each, the number of its kind."""
-    arrival: np.ndarray
-    """float64: seconds."""
-    deadline: np.ndarray
-    """float64: seconds, absolute; inf for none."""
-
-
-@dataclass(frozen=True)
-class RequestColumns:
-    """The same requests as the jobs of a stream, without an object for each.
-
-    Attributes:
-        kinds: one job for each combination of graph, model, batch, origin and destination.
-        draw: called when a run begins; the requests, block by block, the same each time.
-    """
-
-    kinds: Sequence[Job]
-    draw: Callable[[], Iterable[RequestBlock]]
 
 
 class Stream(Workload):
@@ -46,9 +18,6 @@ class Stream(Workload):
         draw: called when a run begins; its jobs, the same each time.
         graphs: of all jobs that may come.
         batches, variants, accuracies: see :class:`Workload`.
-        length: how many jobs there are at most, where that is known: what decides whether compiled code
-            is worth loading.
-        columns: the same jobs by column, where they can be drawn so.
     """
 
     known = False
@@ -60,11 +29,8 @@ class Stream(Workload):
         batches: Mapping[DataflowGraph, Mapping[int, DataflowGraph]] | None = None,
         variants: Mapping[DataflowGraph, Sequence[DataflowGraph]] | None = None,
         accuracies: Mapping[DataflowGraph, float] | None = None,
-        length: int | None = None,
-        columns: RequestColumns | None = None,
     ) -> None:
         self._draw = draw
-        self.length, self.columns = length, columns
         self._given = tuple(graphs)
         self.batches = dict(batches or {})
         self.variants = dict(variants or {})

@@ -15,9 +15,9 @@ from scenarios.fault_config import FaultConfig, build_faults
 from scenarios.graph_files import FORMS
 from scenarios.model_config import ModelConfig
 from simulator.context import MOVEMENTS
-from simulator.links import contentions
 from simulator.decision_cost import DecisionCost
 from simulator.errors import InvalidInput
+from simulator.links import contentions
 from simulator.memory import MEMORIES, WEIGHTS
 from simulator.noise import LogNormalNoise, Stragglers
 from simulator.units import parse_seconds

@@ -25,36 +25,28 @@ FORMAT = "hetsim.benchmark/1"
 ROOT = Path(__file__).parents[2]
 ROWS = {
     "plan": "fixed plan",
-    "plan-python": "same, not compiled",
     "fcfs": "fcfs, fifo",
-    "fcfs-python": "same, not compiled",
     "donf": "donf, fifo",
-    "donf-python": "same, not compiled",
     "fair": "fixed plan, fair",
-    "fair-python": "same, not compiled",
     "evaluator-none": "evaluator",
     "evaluator-fifo": "evaluator, fifo",
     "cell": "sweep cell",
 }
 SIZES = {
-    "plan-python": (1_000, 10_000, 100_000),
     "fcfs": (10_000,),
-    "fcfs-python": (10_000,),
     "donf": (10_000,),
-    "donf-python": (10_000,),
-    "fair": (10_000, 100_000),
-    "fair-python": (10_000,),
+    "fair": (10_000,),
     "evaluator-none": (10_000, 100_000),
     "evaluator-fifo": (10_000, 100_000),
 }
 """Sizes of the rows that are not measured at all sizes."""
 TARGETS = {
-    "plan": 1.4,
-    "fcfs": 0.8,
-    "donf": 0.35,
-    "fair": 0.12,
-    "evaluator-none": 0.4,
-    "evaluator-fifo": 0.4,
+    "plan": 0.4,
+    "fcfs": 0.45,
+    "donf": 0.3,
+    "fair": 0.08,
+    "evaluator-none": 0.5,
+    "evaluator-fifo": 0.5,
 }
 LARGE, BASE = 1_000_000, 50_000
 """Cost per task at the first over that at the second is the scaling figure."""

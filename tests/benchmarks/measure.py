@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import resource
 import sys
@@ -20,7 +19,6 @@ import numpy as np
 
 from simulator.context import SchedulingContext
 from simulator.engine import simulate
-from simulator.errors import InvalidInput
 from simulator.scheduler import Scheduler
 from simulator.schedulers import create
 from tests.benchmarks.callbacks import run_callbacks
@@ -115,12 +113,10 @@ def engine_row(
     contention: str = "none",
     star: bool = False,
     planned: bool = False,
-    way: str | None = None,
 ) -> Row:
     """The engine, all of ``simulate`` (admission, decisions, trace), beside the callback loop.
 
-    With ``planned`` beside all loops, and it must end when they end, to the last digit. Compiling is
-    counted apart.
+    With ``planned`` beside all loops, and it must end when they end, to the last digit.
     """
     before = peak_mib()
     cluster = case.star if star else case.cluster
@@ -129,14 +125,8 @@ def engine_row(
     build_s = time.process_time() - began
 
     def engine() -> float:
-        return simulate(graph, cluster, costs, make(), contention=contention, way=way).makespan
+        return simulate(graph, cluster, costs, make(), contention=contention).makespan
 
-    kernels = {"compiled": "kernels", "compiled_plan": "plan_kernels"}.get(way or "")
-    if kernels and contention == "fair":
-        kernels = "flow_kernels"
-    compile_s = (
-        timed(lambda: importlib.import_module(f"simulator.{kernels}"))[0] if kernels else 0.0
-    )
     first_s, makespan = timed(engine)
     peak = peak_mib()
     acts, jit_s = references(case.dependencies(), everything=planned)
@@ -164,8 +154,6 @@ def engine_row(
     if planned:
         row["loops_tasks_per_s"] = {name: tasks / value for name, value in best.items()}
         row["loops_jit_s"] = jit_s
-    if kernels:
-        row["jit_s"] = compile_s
     return row
 
 
@@ -213,39 +201,18 @@ def evaluator_row(case: Layered, contention: str, repeats: int) -> Row:
     }
 
 
-def accepts(case: Layered, contention: str) -> str | None:
-    """Why the engine does not take this contention; None if it does."""
-    try:
-        simulate(case.graph, case.star, case.costs, fixed_plan(case)(), contention=contention)
-    except InvalidInput as error:
-        return str(error)
-    return None
-
-
 def measure(name: str, case: Layered, repeats: int) -> Row:
     """The row of that name."""
     if name == "plan":
-        return engine_row(case, fixed_plan(case), repeats, planned=True, way="compiled_plan")
-    if name == "plan-python":
-        return engine_row(case, fixed_plan(case), repeats, way="planned")
+        return engine_row(case, fixed_plan(case), repeats, planned=True)
+    if name == "fair":
+        return engine_row(case, fixed_plan(case), repeats, "fair", star=True)
     schedulers: dict[str, Callable[[], Scheduler]] = {
         "fcfs": lambda: create("fcfs"),
         "donf": lambda: create("donf", pricing="contention_aware"),
     }
     if name in schedulers:
-        return engine_row(case, schedulers[name], repeats, "fifo", way="compiled")
-    if name.removesuffix("-python") in schedulers:
-        make = schedulers[name.removesuffix("-python")]
-        return engine_row(case, make, repeats, "fifo", way="direct")
-    if name in ("fair", "fair-python"):
-        none = np.zeros(0, np.int32)
-        few = Layered(case.work[:1], none, none, none)
-        few.plan = (np.zeros(1, np.int32), np.zeros(1, np.int64))
-        refused = accepts(few, "fair")
-        if refused:
-            return {"skipped": refused}
-        way = "compiled" if name == "fair" else "general"
-        return engine_row(case, fixed_plan(case), repeats, "fair", star=True, way=way)
+        return engine_row(case, schedulers[name], repeats, "fifo")
     return evaluator_row(case, name.removeprefix("evaluator-"), repeats)
 
 

@@ -1,16 +1,14 @@
 """Requests a second: task groups on twenty nodes, beside the bare SimPy callback loop.
 
-    python -m tests.benchmarks.serving [--keep trace|figures|compiled] [requests ...]
-    python -m tests.benchmarks.serving --turns [requests [turns]]
+    python -m tests.benchmarks.serving [--keep trace|figures] [requests ...]
 
 Requests for eight models arise at one place, cross to one of twenty nodes of one device each (links without
 contention), and their answers cross back, at 1.5 times what the nodes could serve one by one. Prints, for
-each number of requests and for three ways, the run that keeps the whole trace, the one that keeps figures
-alone, and the same compiled: requests and events (arrivals, ends of transfers and of executions) a second in
-the engine, those of a SimPy loop that does nothing but pass one callback on to the next in the same process,
-the ratios of both to these, and peak memory. Requests are drawn beforehand for a trace and within the time
-for figures, by column for the compiled ones. CPU seconds of this process; loading compiled code, or compiling
-it, comes before and is told apart.
+each number of requests, for the run that keeps the whole trace and for the one that keeps figures alone:
+requests and events (arrivals, ends of transfers and of executions) a second in the engine, those of a SimPy
+loop that does nothing but pass one callback on to the next in the same process, the ratios of both to these,
+and peak memory. Requests are drawn beforehand for a trace and within the time for figures. CPU seconds of
+this process.
 """
 
 from __future__ import annotations
@@ -29,14 +27,13 @@ from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate, simulate_stream
 from simulator.graph import DataflowGraph, Operator, Tensor
 from simulator.schedulers import create
-from simulator.stream import RequestBlock, RequestColumns, Stream
+from simulator.stream import Stream
 from simulator.workload import Job, Workload
 from tests.benchmarks.measure import peak_mib
 
 NODES, MODELS, LARGEST, LOAD = 20, 8, 16, 1.5
 COUNTS = (10_000, 100_000, 1_000_000)
-WAYS = ("trace", "figures", "compiled")
-BLOCK = 4096
+KEPT = ("trace", "figures")
 
 
 Rows = tuple[Sequence[Mapping[int, DataflowGraph]], Cluster, CostTable, float]
@@ -77,17 +74,6 @@ def fleet() -> Rows:
     return graphs, cluster, costs, LOAD * NODES / float((alone + each).mean())
 
 
-def blocks(rate: float, count: int, seed: int = 0) -> Iterator[RequestBlock]:
-    """Poisson arrivals of so many requests, by column; models are their kinds."""
-    rng = np.random.default_rng(seed)
-    last = 0.0
-    for begin in range(0, count, BLOCK):
-        size = min(BLOCK, count - begin)
-        times = last + np.cumsum(rng.exponential(1 / rate, size))
-        last = float(times[-1])
-        yield RequestBlock(rng.integers(MODELS, size=size), times, np.full(size, np.inf))
-
-
 def request(graphs: Sequence[Mapping[int, DataflowGraph]], model: int, arrival: float = 0.0) -> Job:
     """One request."""
     places = {"origin": "users", "destination": "users"}
@@ -97,22 +83,12 @@ def request(graphs: Sequence[Mapping[int, DataflowGraph]], model: int, arrival: 
 def requests(
     graphs: Sequence[Mapping[int, DataflowGraph]], rate: float, count: int, seed: int = 0
 ) -> Iterator[Job]:
-    """The same one by one."""
-    for block in blocks(rate, count, seed):
-        for model, arrival in zip(block.kind.tolist(), block.arrival.tolist(), strict=True):
-            yield request(graphs, model, arrival)
-
-
-def stream_of(
-    graphs: Sequence[Mapping[int, DataflowGraph]], rate: float, count: int
-) -> tuple[Stream, Mapping[DataflowGraph, Mapping[int, DataflowGraph]]]:
-    """The requests of a run that keeps figures, and the graphs of larger batches."""
-    batches = {g[1]: g for g in graphs}
-    kinds = [request(graphs, model) for model in range(MODELS)]
-    columns = RequestColumns(kinds, lambda: blocks(rate, count))
-    asked = [g[1] for g in graphs]
-    stream = Stream(lambda: requests(graphs, rate, count), asked, batches, columns=columns)
-    return stream, batches
+    """Poisson arrivals of so many requests."""
+    rng = np.random.default_rng(seed)
+    arrival = 0.0
+    for _ in range(count):
+        arrival += rng.exponential(1 / rate)
+        yield request(graphs, int(rng.integers(MODELS)), arrival)
 
 
 def events_per_second(count: int = 300_000) -> float:
@@ -134,16 +110,9 @@ def events_per_second(count: int = 300_000) -> float:
 def measure(count: int, keep: str) -> str:
     """One row."""
     graphs, cluster, costs, rate = fleet()
-    options = {"select": {"name": "round_robin"}}
-    stream, batches = stream_of(graphs, rate, count)
-    loading = 0.0
-    if keep == "compiled":
-        began = time.process_time()
-        few, _ = stream_of(graphs, rate, 1)
-        simulate_stream(few, cluster, costs, create("task_groups", **options), way="compiled")
-        loading = time.process_time() - began
+    batches = {g[1]: g for g in graphs}
+    scheduler = create("task_groups", select={"name": "round_robin"})
     loops = [events_per_second()]
-    scheduler = create("task_groups", **options)
     if keep == "trace":
         workload = Workload(requests(graphs, rate, count), batches)
         began = time.process_time()
@@ -151,11 +120,10 @@ def measure(count: int, keep: str) -> str:
         took = time.process_time() - began
         executions, moves = len(trace.executions["task"]), len(trace.transfers["job"])
     else:
-        way = "compiled" if keep == "compiled" else "general"
+        stream = Stream(lambda: requests(graphs, rate, count), [g[1] for g in graphs], batches)
         began = time.process_time()
-        run = simulate_stream(stream, cluster, costs, scheduler, way=way)
+        figures = simulate_stream(stream, cluster, costs, scheduler).metrics()
         took = time.process_time() - began
-        figures = run.metrics()
         executions, moves = figures["tasks"], figures["transfers"]
     loops.append(events_per_second())
     events = count + executions + moves
@@ -163,57 +131,26 @@ def measure(count: int, keep: str) -> str:
         *(keep, f"{count:,}", f"{count / took:,.0f}", f"{events / took:,.0f}"),
         *(f"{max(loops):,.0f}", f"{events / took / max(loops):.2f}"),
         *(f"{count / took / max(loops):.2f}", f"{count / executions:.1f}"),
-        *(f"{peak_mib():,.0f}", f"{loading:.1f}"),
+        f"{peak_mib():,.0f}",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def in_turns(count: int = 8_000, turns: int = 8) -> str:
-    """Requests a second of the three ways and events a second of the bare loop, the best of some turns in
-    one process: what a busy machine still shows of their ratios. Jobs are made beforehand, columns are not.
-    """
-    graphs, cluster, costs, rate = fleet()
-    stream, batches = stream_of(graphs, rate, count)
-    jobs = list(requests(graphs, rate, count))
-    given = Stream(lambda: iter(jobs), [g[1] for g in graphs], batches)
-    best = dict.fromkeys(("compiled", "figures", "trace", "bare loop"), 0.0)
-    for _ in range(turns + 1):  # the first one loads what is compiled
-        for way in ("compiled", "figures", "trace"):
-            scheduler = create("task_groups", select={"name": "round_robin"})
-            began = time.process_time()
-            if way == "trace":
-                simulate(Workload(jobs, batches), cluster, costs, scheduler)
-            elif way == "figures":
-                simulate_stream(given, cluster, costs, scheduler, way="general")
-            else:
-                run = simulate_stream(stream, cluster, costs, scheduler, way="compiled")
-            best[way] = max(best[way], count / (time.process_time() - began))
-        best["bare loop"] = max(best["bare loop"], events_per_second(100_000))
-    figures = run.metrics()
-    events = count + figures["tasks"] + figures["transfers"]
-    ratio = best["compiled"] * events / count / best["bare loop"]
-    text = ", ".join(f"{way} {rate:,.0f}/s" for way, rate in best.items())
-    return f"{text}; events of the compiled way to those of the bare loop: {ratio:.2f}"
-
-
 def main(arguments: Sequence[str]) -> int:
     """Print the table; each row in a process of its own."""
-    if arguments[:1] == ["--turns"]:
-        print(in_turns(*map(int, arguments[1:])))
-        return 0
     if arguments[:1] == ["--row"]:
         print(measure(int(arguments[1]), arguments[2] if len(arguments) > 2 else "trace"))
         return 0
-    ways = WAYS
+    kept = KEPT
     if arguments[:1] == ["--keep"]:
-        ways, arguments = (arguments[1],), arguments[2:]
+        kept, arguments = (arguments[1],), arguments[2:]
     print(
         "| kept | requests | requests/s | events/s | SimPy events/s | ratio of events | "
-        "requests to SimPy events | requests a batch | peak MiB | loading s |"
+        "requests to SimPy events | requests a batch | peak MiB |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|")
     for count in [int(a) for a in arguments] or COUNTS:
-        for keep in ways:
+        for keep in kept:
             row = ["--row", str(count), keep]
             command = [sys.executable, "-m", "tests.benchmarks.serving", *row]
             root = Path(__file__).resolve().parents[2]

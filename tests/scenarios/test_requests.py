@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from simulator.costs import CostTable, GraphCosts
 from simulator.engine import simulate
 from simulator.errors import InvalidInput
 from simulator.schedulers import create
-from simulator.stream import RequestColumns, Stream
+from simulator.stream import Stream
 from simulator.workload import Job
 
 pytest.importorskip("torch")
@@ -212,7 +211,7 @@ def test_a_recorded_bandwidth_slows_what_is_under_way(tmp_path: Path) -> None:
         ("link_outage", 1.5, 2.5, None),
     ]
     from simulator.faults import Faults
-    from simulator.workload import Job, Workload
+    from simulator.workload import Workload
     from tests.simulator.serving.fleet import one
 
     graph = one("m", 1, into=1_000_000.0, out=0.0)
@@ -290,24 +289,6 @@ def test_a_stream_draws_what_the_workload_holds(
                 assert mine.time_sensitivity == other.time_sensitivity
         assert set(stream.graphs) == {g for m in graphs.models.values() for g in m.graphs.values()}
         assert isinstance(stream, Stream)
-        assert stream.length == len(whole)
-        if "streams" in given:
-            assert stream.columns is None
-        else:
-            assert_same_columns(stream.columns, list(stream))
-
-
-def assert_same_columns(columns: RequestColumns | None, jobs: list[Job]) -> None:
-    """The requests by column are these, twice."""
-    assert columns is not None
-    for _ in range(2):
-        kind, arrival, deadline = (np.concatenate(c) for c in zip(*columns.draw(), strict=True))
-        assert arrival.tolist() == [job.arrival for job in jobs]
-        assert deadline.tolist() == [
-            math.inf if job.deadline is None else job.deadline for job in jobs
-        ]
-        for key in ("graph", "model", "batch", "origin", "destination"):
-            assert [getattr(columns.kinds[k], key) for k in kind] == [getattr(j, key) for j in jobs]
 
 
 def test_requests_are_drawn_as_they_always_were() -> None:
