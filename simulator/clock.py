@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappush
 from typing import Any
 
 import simpy
 
-Callbacks = list[Callable[["Moment"], None]]
+Callbacks = Sequence[Callable[["Moment"], None]]
 """What an event calls. SimPy only reads the list, so many events may share one."""
 
 

@@ -148,7 +148,7 @@ class TraceRecorder:
                 self._ends.append(end)
                 if rows is not None:
                     rows.append(self._snapshot(task, device, status))
-        task, finish = np.array(self._ended, dtype=np.int64), np.array(self._ends)
+        tasks, finish = np.array(self._ended, dtype=np.int64), np.array(self._ends)
         attempt = status_of = None
         if rows is None:
             columns: tuple[Any, ...] = (
@@ -158,7 +158,7 @@ class TraceRecorder:
                 run._placed_at,
                 run._start_time,
             )
-            device_of, slot, ready, placed, start = (np.array(c)[task] for c in columns)
+            device_of, slot, ready, placed, start = (np.array(c)[tasks] for c in columns)
         else:
             table = list(zip(*rows, strict=True)) or [()] * 7
             device_of, slot, attempt, status_of, ready, placed, start = map(np.array, table)
@@ -166,11 +166,11 @@ class TraceRecorder:
         if (finish[1:] < finish[:-1]).any():
             order = np.argsort(finish, kind="stable")
         else:
-            order = np.arange(len(task))
-        job = np.searchsorted(run._first_task, task, side="right") - 1
-        operator = task - np.array(run._first_task, dtype=np.int64)[job]
+            order = np.arange(len(tasks))
+        job = np.searchsorted(run._first_task, tasks, side="right") - 1
+        operator = tasks - np.array(run._first_task, dtype=np.int64)[job]
         ready = np.minimum(ready, start)
-        usual = (task, job, operator, device_of, slot, ready, placed, start, finish)
+        usual = (tasks, job, operator, device_of, slot, ready, placed, start, finish)
         return execution_table(
             *(column[order] for column in usual),
             attempt=None if attempt is None else attempt[order],
@@ -192,12 +192,9 @@ class TraceRecorder:
         hops = np.array([len(channels) for channels in routes], dtype=np.int64)
         channel = np.array([c for channels in routes for c in channels], dtype=np.int64)
         first = np.cumsum(hops) - hops
-        if (hops == 1).all():
-            row, hop = slice(None), 0
-        else:
-            count = hops[pair]
-            row = np.repeat(np.arange(len(table)), count)
-            hop = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        count = hops[pair]
+        row = np.repeat(np.arange(len(table)), count)
+        hop = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
         job = np.searchsorted(run._first_tensor, tensor, side="right") - 1
         ends = (tensor, job, source, destination)
         return transfer_table(

@@ -55,7 +55,7 @@ class Window(dict[int, T], Generic[T]):
         self[self.length] = value
         self.length += 1
 
-    def __iadd__(self, values: Sequence[T]) -> Window[T]:  # type: ignore[misc]
+    def __iadd__(self, values: Sequence[T]) -> Window[T]:
         """The entries of new numbers; where there is a default, they have that."""
         if self.default is None:
             self.update(enumerate(values, self.length))
