@@ -85,12 +85,8 @@ def run_model(model: str, made: list[Request]) -> tuple[float, float]:
 
     for moment, group in bursts:
         clock.at(moment, [burst], group)
-    queue = clock._queue
     began = time.process_time()
-    while queue:
-        clock.step()
-        if not queue or queue[0][0] > clock._now:
-            flows.settle()
+    clock.run_instants(lambda _: flows.settle())
     elapsed = time.process_time() - began
     assert len(done) == len(made)
     return elapsed, sum(flow.end - flow.requested for flow in done) / max(flow.end for flow in done)
@@ -103,10 +99,10 @@ def run_callbacks(made: list[Request]) -> float:
     bursts = [(moment, list(group)) for moment, group in groupby(made, lambda r: r[0])]
 
     def finish(event: simpy.Event) -> None:
-        done.append(event.subject)
+        done.append(event.value)
 
     def burst(event: simpy.Event) -> None:
-        for request in event.subject:
+        for request in event.value:
             environment.timeout(request[3], request).callbacks.append(finish)
 
     for moment, group in bursts:
