@@ -32,8 +32,8 @@ import pyarrow.parquet as pq
 from calibration.plan import MeasurePlan
 from calibration.samples import OperatorSample, distinct, read_samples, write_samples
 from simulator.errors import HetsimError, InvalidInput
-from simulator.measured_with import differences
-from simulator.whole_file import replacing
+from simulator.support.atomic_io import replacing
+from simulator.support.environment_diff import differences
 
 REFERENCE = -1
 CORUN_FILE, REUSE_FILE = "corun.json", "reuse.json"

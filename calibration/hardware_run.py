@@ -21,13 +21,13 @@ from calibration.issuing import Issuing
 from calibration.moving import reason_of
 from calibration.serving_run import Inputs, ServingRun
 from calibration.workers import Worker, WorkerSpec
-from simulator.cluster import Cluster
-from simulator.costs import CostTable
+from simulator.context.scheduler import Scheduler
 from simulator.errors import ExecutionError, HetsimError, InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.scheduler import Scheduler
-from simulator.trace import Trace, TraceRecorder
-from simulator.workload import Workload
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph
+from simulator.model.trace import Trace, TraceRecorder
+from simulator.model.workload import Workload
 
 if TYPE_CHECKING:
     from calibration.runner import Machine

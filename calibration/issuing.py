@@ -4,7 +4,7 @@ The device's worker executes what was submitted to it, one operator after the ot
 it calls kernels, for a GPU it launches them on a stream, whose results later operators may be launched on before they
 are there. A second thread learns of the ends in their order, applies them, and lets the scheduler decide; what it
 decides is what the worker is submitted next. What may be submitted when is the simulator's own rule
-(:mod:`simulator.issue_window`). The time from an operator's end until that thread has acted on it is the device's
+(:mod:`simulator.devices.issue_window`). The time from an operator's end until that thread has acted on it is the device's
 ``completion_latency``; that of the cluster is what schedulers believe.
 """
 
@@ -20,7 +20,7 @@ import torch
 
 from calibration.stream_clock import Mark, StreamClock
 from calibration.workers import Worker
-from simulator.issue_window import IssueWindow
+from simulator.devices.issue_window import IssueWindow
 
 if TYPE_CHECKING:
     from calibration.hardware_run import HardwareRun

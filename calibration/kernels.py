@@ -1,7 +1,7 @@
 """Operators made runnable: the only code that turns a graph's operator into a torch call.
 
 Measuring and executing both go through :func:`build`. The call is described by the operator's
-``target`` and ``template`` (format: :mod:`simulator.graph`), which are data: names are looked up
+``target`` and ``template`` (format: :mod:`simulator.model.graph`), which are data: names are looked up
 among ATen's functional operators, nothing is evaluated or unpickled.
 
 Conventions of templates, for whoever makes operators without tracing a model:
@@ -36,7 +36,7 @@ from calibration.optimizer_steps import STEPS
 from cost_models.canonical import attributes_of, bind_arguments, kind_of
 from cost_models.optimizer_steps import SCHEMAS
 from simulator.errors import InvalidInput
-from simulator.graph import ITEM_BYTES, Operator, TensorSpec
+from simulator.model.graph import ITEM_BYTES, Operator, TensorSpec
 
 _TARGET = re.compile(r"aten\.(\w+)\.(\w+)")
 # They reach outside the tensors they are given, or change more of one than its elements. So do those that give no

@@ -37,8 +37,8 @@ from calibration.recorder import PART_SECONDS
 from calibration.samples import DTYPES, OperatorSample, in_dtypes, read_samples
 from calibration.timing import CACHE_STATES, default_states
 from simulator.errors import HetsimError, InvalidInput
-from simulator.lifeline import end_with
-from simulator.units import parse_seconds
+from simulator.model.units import parse_seconds
+from simulator.support.exit_with_parent import end_with
 
 SHIPPED_OPERATORS = Path(__file__).resolve().parent / "data" / "operators.json.gz"
 """What is measured unless other operators are given."""

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from simulator.batching import BatchingContext
-from simulator.context import EVERYWHERE, RequestedTransfer
+from simulator.context.packing import Message, is_weight, message
+from simulator.context.scheduler import Scheduler
+from simulator.context.scheduling import EVERYWHERE, RequestedTransfer
+from simulator.context.serving import BatchingContext
 from simulator.errors import ExecutionError, SchedulingError
-from simulator.links import link_model
-from simulator.packing import Message, is_weight, message
-from simulator.scheduler import Scheduler
-from simulator.trace import TraceRecorder
+from simulator.links.registry import link_model
+from simulator.model.trace import TraceRecorder
 
 if TYPE_CHECKING:
     from calibration.copies import Copier

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from simulator.context import SchedulingContext
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
 
 
 class OneByOne(Scheduler):

@@ -10,9 +10,9 @@ import torch
 from calibration.kernels import build
 from calibration.segment_kernel import RepeatedKernel, Runnable, SegmentKernel
 from simulator.errors import ExecutionError, InvalidInput
-from simulator.graph import DataflowGraph, TensorSpec
-from simulator.segments import KIND as SEGMENT
-from simulator.segments import Segments
+from simulator.model.graph import DataflowGraph, TensorSpec
+from simulator.model.segments import KIND as SEGMENT
+from simulator.model.segments import Segments
 
 Tensors = Mapping[str, torch.Tensor]
 Kind = tuple[str, int]

@@ -8,7 +8,7 @@ Operators that each read weights of ``w`` bytes for a vector, so that their way 
 run one after the other, ``n`` of them, round and round: every one finds its weights at a distance of ``n w``
 bytes. Of what it saves when it runs alone and again at once, it still saves a share ``kept``. Shares over all
 pairs, made monotone by least squares (pool adjacent violators: R. E. Barlow et al., *Statistical inference under
-order restrictions*, 1972), are the curve that :class:`simulator.reuse_curve.ReuseCurve` holds.
+order restrictions*, 1972), are the curve that :class:`simulator.model.weight_hit_curve.ReuseCurve` holds.
 
 Reading other memory once between two uses would not do: caches protect what is used again and again from what
 is read once, and kept twice as much at three quarters of their size.
@@ -33,7 +33,7 @@ import numpy as np
 
 from calibration import environment
 from calibration.timing import timer
-from simulator.graph import TensorSpec
+from simulator.model.graph import TensorSpec
 
 WEIGHTS = (1 / 16, 1 / 8, 1 / 4)
 """Of the last cache: weights of an operator."""

@@ -1,6 +1,6 @@
 """The hardware runner: the scheduling context on real devices.
 
-The same scheduler object that :mod:`simulator.engine` simulates runs here on worker threads
+The same scheduler object that :mod:`simulator.engine.run` simulates runs here on worker threads
 (:mod:`calibration.hardware_run`).
 
 Clock: wall-clock seconds since the start of the run. What is decided for jobs that arrive at time 0 is
@@ -31,13 +31,13 @@ from calibration.hardware_run import Execution, HardwareRun
 from calibration.program import PlacedWeights, Program, Tensors
 from calibration.serving_run import Inputs
 from calibration.workers import Bell, SleepingBell, SpinningBell, Worker, WorkerSpec, may_spin
-from simulator.cluster import Cluster, Device
-from simulator.costs import CostTable
+from simulator.context.scheduler import Scheduler
 from simulator.errors import ExecutionError, InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.scheduler import Scheduler
-from simulator.segments import Segments
-from simulator.workload import Job, Workload
+from simulator.model.cluster import Cluster, Device
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph
+from simulator.model.segments import Segments
+from simulator.model.workload import Job, Workload
 
 __all__ = ["Execution", "Machine"]
 

@@ -7,7 +7,7 @@ JSON form ``hetsim.operators/1``::
                     "inputs": [spec], "outputs": [spec], "reads": [spec],
                     "weights": [index into reads], "architectures": [str], "tf32": true}]}
 
-Template and specs are those of :mod:`simulator.graph`. ``architectures`` names the models in which
+Template and specs are those of :mod:`simulator.model.graph`. ``architectures`` names the models in which
 the operator occurs; it is empty for a sampled one. ``tf32`` is there only where it is true.
 """
 
@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Operator, TensorSpec
-from simulator.whole_file import replacing
+from simulator.model.graph import DataflowGraph, Operator, TensorSpec
+from simulator.support.atomic_io import replacing
 
 FORMAT = "hetsim.operators/1"
 DTYPES = ("float32", "tf32", "float16", "bfloat16")

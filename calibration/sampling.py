@@ -19,7 +19,7 @@ from calibration.samples import OperatorSample, distinct, samples_of
 from calibration.training_constructors import TRAINING
 from cost_models.arithmetic import operator_bytes, operator_priced_flops
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 
 CANDIDATES = 4
 """Draws of which the one farthest from the others is taken."""

@@ -14,7 +14,7 @@ import torch
 from calibration.kernels import build, view
 from cost_models.optimizer_steps import STATE
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Tensor
+from simulator.model.graph import DataflowGraph, Tensor
 
 
 def weights_of(

@@ -17,11 +17,11 @@ from calibration.joining import Cut, Joint, cut
 from calibration.moving import MovingRun
 from calibration.program import Kind, Tensors
 from calibration.segment_kernel import Runnable
-from simulator.batching import SERVING
 from simulator.context import EVERYWHERE
+from simulator.context.serving import SERVING
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.graph import DataflowGraph
-from simulator.workload import Job
+from simulator.model.graph import DataflowGraph
+from simulator.model.workload import Job
 
 Inputs = Mapping[DataflowGraph, Tensors | Sequence[Tensors]]
 

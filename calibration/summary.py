@@ -27,7 +27,7 @@ from calibration.reuse import taken
 from calibration.samples import OperatorSample, read_samples
 from cost_models.table import row_of
 from simulator.errors import InvalidInput
-from simulator.reuse_curve import ReuseCurve
+from simulator.model.weight_hit_curve import ReuseCurve
 
 STATISTICS = {"minimum": 0.0, "p10": 0.1, "median": 0.5}
 SOURCE = "hetsim.calibration"

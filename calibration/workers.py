@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from calibration.environment import check_device, device_name, flush_denormals, pin
 from calibration.timing import AWAITED
-from simulator.cluster import Cluster
 from simulator.errors import InvalidInput
+from simulator.model.cluster import Cluster
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from cost_models.profile import Profile
-from simulator.graph import DataflowGraph
-from simulator.weight_cache import LOOKED_UP
+from simulator.devices.weight_cache import LOOKED_UP
+from simulator.model.graph import DataflowGraph
 
 SHARE = 0.5
 """Of the last-level cache, that one model may count on; the rest is other programs'."""

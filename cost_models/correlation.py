@@ -30,8 +30,8 @@ from cost_models.evaluation import Errors
 from cost_models.table import FEATURES
 from cost_models.uncertainty import ENOUGH_ROWS, POOLED
 from simulator.errors import InvalidInput
-from simulator.joint_normals import mixing
-from simulator.whole_file import replacing
+from simulator.model.joint_normals import mixing
+from simulator.support.atomic_io import replacing
 
 ENOUGH_MEANS = 10
 """Architectures, and :data:`ENOUGH_ROWS` operators, of a kind that count as much as those of all kinds."""

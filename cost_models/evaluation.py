@@ -25,7 +25,7 @@ from cost_models.folds import FOLDS, folds_of
 from cost_models.model import DEFAULT, Prediction
 from cost_models.roofline import Roofline
 from cost_models.table import identities, telling
-from simulator.lifeline import end_with
+from simulator.support.exit_with_parent import end_with
 
 
 class Predicts(Protocol):

@@ -11,9 +11,9 @@ from cost_models.arithmetic import is_known
 from cost_models.cached_graphs import cache_state, has_warm, weight_shares
 from cost_models.model import OWN
 from cost_models.profile import Priced, Profile, RowKey, row_keys
-from simulator.costs import CostTable, GraphCosts
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph
 
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
@@ -40,7 +40,7 @@ def price_graphs(
             device's cache (:mod:`cost_models.cached_graphs`).
         lookup: take measured times of operators that were measured (:meth:`Profile.price`).
         cached: also what is left of each time when its weights lie in the cache
-            (:attr:`simulator.costs.GraphCosts.cached`); all of it where a profile has no state ``warm``.
+            (:attr:`simulator.model.costs.GraphCosts.cached`); all of it where a profile has no state ``warm``.
 
     Raises:
         InvalidInput: a device without a profile, or a profile that is not there.

@@ -33,8 +33,8 @@ from cost_models.roofline import Roofline
 from cost_models.table import write
 from cost_models.uncertainty import Residuals
 from simulator.errors import InvalidInput
-from simulator.reuse_curve import ReuseCurve
-from simulator.whole_file import write_whole
+from simulator.model.weight_hit_curve import ReuseCurve
+from simulator.support.atomic_io import write_whole
 
 FORMAT = "hetsim.profile/2"
 ROWS = "residuals.parquet"

@@ -37,8 +37,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simulator.errors import InvalidInput
-from simulator.graph import ITEM_BYTES, Operator, TensorSpec
-from simulator.whole_file import replacing
+from simulator.model.graph import ITEM_BYTES, Operator, TensorSpec
+from simulator.support.atomic_io import replacing
 
 AWAITED = "awaited"
 """The state of an operator that is launched and awaited (:mod:`calibration.timing`)."""

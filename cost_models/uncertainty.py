@@ -34,8 +34,8 @@ import pandas as pd
 
 from cost_models.arithmetic import is_known
 from cost_models.table import identities, rows_of
-from simulator.costs import CostTable
 from simulator.errors import InvalidInput
+from simulator.model.costs import CostTable
 
 if TYPE_CHECKING:
     from cost_models.correlation import Correlations

@@ -39,10 +39,10 @@ from experiments.runs.provenance import digest, revision, versions
 from experiments.runs.world import prepare
 from scenarios.instances import instance_from_json, instance_to_json, save_instance
 from scenarios.perturbation import Instance, Range, perturbed
-from simulator.bounds import lower_bound
-from simulator.engine import simulate
+from simulator.analysis.bounds import lower_bound
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.trace import Trace
+from simulator.model.trace import Trace
 
 FORMAT = "hetsim.adversary/1"
 MOST_TASKS = 200

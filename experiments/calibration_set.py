@@ -27,7 +27,7 @@ from calibration.sampling import (
     sampled_training_operators,
 )
 from cost_models.table import row_of
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 
 DATA = Path(__file__).resolve().parent.parent / "calibration" / "data"
 PATH = DATA / "operators.json.gz"

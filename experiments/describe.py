@@ -23,13 +23,13 @@ from experiments.runs.console import make_console
 from experiments.runs.structure import Structure
 from experiments.runs.world import World, prepare
 from scenarios.requests import RequestGraphs
-from simulator.bounds import critical_path
-from simulator.cluster import Cluster
-from simulator.costs import GraphCosts
-from simulator.graph import DataflowGraph
-from simulator.path_load import MOST_ENTRIES
-from simulator.units import format_bytes, format_seconds
-from simulator.unloaded import SAMPLE, unloaded_seconds
+from simulator.analysis.bounds import critical_path
+from simulator.analysis.lp_bound import MOST_ENTRIES
+from simulator.analysis.unloaded import SAMPLE, unloaded_seconds
+from simulator.model.cluster import Cluster
+from simulator.model.costs import GraphCosts
+from simulator.model.graph import DataflowGraph
+from simulator.model.units import format_bytes, format_seconds
 
 _KINDS = 12  # rows of the table; what is left is summed up
 

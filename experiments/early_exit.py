@@ -34,10 +34,10 @@ from scenarios.serving.exit_graphs import ExitGraph
 from scenarios.serving.exit_positions import Found, Placement, PositionSearch, Weights, gap
 from scenarios.serving.exit_requests import exit_requests
 from scenarios.serving.exit_table import DIGITS, ExitTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
+from simulator.model.units import format_seconds, parse_bytes
 from simulator.schedulers import create
-from simulator.units import format_seconds, parse_bytes
 
 SINGLE = ("terminal", "edge", "cloud")
 SEARCHES = (

@@ -31,11 +31,11 @@ from experiments.runs.own_settings import read_own
 from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import digest, revision, versions
 from experiments.runs.world import World, prepare
-from simulator.cluster import Cluster
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.units import format_seconds
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable
+from simulator.model.units import format_seconds
 
 FORMAT = "hetsim.flip/1"
 MOST_LINKS = 16

@@ -26,7 +26,7 @@ from experiments.runs.own_schedulers import same_class
 from experiments.runs.results import read_document, told_apart
 from scenarios.networks import link_bandwidth
 from simulator.errors import InvalidInput
-from simulator.units import format_seconds, parse_rate, parse_seconds
+from simulator.model.units import format_seconds, parse_rate, parse_seconds
 
 if TYPE_CHECKING:
     import pandas as pd

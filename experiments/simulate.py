@@ -26,8 +26,8 @@ from experiments.runs.provenance import config_digest
 from experiments.runs.world import prepare
 from scenarios.instances import save_instance
 from simulator.errors import InvalidInput
-from simulator.trace import Trace
-from simulator.units import format_bytes, format_energy, format_seconds
+from simulator.model.trace import Trace
+from simulator.model.units import format_bytes, format_energy, format_seconds
 
 
 def simulate_command(config: SimulateConfig, invocation: Invocation) -> None:

@@ -37,11 +37,11 @@ from experiments.runs.file_name import file_name
 from experiments.runs.own_settings import key_of
 from experiments.runs.progress import progress_bar
 from experiments.runs.world import World, prepare
+from simulator.analysis.metrics import metrics
+from simulator.analysis.serving_metrics import serving_metrics
 from simulator.errors import HetsimError, InvalidInput
-from simulator.metrics import metrics
-from simulator.serving_metrics import serving_metrics
-from simulator.trace import Trace
-from simulator.units import format_seconds, parse_seconds
+from simulator.model.trace import Trace
+from simulator.model.units import format_seconds, parse_seconds
 
 DELAYS = ("mean", "p50", "p95", "p99")
 MINIMISE = ("cost", "devices", "power")
@@ -329,7 +329,7 @@ def _range(name: str, given: Any) -> range:
 
 
 def _quantity(text: str | None) -> float:
-    from simulator.units import parse_power, parse_price
+    from simulator.model.units import parse_power, parse_price
 
     if text is None:
         return 0.0

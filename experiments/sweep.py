@@ -42,8 +42,8 @@ from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import code_digest, digest, revision, versions
 from experiments.runs.results import row_of, told_apart, write_results
 from experiments.runs.sweep_folder import choices_of, label_named, read_grid
-from simulator.csv_text import csv_text
 from simulator.errors import InvalidInput
+from simulator.support.csv_text import csv_text
 
 RERUNS: dict[str, tuple[State, ...]] = {
     "stale": ("missing", "stale"),

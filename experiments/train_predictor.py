@@ -33,9 +33,9 @@ from experiments.runs.progress import progress_bar
 from experiments.runs.world import prepare
 from scenarios.serving.load_predictor import EPOCHS, HIDDEN, LoadNetwork, fit, split, windows
 from scenarios.serving.load_records import LoadRecord, read_loads, write_loads
-from simulator.dispatching import Dispatcher
 from simulator.errors import InvalidInput
-from simulator.two_stage import MovingAverage, Persistence, TwoStage
+from simulator.serving.dispatching import Dispatcher
+from simulator.serving.two_stage import MovingAverage, Persistence, TwoStage
 
 BLOCKS = 20
 """Stretches of held-out time, over all runs, whose errors are averaged: neighbours in time are alike."""

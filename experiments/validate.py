@@ -27,7 +27,7 @@ from experiments.validation.contestants import Plan, plan_grid, plan_sweep_best
 from experiments.validation.run import validate_plan
 from experiments.validation.settings import ValidateSettings, read_settings
 from simulator.errors import HetsimError
-from simulator.units import format_seconds
+from simulator.model.units import format_seconds
 
 
 def make_plan(

@@ -40,9 +40,9 @@ from experiments.serving_validation.figures import Figures, measure_machine
 from experiments.serving_validation.outcome import ServingCase, drawn_figures, figures_of, stretched
 from experiments.serving_validation.prediction import ServingPrediction, requests_of
 from experiments.serving_validation.site import Site
+from simulator.context.scheduler import Scheduler
 from simulator.errors import HetsimError, InvalidInput
-from simulator.scheduler import Scheduler
-from simulator.workload import Workload
+from simulator.model.workload import Workload
 
 FORMAT = "hetsim.serving_case/3"
 MOST_OF_A_BURST = 5000

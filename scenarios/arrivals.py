@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.units import parse_rate, parse_seconds
-from simulator.workload import Job, Workload
+from simulator.model.graph import DataflowGraph
+from simulator.model.units import parse_rate, parse_seconds
+from simulator.model.workload import Job, Workload
 
 MOST_JOBS = 10_000_000
 MOST_SECONDS = 1e12

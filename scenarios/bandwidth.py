@@ -1,7 +1,7 @@
 """Links whose bandwidth varies in time: recorded, or drawn.
 
 What a link lets through is piecewise constant and never more than its ``bandwidth``; to the simulator it
-is a series of degradations and outages (:mod:`simulator.faults`), so that transfers under way slow down
+is a series of degradations and outages (:mod:`simulator.engine.faults`), so that transfers under way slow down
 and speed up with it.
 """
 
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scenarios.networks import link_bandwidth
-from simulator.cluster import Cluster
+from simulator.engine.faults import Fault
 from simulator.errors import InvalidInput
-from simulator.faults import Fault
-from simulator.units import parse_seconds
+from simulator.model.cluster import Cluster
+from simulator.model.units import parse_seconds
 
 if TYPE_CHECKING:
     from scenarios.cluster_config import ClusterConfig, LinkConfig

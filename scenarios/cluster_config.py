@@ -14,12 +14,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scenarios.networks import link_bandwidth
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.cooling import CoolingCurve
 from simulator.errors import InvalidInput
-from simulator.reading_curve import ReadingCurve
-from simulator.reuse_curve import ReuseCurve, shares_taken
-from simulator.units import parse_bandwidth, parse_bytes, parse_power, parse_price, parse_seconds
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.input_reuse_curve import ReadingCurve
+from simulator.model.launch_cold_start import CoolingCurve
+from simulator.model.units import (
+    parse_bandwidth,
+    parse_bytes,
+    parse_power,
+    parse_price,
+    parse_seconds,
+)
+from simulator.model.weight_hit_curve import ReuseCurve, shares_taken
 
 MOST_DEVICES, MOST_LINKS = 4096, 65_536
 """Of one cluster; more are taken for an error."""
@@ -34,7 +40,7 @@ class SpaceConfig:
     takes the fraction that was measured with the profiles of the devices in it, the largest of them. Busy slots of other
     spaces count as well where both name the same ``bus``: memories of one machine.
 
-    ``cache``: what the devices in it keep of weights between two uses (:mod:`simulator.weight_cache`):
+    ``cache``: what the devices in it keep of weights between two uses (:mod:`simulator.devices.weight_cache`):
     ``profile`` takes what was measured with their profiles, a size like ``16 MiB`` keeps everything up to
     that reuse distance, and a mapping of distances to shares, ``{8 MiB: 1, 24 MiB: 0.2}``, is the curve.
     ``cache_taken``: of what a use does not find the share that it leaves there for the next, or a list of them for
@@ -67,10 +73,10 @@ class DeviceConfig:
     begins ``launch_handover`` after the one before it, unless one that is awake takes it meanwhile, at most
     ``launch_passed`` times; an operator comes back to it for each of its ``launches`` kernels. ``launch_cooling``
     like ``{20us: 0.5, 5ms: 3}`` says how many times its overhead a launch takes, by the time since the last one
-    on its slot ended (:mod:`simulator.cooling`). After ``wake_after`` of idleness an operator takes all but 1 / e of ``wake_cost``
-    longer (:mod:`simulator.waking`). ``far_inputs`` like ``{4MiB: 0us, 32MiB: 15us, elsewhere: 20us}`` says what a
+    on its slot ended (:mod:`simulator.model.launch_cold_start`). After ``wake_after`` of idleness an operator takes all but 1 / e of ``wake_cost``
+    longer (:mod:`simulator.devices.idle_wakeup`). ``far_inputs`` like ``{4MiB: 0us, 32MiB: 15us, elsewhere: 20us}`` says what a
     megabyte of inputs takes longer, by the bytes that were touched since they were, and where another device wrote
-    them (:mod:`simulator.far_inputs`).
+    them (:mod:`simulator.devices.input_reuse_cost`).
     """
 
     profile: str

@@ -12,11 +12,11 @@ from typing import Any
 
 from scenarios.graph_files import FORMS, read_graph
 from scenarios.random_graphs import FAMILIES, Draws, Family, Times
-from simulator.cluster import Cluster
-from simulator.costs import CostTable
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.units import parse_bandwidth, parse_seconds
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph
+from simulator.model.units import parse_bandwidth, parse_seconds
 
 FILE = "file"
 """Generator of a config that gives devices to the graph of a file."""

@@ -10,14 +10,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simulator.engine.faults import Fault, Faults, RandomFaults
 from simulator.errors import InvalidInput
-from simulator.faults import Fault, Faults, RandomFaults
-from simulator.units import parse_seconds
+from simulator.model.units import parse_seconds
 
 
 @dataclass
 class FaultConfig:
-    """One fault, or one source of random faults; see :mod:`simulator.faults`.
+    """One fault, or one source of random faults; see :mod:`simulator.engine.faults`.
 
     Attributes:
         what: ``device_failure``, ``device_slowdown``, ``link_outage`` or ``link_degradation``.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import InvalidInput
-from simulator.family import read_json, write_json
+from simulator.model.family import read_json, write_json
 
 _log = logging.getLogger(__name__)
 

@@ -22,11 +22,11 @@ import numpy as np
 
 from scenarios.graph_files import FORMS, is_workflow, names_a_graph, refuse_unknown_json
 from scenarios.graph_files.values import file_bytes, parse_json
-from simulator.cluster import Cluster, fully_connected
-from simulator.costs import MOST_SECONDS, CostTable
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, from_edges
-from simulator.whole_file import write_whole
+from simulator.model.cluster import Cluster, fully_connected
+from simulator.model.costs import MOST_SECONDS, CostTable
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.support.atomic_io import write_whole
 
 
 def load_instance(

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scenarios.graph_cache import GraphCache, content_key
-from simulator import own_code
 from simulator.errors import HetsimError, InvalidInput
-from simulator.family import GraphFamily
-from simulator.graph import ITEM_BYTES, DataflowGraph
+from simulator.model.family import GraphFamily
+from simulator.model.graph import ITEM_BYTES, DataflowGraph
+from simulator.support import own_code
 
 if TYPE_CHECKING:
     import torch
@@ -36,8 +36,8 @@ _SOURCES = (
     "calibration/sequential.py",
     "cost_models/canonical.py",
     "cost_models/optimizer_steps.py",
-    "simulator/graph.py",
-    "simulator/family.py",
+    "simulator/model/graph.py",
+    "simulator/model/family.py",
 )
 FUSIONS = ("none", "inductor")
 # Marks a model that has to be traced at every batch anew.

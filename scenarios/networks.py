@@ -8,7 +8,7 @@ measured them here. What latency they have, and how they vary, is the link's to 
 from __future__ import annotations
 
 from simulator.errors import InvalidInput
-from simulator.units import parse_bandwidth
+from simulator.model.units import parse_bandwidth
 
 NETWORKS = {"3g": "1.1 Mbit/s", "4g": "5.85 Mbit/s", "wifi": "18.88 Mbit/s"}
 
@@ -17,7 +17,7 @@ def link_bandwidth(text: str | float, what: str = "bandwidth") -> float:
     """Bytes per second of a link, given as a quantity or as the name of a network.
 
     Raises:
-        InvalidInput: see :func:`simulator.units.parse_bandwidth`; ``what`` names the link.
+        InvalidInput: see :func:`simulator.model.units.parse_bandwidth`; ``what`` names the link.
     """
     known = NETWORKS.get(str(text).strip().lower())
     if known is not None:

@@ -23,15 +23,15 @@ from scenarios.arrivals import (
 )
 from scenarios.graph_cache import GraphCache
 from scenarios.model_config import ModelConfig, graph_of
-from simulator.closed_loop import ClosedLoop
-from simulator.cluster import Cluster
-from simulator.costs import CostTable, GraphCosts
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.segments import Segments, coarsen
-from simulator.stream import Stream
-from simulator.units import parse_seconds
-from simulator.workload import Job, Workload
+from simulator.model.closed_loop import ClosedLoop
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph
+from simulator.model.segments import Segments, coarsen
+from simulator.model.stream import Stream
+from simulator.model.units import parse_seconds
+from simulator.model.workload import Job, Workload
 
 MOST_BATCH = 1024
 

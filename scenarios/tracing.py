@@ -32,8 +32,8 @@ from scenarios.outputs import without_fast_path
 from scenarios.refusals import check_module, reason_of, watched
 from scenarios.verification import check_inference, set_aside
 from simulator.errors import InvalidInput
-from simulator.family import GraphFamily
-from simulator.graph import DataflowGraph
+from simulator.model.family import GraphFamily
+from simulator.model.graph import DataflowGraph
 
 
 def trace_model(

@@ -31,7 +31,7 @@ from cost_models.arithmetic import operator_flops
 from cost_models.optimizer_steps import SCHEMAS, STATE, UPDATED
 from scenarios.outputs import leaves_of, without_fast_path
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 
 MOST_FLOPS = 1e11
 """Of an execution: a few seconds of one core."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from experiments.calibrating.fitting import priced_state
 from experiments.calibrating.operators import BEGUN, more_operators, turns
 from experiments.calibrating.settings import CalibrateConfig
-from simulator.units import parse_seconds
+from simulator.model.units import parse_seconds
 
 if TYPE_CHECKING:
     from calibration.plan import MeasurePlan

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from experiments.calibrating.fitting import priced_state, roofline_of
 from experiments.calibrating.settings import CalibrateConfig
-from simulator.units import parse_seconds
+from simulator.model.units import parse_seconds
 
 if TYPE_CHECKING:
     from calibration.samples import OperatorSample

@@ -15,8 +15,8 @@ from experiments.comparison.terminal import wrapped
 from experiments.runs.console import WIDTH
 from experiments.runs.results import read_document
 from simulator.errors import InvalidInput
-from simulator.trace import Trace
-from simulator.units import format_bytes, format_energy, format_seconds
+from simulator.model.trace import Trace
+from simulator.model.units import format_bytes, format_energy, format_seconds
 
 _OPERATORS = 10
 _TEXTS = ("description", "source")

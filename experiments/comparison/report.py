@@ -26,7 +26,7 @@ from experiments.plots.winners import draw_winners
 from experiments.runs.atomic import write_text
 from experiments.runs.results import read_document
 from simulator.errors import InvalidInput
-from simulator.trace import Trace
+from simulator.model.trace import Trace
 
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 _PICTURES = 12

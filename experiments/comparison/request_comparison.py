@@ -18,7 +18,7 @@ from experiments.comparison.bootstrap import intervals_of_means
 from experiments.comparison.rounding import number
 from experiments.runs.results import read_document, told_apart
 from simulator.errors import InvalidInput
-from simulator.units import format_seconds
+from simulator.model.units import format_seconds
 
 USUAL_BASELINE = "fcfs"
 DELAYS = ("mean_delay_s", "p99_delay_s")

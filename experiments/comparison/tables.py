@@ -25,7 +25,7 @@ from experiments.comparison.rounding import (
 )
 from experiments.comparison.statistics import SAME
 from experiments.runs.atomic import write_text
-from simulator.csv_text import csv_text
+from simulator.support.csv_text import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -309,6 +309,6 @@ def p_text(p: float) -> str:
 
 def seconds_text(seconds: float) -> str:
     """``1.2 ms``; ``-`` where unknown."""
-    from simulator.units import format_seconds
+    from simulator.model.units import format_seconds
 
     return "-" if math.isnan(seconds) else format_seconds(seconds)

@@ -1,7 +1,7 @@
 """Gantt charts: a row for each slot of each device, then one for each channel that carried data.
 
-A black line under bars marks the critical path (:mod:`simulator.critical`); below the charts a bar for
-each device shows where its slots' time went: executing, or idle and why (:mod:`simulator.idle`).
+A black line under bars marks the critical path (:mod:`simulator.analysis.critical`); below the charts a bar for
+each device shows where its slots' time went: executing, or idle and why (:mod:`simulator.analysis.idle`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from experiments.plots.style import (
     text_colour,
     time_unit,
 )
-from simulator.critical import critical_path
+from simulator.analysis.critical import critical_path
+from simulator.analysis.idle import CAUSES as IDLE
+from simulator.analysis.idle import idle_seconds
 from simulator.errors import InvalidInput
-from simulator.idle import CAUSES as IDLE
-from simulator.idle import idle_seconds
-from simulator.trace import Trace
+from simulator.model.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -30,7 +30,7 @@ def draw_planning(instances: Instances, stem: Path) -> list[Path] | None:
     import pandas as pd
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    from simulator.units import format_seconds
+    from simulator.model.units import format_seconds
 
     names = [instances.schedulers[i] for i in instances.by_mean_ratio()]
     instances = instances.of(names)

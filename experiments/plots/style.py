@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.runs.atomic import replacing, write_text
-from simulator.csv_text import csv_text
+from simulator.support.csv_text import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd

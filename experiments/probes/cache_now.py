@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from simulator.reuse_curve import ReuseCurve
+from simulator.model.weight_hit_curve import ReuseCurve
 
 if TYPE_CHECKING:
     from calibration.reuse import Round

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 
 FORGETTING_S = 3e-3
 """After so many seconds of other operators all but 1 / e of an operator's code is gone. The operators of the

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.cooling import CoolingCurve
+from simulator.model.launch_cold_start import CoolingCurve
 
 AFTER = tuple(2e-5 * 2.0**k for k in range(10))
 """Seconds between launches, the points of the curve: 20 us to 10 ms."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.probes.probed_model import ProbedModel
-from simulator.trace import Trace
+from simulator.model.trace import Trace
 
 if TYPE_CHECKING:
     from calibration.runner import Machine

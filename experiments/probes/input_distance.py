@@ -1,4 +1,4 @@
-"""What reading inputs takes longer that are not at hand (:mod:`simulator.far_inputs`), on each core of this machine.
+"""What reading inputs takes longer that are not at hand (:mod:`simulator.devices.input_reuse_cost`), on each core of this machine.
 
 Operators are measured where what they read was just written on their core. Where jobs take turns it was not. So the
 probed model (:mod:`experiments.probes.probed_model`) is executed on a device alone, and as four jobs that take turns
@@ -23,10 +23,10 @@ import numpy as np
 from experiments.probes.probed_model import PROBED, ProbedModel
 from scenarios.model_config import graph_of
 from simulator.context import SchedulingContext
-from simulator.far_inputs import InputDistances
-from simulator.graph import DataflowGraph
-from simulator.reading_curve import ReadingCurve
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
+from simulator.devices.input_reuse_cost import InputDistances
+from simulator.model.graph import DataflowGraph
+from simulator.model.input_reuse_curve import ReadingCurve
 
 if TYPE_CHECKING:
     from calibration.runner import Machine

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from simulator.cluster import Cluster
-from simulator.trace import Trace
+from simulator.model.cluster import Cluster
+from simulator.model.trace import Trace
 
 
 def submitted_ahead(cluster: Cluster) -> list[int]:

@@ -42,17 +42,17 @@ from experiments.probes.traffic import traffic_weight
 from experiments.runs.configs import CostModelConfig
 from experiments.runs.pricing import Pricer
 from scenarios.model_config import graph_of
-from simulator.cluster import Cluster
-from simulator.cooling import CoolingCurve
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Operator
-from simulator.reading_curve import ReadingCurve
-from simulator.workload import Workload
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, Operator
+from simulator.model.input_reuse_curve import ReadingCurve
+from simulator.model.launch_cold_start import CoolingCurve
+from simulator.model.workload import Workload
 
 if TYPE_CHECKING:
-    from simulator.trace import Trace
+    from simulator.model.trace import Trace
 
 SPEEDS = ("now", "profile")
 """For which speed a validation predicts."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.cooling import CoolingCurve
-from simulator.reading_curve import ReadingCurve
-from simulator.reuse_curve import ReuseCurve
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.input_reuse_curve import ReadingCurve
+from simulator.model.launch_cold_start import CoolingCurve
+from simulator.model.weight_hit_curve import ReuseCurve
 
 PASSED = 2
 """Times that another worker takes the interpreter for which one waits and is being woken. Saved runs on two processors
@@ -112,12 +112,12 @@ def with_overhead(
     """The cluster with what the runner needs added to every device's launch overhead and every link's, and with the
     completion latency that was found.
 
-    With ``handover`` one interpreter launches on all of them, see :mod:`simulator.launchers`, but for what was
+    With ``handover`` one interpreter launches on all of them, see :mod:`simulator.devices.host_launch_lock`, but for what was
     launched on a stream before it begins, and copies. ``corun``
     replaces the fraction by which busy devices slow each other, unless the cluster has them share a bandwidth;
     ``caches`` what the cache of a memory space keeps of weights. ``cooling`` says of each device how many times the
-    overhead a launch takes behind an operator of so many seconds (:mod:`simulator.cooling`), ``reading`` what inputs
-    cost that are not at hand (:mod:`simulator.far_inputs`). Runs of releases that
+    overhead a launch takes behind an operator of so many seconds (:mod:`simulator.model.launch_cold_start`), ``reading`` what inputs
+    cost that are not at hand (:mod:`simulator.devices.input_reuse_cost`). Runs of releases that
     did not measure it were predicted with an interpreter for which nobody is passed over, and stay so.
     """
     devices = [overhead.on(device) for device in cluster.devices]

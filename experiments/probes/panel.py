@@ -20,14 +20,14 @@ import numpy as np
 from experiments.probes.cache_now import CacheProbes
 from experiments.probes.side_by_side import SideBySide
 from scenarios.model_config import InputConfig, ModelConfig, graph_of, load_model
-from simulator.cluster import Cluster
-from simulator.costs import CostTable, GraphCosts
-from simulator.graph import DataflowGraph
-from simulator.workload import Job, Workload
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph
+from simulator.model.workload import Job, Workload
 
 if TYPE_CHECKING:
     from calibration.runner import Machine
-    from simulator.trace import Trace
+    from simulator.model.trace import Trace
 
 PANEL = ModelConfig(
     "panel",

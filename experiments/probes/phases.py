@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulator.cluster import Cluster
-from simulator.faults import Fault, Faults
+from simulator.engine.faults import Fault, Faults
+from simulator.model.cluster import Cluster
 
 if TYPE_CHECKING:
     from experiments.probes.panel import PanelRuns

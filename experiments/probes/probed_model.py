@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scenarios.model_config import InputConfig, ModelConfig, graph_of, load_model
-from simulator.costs import CostTable
-from simulator.segments import coarsen
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
+from simulator.model.costs import CostTable
+from simulator.model.segments import coarsen
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 
 if TYPE_CHECKING:
     from calibration.runner import Machine
-    from simulator.scheduler import Scheduler
+    from simulator.context.scheduler import Scheduler
 
 PROBED = ModelConfig(
     "probed", "scenarios.models.panel.EfficientNet", inputs=[InputConfig([1, 3, 224, 224])]

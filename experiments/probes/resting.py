@@ -1,7 +1,7 @@
 """What waking a device of this machine costs.
 
 A worker that waits for a request sleeps, and what comes first afterwards finds other guests' data in the caches
-(:mod:`simulator.waking`). So a model (:mod:`experiments.probes.probed_model`) is executed in pairs, the first of each after
+(:mod:`simulator.devices.idle_wakeup`). So a model (:mod:`experiments.probes.probed_model`) is executed in pairs, the first of each after
 a rest and the second right behind it, and their first operators are compared. The panel's first would say too little:
 seven in 20 ms, 13 of which are a maximal pooling, took 0.05 ms longer where whole models took 0.4 to 1 ms.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.probes.probed_model import ProbedModel
-from simulator.cluster import Cluster
+from simulator.model.cluster import Cluster
 
 if TYPE_CHECKING:
     from calibration.runner import Machine

@@ -7,7 +7,7 @@ half as much, since they leave the interpreter's code in the core's caches and o
 long ones, which push everything out, up to twice as much.
 
 Where several workers wait for one interpreter a gap has that waiting in it, most of all beside other short operators,
-while the simulation has operators wait besides (:mod:`simulator.launchers`). So the overhead is the one with which
+while the simulation has operators wait besides (:mod:`simulator.devices.host_launch_lock`). So the overhead is the one with which
 the simulated probe has the measured gap. BERT under on-line schedulers, four at once, had gaps of 47 us where that of
 the probe, 50 us, which waits, would have made 100 behind operators as long as BERT's.
 
@@ -34,16 +34,16 @@ import numpy as np
 from experiments.probes.learning_ends import ahead_gaps, learnt_gaps, submitted_ahead
 from experiments.probes.overhead import Overhead, with_overhead
 from experiments.probes.probed_model import ProbedModel
-from simulator.cluster import Cluster
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.graph import DataflowGraph
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph
+from simulator.model.trace import Trace
 from simulator.schedulers.single_device import SingleDevice
-from simulator.trace import Trace
 
 if TYPE_CHECKING:
     from calibration.runner import Machine
-    from simulator.scheduler import Scheduler
+    from simulator.context.scheduler import Scheduler
 
 RUNS = 4
 """Of each scheduler and number of jobs, after one that is not counted."""

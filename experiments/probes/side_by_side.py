@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.cluster import Cluster
-from simulator.graph import DataflowGraph
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
+from simulator.model.cluster import Cluster
+from simulator.model.graph import DataflowGraph
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 
 ROUNDING = 0.1
 """Of an execution that a slower device may be idle at the end: its seconds are known about."""

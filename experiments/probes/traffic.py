@@ -14,7 +14,7 @@ import numpy as np
 
 from cost_models.features import known_work
 from cost_models.profile import Profile, row_keys
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 
 
 def traffic_weight(graph: DataflowGraph, profile: Profile, seconds: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from experiments.probes.resting import REST_S
 
 if TYPE_CHECKING:
     from calibration.runner import Machine
-    from simulator.scheduler import Scheduler
+    from simulator.context.scheduler import Scheduler
 
 TURNS = 100
 """Of each way, after one that is not counted; the median of the differences counts."""

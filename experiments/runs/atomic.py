@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from simulator.whole_file import replacing
+from simulator.support.atomic_io import replacing
 
 
 def write_text(path: str | Path, text: str) -> Path:

@@ -20,17 +20,17 @@ from experiments.runs.structure import width
 from experiments.runs.world import World, prepare
 from scenarios.requests import asked_for
 from simulator import schedulers
-from simulator.bounds import Bounds
-from simulator.costs import CostTable
-from simulator.engine import simulate, simulate_stream
+from simulator.analysis.bounds import Bounds
+from simulator.analysis.metrics import metrics
+from simulator.analysis.serving_metrics import serving_metrics
+from simulator.analysis.streamed_figures import StreamedFigures
+from simulator.analysis.unloaded import SAMPLE, unloaded_seconds
+from simulator.context.scheduler import Scheduler
+from simulator.engine.run import simulate, simulate_stream
 from simulator.errors import InvalidInput
-from simulator.metrics import metrics
-from simulator.noise import NoiseModel
-from simulator.scheduler import Scheduler
-from simulator.serving_metrics import serving_metrics
-from simulator.streamed_figures import StreamedFigures
-from simulator.trace import Trace
-from simulator.unloaded import SAMPLE, unloaded_seconds
+from simulator.model.costs import CostTable
+from simulator.model.noise import NoiseModel
+from simulator.model.trace import Trace
 
 FORMAT = "hetsim.result/1"
 
@@ -414,7 +414,7 @@ def _streamed(
 
 
 def _served(scenario: Scenario, world: World, trace: Trace, runs: Runs) -> dict[str, Any]:
-    """Figures of requests (:mod:`simulator.serving_metrics`); none where jobs are no requests."""
+    """Figures of requests (:mod:`simulator.analysis.serving_metrics`); none where jobs are no requests."""
     if world.requests is None:
         return {}
     warm_up = scenario.workload.warm_up_s

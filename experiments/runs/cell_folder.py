@@ -23,7 +23,7 @@ from experiments.runs.results import read_document
 from experiments.runs.world import source_digests
 from scenarios.model_config import graph_of
 from simulator.errors import HetsimError, InvalidInput
-from simulator.own_errors import own_error
+from simulator.support.own_errors import own_error
 
 State = Literal["missing", "done", "stale", "failed"]
 

@@ -40,7 +40,7 @@ from experiments.runs.overrides import parse, quote, read_overrides
 from experiments.runs.presets import check_command, refuse_foreign
 from experiments.runs.yaml_files import checked_by_hydra
 from simulator.errors import HetsimError, InvalidInput, shortened
-from simulator.own_errors import own_error
+from simulator.support.own_errors import own_error
 
 T = TypeVar("T")
 _MISTAKES = (HetsimError, HydraException, OmegaConfBaseException, OSError)

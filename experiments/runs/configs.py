@@ -14,13 +14,13 @@ from scenarios.family_config import FamilyConfig
 from scenarios.fault_config import FaultConfig, build_faults
 from scenarios.graph_files import FORMS
 from scenarios.model_config import ModelConfig
-from simulator.context import MOVEMENTS
-from simulator.decision_cost import DecisionCost
+from simulator.context.scheduling import MOVEMENTS
+from simulator.engine.decision_cost import DecisionCost
 from simulator.errors import InvalidInput
-from simulator.links import contentions
-from simulator.memory import MEMORIES, WEIGHTS
-from simulator.noise import LogNormalNoise, Stragglers
-from simulator.units import parse_seconds
+from simulator.links.registry import contentions
+from simulator.memory.memory import MEMORIES, WEIGHTS
+from simulator.model.noise import LogNormalNoise, Stragglers
+from simulator.model.units import parse_seconds
 
 GROUPS = ("model", "cluster", "scheduler", "workload", "simulation", "cost_model", "family")
 """Config groups of which a run takes exactly one entry each."""
@@ -95,7 +95,7 @@ class DecisionCostConfig:
     Attributes:
         charge: ``stated``: the sum of the parts; ``wallclock``: what this machine takes, so that no run
             can be repeated.
-        per_decision, per_task, per_pair: like ``10us``, see :mod:`simulator.decision_cost`.
+        per_decision, per_task, per_pair: like ``10us``, see :mod:`simulator.engine.decision_cost`.
     """
 
     charge: str = "stated"

@@ -13,8 +13,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from simulator.streamed_figures import StreamedFigures
-from simulator.trace import Trace
+from simulator.analysis.streamed_figures import StreamedFigures
+from simulator.model.trace import Trace
 
 
 def discrepancies(sigma: float, run: Trace | StreamedFigures, draws: int, seed: int) -> np.ndarray:

@@ -6,9 +6,9 @@ import numpy as np
 
 from experiments.runs.configs import SimulationConfig
 from experiments.runs.pricing import Pricer
-from simulator.cluster import Cluster
 from simulator.errors import InvalidInput
-from simulator.noise import (
+from simulator.model.cluster import Cluster
+from simulator.model.noise import (
     Compose,
     EmpiricalNoise,
     LogNormalNoise,
@@ -18,7 +18,7 @@ from simulator.noise import (
     Stragglers,
     SystematicError,
 )
-from simulator.units import parse_seconds
+from simulator.model.units import parse_seconds
 
 
 def noise_model(

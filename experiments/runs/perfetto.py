@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from experiments.runs.atomic import replacing
-from simulator.dependencies import Dependencies
-from simulator.graph_record import arrays_of
-from simulator.residency import occupancy
-from simulator.trace import Trace
+from simulator.analysis.dependencies import Dependencies
+from simulator.analysis.residency import occupancy
+from simulator.model.graph_record import arrays_of
+from simulator.model.trace import Trace
 
 # Viewers multiply microseconds by 1000 in floating point and cut off the rest. Times that are whole
 # multiples of 2^-8 us survive that without neighbouring slices coming to overlap by a nanosecond.

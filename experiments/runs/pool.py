@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
 from simulator.errors import InvalidInput
-from simulator.lifeline import end_with
-from simulator.own_errors import own_error
+from simulator.support.exit_with_parent import end_with
+from simulator.support.own_errors import own_error
 
 T = TypeVar("T")
 R = TypeVar("R")

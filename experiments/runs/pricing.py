@@ -11,11 +11,11 @@ import numpy as np
 
 from experiments.runs.configs import CostModelConfig
 from scenarios.cluster_config import ClusterConfig
-from simulator.cluster import Cluster
-from simulator.costs import CostTable
+from simulator.devices.weight_cache import caches_weights
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.weight_cache import caches_weights
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph
 
 # Profiles bring pandas and XGBoost along, which a simulation of a bare instance does not need.
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 from experiments.runs import atomic
 from experiments.runs.configs import cost_model_text, decision_cost_text, memory_text, noise_text
 from scenarios.family_config import FamilyConfig
-from simulator.csv_text import csv_text
 from simulator.errors import InvalidInput
+from simulator.support.csv_text import csv_text
 
 # pandas and pyarrow are imported where they are used: a sweep's workers need neither.
 if TYPE_CHECKING:

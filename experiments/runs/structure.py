@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.arithmetic import is_known, operator_bytes, operator_flops
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 
 
 def levels(graph: DataflowGraph) -> np.ndarray:

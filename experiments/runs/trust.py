@@ -17,9 +17,9 @@ from experiments.runs import catalog
 from experiments.runs.command import user_folders
 from experiments.runs.configs import Scenario
 from experiments.runs.world import class_paths, texts
-from simulator import own_code
 from simulator.errors import InvalidInput
 from simulator.schedulers import available
+from simulator.support import own_code
 
 
 def admit(

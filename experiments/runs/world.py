@@ -30,18 +30,18 @@ from scenarios.instances import load_instance
 from scenarios.model_config import ModelConfig, graph_of
 from scenarios.requests import RequestGraphs, named_models, prepare_requests
 from scenarios.serving.load_predictor import find_file
-from simulator import own_code
-from simulator.bounds import Bounds, workload_bound
-from simulator.cluster import Cluster
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.analysis.bounds import Bounds, workload_bound
+from simulator.devices.weight_cache import shortest
+from simulator.engine.faults import Faults
+from simulator.engine.run import simulate
 from simulator.errors import HetsimError, InvalidInput
-from simulator.faults import Faults
-from simulator.graph import DataflowGraph
-from simulator.noise import LogNormalNoise, NoiseModel
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph
+from simulator.model.noise import LogNormalNoise, NoiseModel
+from simulator.model.workload import Workload
 from simulator.schedulers import create
-from simulator.weight_cache import shortest
-from simulator.workload import Workload
+from simulator.support import own_code
 
 V = TypeVar("V")
 _KEEP = 32  # worlds a process remembers; a graph and its tables take a few MB
@@ -311,7 +311,7 @@ class NoisyTable:
         rng: np.random.Generator,
         arrival: float = 0.0,
     ) -> np.ndarray:
-        """See :class:`simulator.noise.NoiseModel`."""
+        """See :class:`simulator.model.noise.NoiseModel`."""
         drawn = self.table[graph]
         around = dataclasses.replace(costs, seconds=drawn.seconds)
         return self.noise.realise(graph, around, rng, arrival)

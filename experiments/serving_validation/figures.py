@@ -12,8 +12,8 @@ import numpy as np
 from experiments.probes.within_segments import segment_seconds, task_seconds
 from experiments.serving_validation.outcome import all_at_once
 from experiments.serving_validation.site import Site
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.workload import Job, Workload
 
 BURST_SECONDS = 3.0
 """Of work in a burst that the capacity is measured with, about."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from simulator.costs import CostTable
+from simulator.analysis.serving_metrics import serving_metrics
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.serving_metrics import serving_metrics
-from simulator.trace import Trace
-from simulator.workload import Workload
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph
+from simulator.model.trace import Trace
+from simulator.model.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,7 +149,7 @@ def with_joining(costs: CostTable, seconds: Mapping[DataflowGraph, float]) -> Co
 
 
 def figures_of(trace: Trace, warm_up: float) -> dict[str, Any]:
-    """Those of :func:`simulator.serving_metrics.serving_metrics`, and ``mean_execution_s``: on average over the
+    """Those of :func:`simulator.analysis.serving_metrics.serving_metrics`, and ``mean_execution_s``: on average over the
     requests that finished, the seconds of all executions that served one, whoever else they served; what else a
     delay is was waiting. None if none finished.
     """

@@ -18,14 +18,14 @@ from experiments.runs.world import NoisyTable, World
 from experiments.serving_validation.outcome import with_joining
 from experiments.validation.both_worlds import SlowedNoise
 from scenarios.requests import RequestGraphs
-from simulator.cluster import Cluster
-from simulator.costs import CostTable, NoiseModel
-from simulator.engine import simulate
+from simulator.context.scheduler import Scheduler
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.scheduler import Scheduler
-from simulator.trace import Trace
-from simulator.workload import Workload
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable, NoiseModel
+from simulator.model.graph import DataflowGraph
+from simulator.model.trace import Trace
+from simulator.model.workload import Workload
 
 WINDOW_S = 0.2
 """In which a run's own speed is taken for one: some ten executions, about as long as phases last."""

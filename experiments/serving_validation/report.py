@@ -29,8 +29,8 @@ from experiments.serving_validation.outcome import (
     summary,
     taken_apart,
 )
-from simulator.csv_text import csv_text
-from simulator.units import format_seconds
+from simulator.model.units import format_seconds
+from simulator.support.csv_text import csv_text
 
 FORMAT = "hetsim.serving_validation/3"
 DOUBTFUL = 1.1

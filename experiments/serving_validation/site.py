@@ -18,10 +18,10 @@ from experiments.probes.within_segments import start_seconds
 from experiments.runs import catalog
 from experiments.runs.world import models_of
 from experiments.serving_validation.prediction import Conditions, ServingPrediction
+from simulator.context.scheduler import Scheduler
 from simulator.errors import ExecutionError
-from simulator.graph import DataflowGraph
-from simulator.scheduler import Scheduler
-from simulator.workload import Workload
+from simulator.model.graph import DataflowGraph
+from simulator.model.workload import Workload
 
 if TYPE_CHECKING:
     import torch

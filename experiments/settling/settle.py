@@ -39,11 +39,11 @@ from experiments.settling.narrowing import (
     expected_probability,
     probability_above_zero,
 )
-from simulator.cluster import Cluster
-from simulator.critical import critical_path
+from simulator.analysis.critical import critical_path
 from simulator.errors import InvalidInput
-from simulator.graph import Operator
-from simulator.trace import Trace
+from simulator.model.cluster import Cluster
+from simulator.model.graph import Operator
+from simulator.model.trace import Trace
 
 if TYPE_CHECKING:
     from cost_models.profile import Profile, RowKey

@@ -50,7 +50,7 @@ from experiments.settling.settle import (
     shapes_text,
 )
 from simulator.errors import HetsimError, InvalidInput
-from simulator.units import parse_seconds
+from simulator.model.units import parse_seconds
 
 if TYPE_CHECKING:
     from calibration.samples import OperatorSample

@@ -17,16 +17,16 @@ from experiments.runs.discrepancy import discrepancies
 from experiments.runs.pricing import Pricer, load_profiles
 from experiments.runs.world import World
 from experiments.validation.contestants import Contestant
-from simulator.cluster import Cluster
-from simulator.cooling import CoolingCurve
-from simulator.costs import CostTable, GraphCosts, NoiseModel
-from simulator.engine import simulate
+from simulator.context.scheduler import Scheduler
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.reading_curve import ReadingCurve
-from simulator.scheduler import Scheduler
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable, GraphCosts, NoiseModel
+from simulator.model.graph import DataflowGraph
+from simulator.model.input_reuse_curve import ReadingCurve
+from simulator.model.launch_cold_start import CoolingCurve
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 
 if TYPE_CHECKING:
     from calibration.runner import Execution, Machine
@@ -218,7 +218,7 @@ class SlowedNoise:
         rng: np.random.Generator,
         arrival: float = 0.0,
     ) -> np.ndarray:
-        """See :class:`simulator.noise.NoiseModel`."""
+        """See :class:`simulator.model.noise.NoiseModel`."""
         return self.noise.realise(graph, costs, rng, arrival) * self.slowness[graph]
 
 

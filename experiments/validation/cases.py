@@ -20,14 +20,14 @@ import numpy as np
 from experiments.probes.cache_now import Reuse
 from experiments.probes.machine_speed import cooling_of, reading_of
 from experiments.probes.overhead import Corun, Overhead
-from simulator.cluster import Cluster
-from simulator.cooling import CoolingCurve
-from simulator.costs import GraphCosts
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.reading_curve import ReadingCurve
-from simulator.reuse_curve import ReuseCurve
-from simulator.trace import Trace
+from simulator.model.cluster import Cluster
+from simulator.model.costs import GraphCosts
+from simulator.model.graph import DataflowGraph
+from simulator.model.input_reuse_curve import ReadingCurve
+from simulator.model.launch_cold_start import CoolingCurve
+from simulator.model.trace import Trace
+from simulator.model.weight_hit_curve import ReuseCurve
 
 if TYPE_CHECKING:
     from experiments.validation.contestants import Contestant

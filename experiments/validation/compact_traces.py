@@ -19,9 +19,9 @@ import numpy as np
 
 from experiments.runs import atomic
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.graph_record import GraphRecord
-from simulator.trace import COLUMNS, Table, Trace, execution_table
+from simulator.model.graph import DataflowGraph
+from simulator.model.graph_record import GraphRecord
+from simulator.model.trace import COLUMNS, Table, Trace, execution_table
 
 TICK, MICROSECOND = 1e-10, 1e-6
 _INTEGERS = {

@@ -18,8 +18,8 @@ from experiments.runs.provenance import config_digest, digest
 from experiments.runs.results import read_document
 from experiments.runs.trust import admit
 from experiments.runs.world import source_digests
+from simulator.context.scheduler import Scheduler
 from simulator.errors import InvalidInput
-from simulator.scheduler import Scheduler
 
 
 @dataclass(frozen=True)

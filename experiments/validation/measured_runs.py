@@ -35,11 +35,11 @@ from experiments.validation.both_worlds import Hardware, Prediction
 from experiments.validation.cases import durations
 from experiments.validation.compact_traces import read_traces, write_traces
 from experiments.validation.contestants import Contestant, Group
+from simulator.context.scheduler import Scheduler
 from simulator.errors import HetsimError, InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.scheduler import Scheduler
+from simulator.model.graph import DataflowGraph
+from simulator.model.trace import Trace
 from simulator.schedulers import create
-from simulator.trace import Trace
 
 FORMAT = "hetsim.measured/3"
 MOST_REPEATS = 200

@@ -33,10 +33,10 @@ from experiments.validation.measured_runs import (
     profile_statistic,
 )
 from experiments.validation.waterfall import error_steps
-from simulator.costs import CostTable
 from simulator.errors import InvalidInput
-from simulator.reading_curve import ReadingCurve
-from simulator.trace import Trace
+from simulator.model.costs import CostTable
+from simulator.model.input_reuse_curve import ReadingCurve
+from simulator.model.trace import Trace
 
 
 class Draws:

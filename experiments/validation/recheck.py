@@ -28,9 +28,9 @@ from experiments.validation.pairs import pairs
 from experiments.validation.saved import load_validation, present_contestant
 from experiments.validation.text import verdict_table
 from scenarios.arrivals import build_workload
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import HetsimError
+from simulator.model.costs import CostTable
 
 SAME = 1e-6
 """Relative difference up to which a figure counts as the same."""

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.context import SchedulingContext
-from simulator.scheduler import Scheduler
-from simulator.trace import Trace
+from simulator.context.scheduler import Scheduler
+from simulator.model.trace import Trace
 
 
 class Replayed(Scheduler):

@@ -24,8 +24,8 @@ from experiments.validation.figures import (
 from experiments.validation.pairs import pairs
 from experiments.validation.saved import save_validation
 from experiments.validation.text import case_file_name, markdown
-from simulator.csv_text import csv_text
-from simulator.units import format_seconds
+from simulator.model.units import format_seconds
+from simulator.support.csv_text import csv_text
 
 MOST_GANTTS = 30
 """Cases up to which each has a Gantt chart; of more, the worst predicted of each model."""

@@ -28,7 +28,7 @@ from experiments.validation.measured_runs import MeasuredRuns, Quota, measure_bl
 from experiments.validation.predicted_cases import Draws, model_validation
 from experiments.validation.settings import ValidateSettings
 from simulator.errors import HetsimError, InvalidInput
-from simulator.reading_curve import ReadingCurve
+from simulator.model.input_reuse_curve import ReadingCurve
 
 PREPARING_S = 12.0
 """What a visit takes before its first round, until one has said so: loading, and the runner's overheads."""

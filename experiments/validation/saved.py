@@ -42,14 +42,14 @@ from experiments.validation.compact_traces import TICK, read_traces, write_trace
 from experiments.validation.contestants import Contestant, contestant
 from experiments.validation.waterfall import ErrorSteps, error_steps
 from scenarios.arrivals import build_workload
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.cooling import CoolingCurve
-from simulator.costs import CostTable, GraphCosts
 from simulator.errors import HetsimError, InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.reading_curve import ReadingCurve
-from simulator.reuse_curve import ReuseCurve, shares_taken
-from simulator.trace import Trace
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph
+from simulator.model.input_reuse_curve import ReadingCurve
+from simulator.model.launch_cold_start import CoolingCurve
+from simulator.model.trace import Trace
+from simulator.model.weight_hit_curve import ReuseCurve, shares_taken
 
 FORMAT = "hetsim.validation/2"
 DRAWS = "draws.parquet"

@@ -12,7 +12,7 @@ from experiments.runs import catalog
 from experiments.runs.own_settings import key_of, read_own
 from experiments.runs.this_machine import cluster_here
 from simulator.errors import InvalidInput
-from simulator.units import parse_seconds
+from simulator.model.units import parse_seconds
 
 VERBS = ("recheck", "seal", "check", "table")
 """Settings that ask for something else than measuring and reporting; at most one."""

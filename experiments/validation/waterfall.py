@@ -32,15 +32,15 @@ from heapq import heapify, heapreplace
 import numpy as np
 
 from experiments.validation.replayed import Replayed
-from simulator.cluster import Cluster
-from simulator.cooling import LaunchClock
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.noise import NoiseModel
-from simulator.trace import Trace
-from simulator.workload import Workload
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph
+from simulator.model.launch_cold_start import LaunchClock
+from simulator.model.noise import NoiseModel
+from simulator.model.trace import Trace
+from simulator.model.workload import Workload
 
 STEPS = ("decisions", "operators", "co-run", "transfers", "dispatch", "repeats")
 
@@ -64,7 +64,7 @@ class _JobTimes:
         rng: np.random.Generator,
         arrival: float = 0.0,
     ) -> np.ndarray:
-        """See :class:`simulator.noise.NoiseModel`."""
+        """See :class:`simulator.model.noise.NoiseModel`."""
         operator, device, seconds = self._mine[self._next]
         self._next += 1
         found = costs.seconds.copy()

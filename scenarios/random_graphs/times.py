@@ -10,10 +10,10 @@ import numpy as np
 
 from scenarios.random_graphs.draws import DATA, DEVICES, WORK, Draws
 from scenarios.random_graphs.shape import Shape, check_number
-from simulator.cluster import MOST_PAIRED, Cluster, fully_connected
-from simulator.costs import CostTable
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, from_arrays
+from simulator.model.cluster import MOST_PAIRED, Cluster, fully_connected
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, from_arrays
 
 HETEROGENEITIES = ("unrelated", "related", "both")
 

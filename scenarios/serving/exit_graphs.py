@@ -15,11 +15,11 @@ import numpy as np
 
 from cost_models.arithmetic import operator_priced_flops
 from scenarios.serving.exit_positions import ExitNetwork, Placement
-from simulator.cluster import Cluster
-from simulator.costs import GraphCosts
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
-from simulator.segments import Segments, coarsen
+from simulator.model.cluster import Cluster
+from simulator.model.costs import GraphCosts
+from simulator.model.graph import DataflowGraph
+from simulator.model.segments import Segments, coarsen
 
 
 @dataclass(frozen=True)

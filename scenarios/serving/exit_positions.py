@@ -23,8 +23,8 @@ from functools import cached_property
 import numpy as np
 
 from scenarios.serving.exit_table import ExitTable, Shares
-from simulator.cluster import Route
 from simulator.errors import InvalidInput
+from simulator.model.cluster import Route
 
 TIERS = 3
 TERMINAL, EDGE, CLOUD = range(TIERS)

@@ -9,9 +9,9 @@ import numpy as np
 
 from scenarios.serving.exit_graphs import ExitGraph, tier_devices
 from scenarios.serving.exit_positions import Placement
-from simulator.cluster import Cluster
-from simulator.costs import CostTable, GraphCosts
-from simulator.workload import Job, Workload
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.workload import Job, Workload
 
 
 @dataclass(frozen=True)

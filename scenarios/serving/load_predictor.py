@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from simulator.errors import InvalidInput
-from simulator.whole_file import write_whole
+from simulator.support.atomic_io import write_whole
 
 HEADER = "hetsim.load_predictor"
 """The key of a file's metadata under which its description stands, as JSON."""
@@ -157,7 +157,7 @@ def load_network(path: str | Path) -> LoadNetwork:
 
 
 class LstmPredictor:
-    """A :class:`simulator.two_stage.LoadPredictor` of a file.
+    """A :class:`simulator.serving.two_stage.LoadPredictor` of a file.
 
     Args:
         file: what ``python -m experiments.train_predictor`` wrote; see :func:`find_file`.
@@ -178,7 +178,7 @@ class LstmPredictor:
         }
 
     def predict(self, history: np.ndarray) -> np.ndarray:
-        """See :class:`simulator.two_stage.LoadPredictor`."""
+        """See :class:`simulator.serving.two_stage.LoadPredictor`."""
         return self.network.predict(history)
 
 

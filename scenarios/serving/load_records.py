@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.csv_text import csv_text
 from simulator.errors import InvalidInput
-from simulator.whole_file import write_whole
+from simulator.support.atomic_io import write_whole
+from simulator.support.csv_text import csv_text
 
 SAME = 1e-6
 """Steps of time that differ by less, relatively, are equal."""

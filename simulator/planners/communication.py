@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from functools import cached_property
 
-from simulator.cluster import Cluster
-from simulator.graph import DataflowGraph
+from simulator.model.cluster import Cluster
+from simulator.model.graph import DataflowGraph
 
 
 class Communication:

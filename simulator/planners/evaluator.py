@@ -3,7 +3,7 @@
 Search planners ask for the makespan of thousands of plans of one graph. An :class:`Evaluator` is
 prepared once for a graph on a cluster and then takes one plan after another: a device for every task,
 and an order in which devices take up their tasks. It gives the times that
-:func:`simulator.engine.simulate` gives when a scheduler places everything at the job's arrival, ranked
+:func:`simulator.engine.run.simulate` gives when a scheduler places everything at the job's arrival, ranked
 by that order; property tests hold the two equal.
 """
 
@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simulator.cluster import Cluster, Device
-from simulator.context import EVERYWHERE, MOVEMENTS
-from simulator.costs import CostTable
+from simulator.context.scheduling import EVERYWHERE, MOVEMENTS
+from simulator.devices.shared_rate import shares_rates
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.graph import DataflowGraph
-from simulator.rates import shares_rates
-from simulator.workload import Job
+from simulator.model.cluster import Cluster, Device
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph
+from simulator.model.workload import Job
 
 CONTENTIONS = ("none", "fifo")
 MODELLED = frozenset({"name", "space", "profile", "slots", "launch_overhead"}) | frozenset(

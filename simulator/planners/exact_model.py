@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from simulator.cluster import Cluster
+from simulator.analysis.lp_bound import path_load_bound
 from simulator.context import EVERYWHERE
 from simulator.errors import InvalidInput
-from simulator.path_load import path_load_bound
-from simulator.workload import Job
+from simulator.model.cluster import Cluster
+from simulator.model.workload import Job
 
 MOST_TICKS = 10**9
 """Longest horizon, in ticks, that is counted exactly."""

@@ -10,12 +10,12 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 
 from simulator.context import SchedulingContext
-from simulator.explanation import compared
-from simulator.graph import DataflowGraph
+from simulator.context.explanation import compared
+from simulator.context.scheduler import Scheduler
+from simulator.model.graph import DataflowGraph
 from simulator.planners.communication import Communication
 from simulator.planners.ranking import Ranking
 from simulator.planners.timeline import Timeline, Undo
-from simulator.scheduler import Scheduler
 
 Choice = tuple[float, int, int, float]
 """A task on a device: end, device, slot and start. The smallest of several ends first; ties go to the

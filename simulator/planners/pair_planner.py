@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 from simulator.planners.communication import Communication
 from simulator.planners.list_planner import Draft, ListPlanner
 from simulator.planners.pairs import PairRule, Pairs

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 
 _UNKNOWN = np.finfo(np.float64).max
 """Of a pair whose start nobody knows: behind all others, before those that cannot be."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeVar
 
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 
 Option = TypeVar("Option", bound=tuple[Any, ...])
 """A task on a device: its end in seconds, the device, and whatever else belongs to it."""

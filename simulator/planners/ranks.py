@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 from simulator.planners.communication import Communication, mean_edge_seconds
-from simulator.priorities import rounded_all
+from simulator.planners.priorities import rounded_all
 
 
 def mean_seconds(seconds: np.ndarray) -> list[float]:

@@ -17,18 +17,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from simulator.cluster import Cluster, Device
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable
-from simulator.csr import CSR
+from simulator.context.scheduler import Scheduler
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
+from simulator.model.cluster import Cluster, Device
+from simulator.model.costs import CostTable
+from simulator.model.csr import CSR
+from simulator.model.graph import DataflowGraph
+from simulator.model.workload import Job
 from simulator.planners.communication import Communication
 from simulator.planners.evaluator import CONTENTIONS, MODELLED, Evaluator
 from simulator.planners.list_planner import Choice, Draft, ListPlanner
 from simulator.planners.timeline import Timeline
-from simulator.scheduler import Scheduler
-from simulator.workload import Job
 
 LIST_SEEDS = ("heft", "cpop", "peft")
 """Static list schedulers whose plans are seeds, HEFT's first."""
@@ -192,13 +192,13 @@ class SearchPlanner(ListPlanner[None]):
         """A plan no worse than the best seed."""
 
     def begin(self, context: SchedulingContext) -> None:
-        """See :class:`simulator.scheduler.Scheduler`."""
+        """See :class:`simulator.context.scheduler.Scheduler`."""
         super().begin(context)
         self._context = context
         self._believed = believed_cluster(context.cluster)
 
     def recall(self, other: Scheduler) -> None:
-        """See :class:`simulator.scheduler.Scheduler`."""
+        """See :class:`simulator.context.scheduler.Scheduler`."""
         if isinstance(other, SearchPlanner):
             self._known = other._known
 

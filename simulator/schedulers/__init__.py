@@ -13,10 +13,10 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any, TypeGuard
 
-from simulator import own_code
+from simulator.context.scheduler import Scheduler
 from simulator.errors import InvalidInput
-from simulator.options import construct
-from simulator.scheduler import Scheduler
+from simulator.support import own_code
+from simulator.support.options import construct
 
 YOUR_OWN = "your own: package.module.Class or path/to/file.py:Class"
 
@@ -77,7 +77,7 @@ def _import(path: str) -> type[Scheduler]:
     if not _is_scheduler(kind):
         raise InvalidInput(
             f"'{path}' is not a scheduler: '{parts.name}' must be a subclass of "
-            "simulator.scheduler.Scheduler"
+            "simulator.context.scheduler.Scheduler"
         )
     if inspect.isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))

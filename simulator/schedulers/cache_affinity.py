@@ -7,7 +7,7 @@ became ready goes through all weights between two uses of any, and finds none.
 Sources: Squillante, Lazowska, "Using Processor-Cache Affinity Information in Shared-Memory Multiprocessor
 Scheduling", IEEE TPDS 4(2):131-143, 1993 (an idle processor looks for a task that finds its data cached); the devices are
 those of MCT (:mod:`simulator.schedulers.mct`). That both are combined, and that a reuse distance says what is cached
-(:mod:`simulator.weight_cache`), is this project's.
+(:mod:`simulator.devices.weight_cache`), is this project's.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.arrival_order import that_work
 from simulator.context import SchedulingContext
-from simulator.explanation import compared
-from simulator.graph import DataflowGraph
-from simulator.pricing import check_pricing, data_ready
-from simulator.scheduler import Scheduler
-from simulator.weight_cache import WeightCaches, caches_weights
+from simulator.context.explanation import compared
+from simulator.context.scheduler import Scheduler
+from simulator.devices.weight_cache import WeightCaches, caches_weights
+from simulator.model.graph import DataflowGraph
+from simulator.schedulers._arrival_order import that_work
+from simulator.schedulers._pricing import check_pricing, data_ready
 
 Gain = tuple[tuple[int, float], ...]
 """Of an operator by memory space the seconds that cached weights can save it there."""
@@ -39,7 +39,7 @@ class CacheAffinity(Scheduler):
     none are known it is MCT whose tasks may still change their device while they wait.
 
     Args:
-        pricing: how the way of the data is priced, see :mod:`simulator.pricing`.
+        pricing: how the way of the data is priced, see :mod:`simulator.schedulers._pricing`.
     """
 
     name: ClassVar[str] = "cache_affinity"

@@ -17,12 +17,12 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.context import SchedulingContext
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 from simulator.planners.communication import Communication
 from simulator.planners.list_planner import OrderedPlanner
 from simulator.planners.ranking import Option, Ranking, ready_first
 from simulator.planners.ranks import path_lengths
-from simulator.ready_list import RankedReadyList
+from simulator.schedulers._dynamic_list import RankedReadyList
 
 
 class CriticalPath(Ranking):
@@ -90,7 +90,7 @@ class DynamicCpop(RankedReadyList[CriticalPath]):
     rank = CriticalPath
 
     def choose(self, context: SchedulingContext, task: int, devices: Sequence[int]) -> int:
-        """See :class:`simulator.ready_list.ReadyList`."""
+        """See :class:`simulator.schedulers._dynamic_list.ReadyList`."""
         path = self.ranking(context, context.job_of(task))
         critical = path.is_critical(context.operator_of(task))
         if critical and path.device in devices and context.is_up(path.device):

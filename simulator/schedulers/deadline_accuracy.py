@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from simulator.batching import BatchingContext
-from simulator.dispatching import Choice, Dispatcher, Group, Node
+from simulator.context.serving import BatchingContext
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
+from simulator.serving.dispatching import Choice, Dispatcher, Group, Node
 
 ORDERS = ("urgency", "edf", "fcfs")
 CHOICES = ("best", "fastest", "own")
@@ -48,7 +48,7 @@ class DeadlineAccuracy(Dispatcher):
         order: ``urgency``, ``edf``, or ``fcfs``: of arrival.
         variants: ``best`` as above, ``fastest`` always, or ``own``: the model that was asked for.
         drop: refuse what can no longer be in time.
-        select, packing: see :class:`simulator.dispatching.Dispatcher`.
+        select, packing: see :class:`simulator.serving.dispatching.Dispatcher`.
 
     Raises:
         InvalidInput: an option is unknown.

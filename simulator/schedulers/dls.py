@@ -14,12 +14,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 from simulator.planners.pair_planner import PairPlanner
 from simulator.planners.pairs import PairRule
+from simulator.planners.priorities import rounded_all
 from simulator.planners.ranks import longest_ways
-from simulator.priorities import rounded_all
-from simulator.ready_pairs import ReadyPairs
+from simulator.schedulers._ready_pairs import ReadyPairs
 
 
 def adjusted_medians(seconds: np.ndarray) -> np.ndarray:

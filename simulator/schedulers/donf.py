@@ -13,8 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.context import SchedulingContext
-from simulator.graph import DataflowGraph
-from simulator.ready_list import ReadyList
+from simulator.model.graph import DataflowGraph
+from simulator.schedulers._dynamic_list import ReadyList
 
 
 def weighted_out_degree(graph: DataflowGraph) -> list[float]:

@@ -13,9 +13,9 @@ from heapq import heapify, heappop
 from typing import ClassVar
 
 from simulator.context import EVERYWHERE, InputTensor, SchedulingContext
+from simulator.context.explanation import compared
 from simulator.errors import InvalidInput
-from simulator.explanation import compared
-from simulator.pricing import best_device, estimated_finishes
+from simulator.schedulers._pricing import best_device, estimated_finishes
 from simulator.schedulers.donf import Donf
 
 Entry = tuple[float, float, int]
@@ -35,7 +35,7 @@ class DonfMemory(Donf):
 
     Args:
         threshold: share of a space's capacity, 0 to 1.
-        pricing: how the way of the data is priced, see :mod:`simulator.pricing`.
+        pricing: how the way of the data is priced, see :mod:`simulator.schedulers._pricing`.
     """
 
     name: ClassVar[str] = "donf_memory"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from simulator.batch_mode import BatchMode, Commit, completions, explain_commit
 from simulator.context import SchedulingContext
+from simulator.schedulers._batch_mapping import BatchMode, Commit, completions, explain_commit
 
 
 class Duplex(BatchMode):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from simulator.batching import BatchingContext
-from simulator.dispatching import Choice, Dispatcher, Group, Node
-from simulator.units import parse_seconds
+from simulator.context.serving import BatchingContext
+from simulator.model.units import parse_seconds
+from simulator.serving.dispatching import Choice, Dispatcher, Group, Node
 
 
 class DynamicBatching(Dispatcher):
@@ -17,7 +17,7 @@ class DynamicBatching(Dispatcher):
     Args:
         delay: longest that a request waits for others to join, like ``10ms``.
         max_batch: items at most in one execution.
-        select, packing: see :class:`simulator.dispatching.Dispatcher`.
+        select, packing: see :class:`simulator.serving.dispatching.Dispatcher`.
 
     Source: NVIDIA Triton Inference Server, dynamic batcher (``max_queue_delay_microseconds``).
     """

@@ -7,8 +7,8 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from simulator.batching import BatchingContext
-from simulator.dispatching import Choice, Dispatcher, Group, Node
+from simulator.context.serving import BatchingContext
+from simulator.serving.dispatching import Choice, Dispatcher, Group, Node
 
 
 class EDF(Dispatcher):
@@ -21,7 +21,7 @@ class EDF(Dispatcher):
     Args:
         max_batch: items at most in one execution.
         drop_late: refuse a request that can no longer meet its deadline alone.
-        select, packing: see :class:`simulator.dispatching.Dispatcher`.
+        select, packing: see :class:`simulator.serving.dispatching.Dispatcher`.
 
     Source: J. R. Jackson, *Scheduling a production line to minimize maximum tardiness*, 1955; C. L. Liu and
     J. W. Layland, *Scheduling algorithms for multiprogramming*, JACM 20(1), 1973.

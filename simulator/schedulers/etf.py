@@ -15,13 +15,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.explanation import compared
-from simulator.graph import DataflowGraph
+from simulator.context.explanation import compared
+from simulator.model.graph import DataflowGraph
 from simulator.planners.pair_planner import PairPlanner
 from simulator.planners.pairs import PairRule
+from simulator.planners.priorities import rounded_all
 from simulator.planners.ranks import longest_ways, mean_seconds
-from simulator.priorities import rounded_all
-from simulator.ready_pairs import ReadyPairs
+from simulator.schedulers._ready_pairs import ReadyPairs
 
 
 class EarliestStart(PairRule):

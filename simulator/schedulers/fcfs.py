@@ -6,9 +6,9 @@ from collections import deque
 from typing import ClassVar
 
 from simulator.context import SchedulingContext
-from simulator.equal_devices import EqualDevices
-from simulator.pricing import best_device, check_pricing, estimated_finishes
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
+from simulator.schedulers._equal_devices import EqualDevices
+from simulator.schedulers._pricing import best_device, check_pricing, estimated_finishes
 
 
 class Fcfs(Scheduler):
@@ -18,7 +18,7 @@ class Fcfs(Scheduler):
     A task that no idle device can run does not hold up those behind it.
 
     Args:
-        pricing: how the way of the data is priced, see :mod:`simulator.pricing`.
+        pricing: how the way of the data is priced, see :mod:`simulator.schedulers._pricing`.
         by_priority: the oldest ready task of the jobs of highest priority comes first. Nothing that
             runs is interrupted: non-preemptive priorities (Cobham, Operations Research 2(1), 1954,
             doi:10.1287/opre.2.1.70).

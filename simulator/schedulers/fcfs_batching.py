@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from simulator.batching import BatchingContext
-from simulator.dispatching import Choice, Dispatcher, Node
+from simulator.context.serving import BatchingContext
+from simulator.serving.dispatching import Choice, Dispatcher, Node
 
 
 class FCFSBatching(Dispatcher):
@@ -17,7 +17,7 @@ class FCFSBatching(Dispatcher):
         by_priority: requests of a higher priority come first, the oldest of them before the others;
             those of lower priority fill up their batch (Cobham, Operations Research 2(1), 1954,
             doi:10.1287/opre.2.1.70).
-        select, packing: see :class:`simulator.dispatching.Dispatcher`.
+        select, packing: see :class:`simulator.serving.dispatching.Dispatcher`.
 
     Source: the usual baseline of serving systems, e.g. D. Crankshaw et al., *Clipper: a low-latency online
     prediction serving system*, NSDI 2017.

@@ -13,12 +13,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 from simulator.planners.communication import Communication
 from simulator.planners.list_planner import OrderedPlanner
 from simulator.planners.ranking import Ranking, places
 from simulator.planners.ranks import path_lengths
-from simulator.ready_list import RankedReadyList
+from simulator.schedulers._dynamic_list import RankedReadyList
 
 
 class CriticalParents(Ranking):

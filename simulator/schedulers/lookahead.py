@@ -18,13 +18,13 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.context import EVERYWHERE, SchedulingContext
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 from simulator.planners.communication import Communication
 from simulator.planners.list_planner import Choice, Draft, OrderedPlanner, Score
 from simulator.planners.ranking import Ranking, decreasing
 from simulator.planners.ranks import upward_ranks
-from simulator.pricing import estimated_finishes
-from simulator.ready_list import RankedReadyList
+from simulator.schedulers._dynamic_list import RankedReadyList
+from simulator.schedulers._pricing import estimated_finishes
 
 
 class Children(Ranking):
@@ -104,13 +104,13 @@ class DynamicLookahead(RankedReadyList[Children]):
     rank = Children
 
     def choose(self, context: SchedulingContext, task: int, devices: Sequence[int]) -> int:
-        """See :class:`simulator.ready_list.ReadyList`."""
+        """See :class:`simulator.schedulers._dynamic_list.ReadyList`."""
         options = estimated_finishes(context, task, devices, self.pricing)
         scores = self._last_children(context, task, options)
         return min(zip(scores, options, strict=True))[1][1]
 
     def scores(self, context: SchedulingContext, task: int, devices: Sequence[int]) -> list[Score]:
-        """See :class:`simulator.ready_list.ReadyList`."""
+        """See :class:`simulator.schedulers._dynamic_list.ReadyList`."""
         options = estimated_finishes(context, task, devices, self.pricing)
         scores = self._last_children(context, task, options)
         return [(score, device) for score, (_, device) in zip(scores, options, strict=True)]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from simulator.context import SchedulingContext
-from simulator.graph import DataflowGraph
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
+from simulator.model.graph import DataflowGraph
 
 
 class LruEviction(Scheduler):

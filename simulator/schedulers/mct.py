@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from simulator.arrival_order import ArrivalOrder
 from simulator.context import SchedulingContext
-from simulator.equal_devices import EqualDevices
-from simulator.explanation import compared
-from simulator.pricing import best_device, check_pricing, estimated_finishes
+from simulator.context.explanation import compared
+from simulator.schedulers._arrival_order import ArrivalOrder
+from simulator.schedulers._equal_devices import EqualDevices
+from simulator.schedulers._pricing import best_device, check_pricing, estimated_finishes
 
 
 class Mct(ArrivalOrder):
@@ -21,7 +21,7 @@ class Mct(ArrivalOrder):
     estimated to finish first (ties: the smaller id).
 
     Args:
-        pricing: how the way of the data is priced, see :mod:`simulator.pricing`.
+        pricing: how the way of the data is priced, see :mod:`simulator.schedulers._pricing`.
     """
 
     name: ClassVar[str] = "mct"
@@ -31,11 +31,11 @@ class Mct(ArrivalOrder):
         self._equal: EqualDevices | None = None
 
     def begin(self, context: SchedulingContext) -> None:
-        """See :class:`simulator.scheduler.Scheduler`."""
+        """See :class:`simulator.context.scheduler.Scheduler`."""
         self._equal = EqualDevices.of(context, self.pricing)
 
     def decide(self, context: SchedulingContext) -> None:
-        """See :class:`simulator.scheduler.Scheduler`."""
+        """See :class:`simulator.context.scheduler.Scheduler`."""
         if self._equal:
             self._equal.look()
         super().decide(context)

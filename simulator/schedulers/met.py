@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from simulator.arrival_order import ArrivalOrder, that_work
 from simulator.context import SchedulingContext
-from simulator.explanation import compared
+from simulator.context.explanation import compared
+from simulator.schedulers._arrival_order import ArrivalOrder, that_work
 
 
 class Met(ArrivalOrder):

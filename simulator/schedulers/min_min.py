@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from simulator.batch_mode import BatchMode, completions, explain_commit
 from simulator.context import SchedulingContext
+from simulator.schedulers._batch_mapping import BatchMode, completions, explain_commit
 
 
 class MinMin(BatchMode):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from simulator.context import RequestedTransfer, SchedulingContext
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
+from simulator.context.scheduling import RequestedTransfer, SchedulingContext
 
 
 class Packed(Scheduler):

@@ -15,14 +15,14 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.context import SchedulingContext
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 from simulator.planners.communication import Communication, mean_edge_seconds
 from simulator.planners.list_planner import OrderedPlanner
+from simulator.planners.priorities import rounded, rounded_all
 from simulator.planners.ranking import Option, Ranking, ready_first
 from simulator.planners.ranks import mean_seconds
-from simulator.pricing import estimated_finishes
-from simulator.priorities import rounded, rounded_all
-from simulator.ready_list import RankedReadyList
+from simulator.schedulers._dynamic_list import RankedReadyList
+from simulator.schedulers._pricing import estimated_finishes
 
 
 def optimistic_cost_table(
@@ -108,7 +108,7 @@ class DynamicPeft(RankedReadyList[OptimisticCosts]):
     rank = OptimisticCosts
 
     def choose(self, context: SchedulingContext, task: int, devices: Sequence[int]) -> int:
-        """See :class:`simulator.ready_list.ReadyList`."""
+        """See :class:`simulator.schedulers._dynamic_list.ReadyList`."""
         ranking = self.ranking(context, context.job_of(task))
         options = estimated_finishes(context, task, devices, self.pricing)
         return ranking.choose(context.operator_of(task), options)[1]
@@ -116,7 +116,7 @@ class DynamicPeft(RankedReadyList[OptimisticCosts]):
     def scores(
         self, context: SchedulingContext, task: int, devices: Sequence[int]
     ) -> list[tuple[float, int]]:
-        """See :class:`simulator.ready_list.ReadyList`."""
+        """See :class:`simulator.schedulers._dynamic_list.ReadyList`."""
         ranking, operator = self.ranking(context, context.job_of(task)), context.operator_of(task)
         options = estimated_finishes(context, task, devices, self.pricing)
         return [(ranking.score(operator, option), option[1]) for option in options]

@@ -14,13 +14,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 from simulator.planners.communication import Communication, mean_edge_seconds
 from simulator.planners.list_planner import OrderedPlanner
+from simulator.planners.priorities import rounded_all
 from simulator.planners.ranking import Ranking, places
 from simulator.planners.ranks import mean_seconds
-from simulator.priorities import rounded_all
-from simulator.ready_list import RankedReadyList
+from simulator.schedulers._dynamic_list import RankedReadyList
 
 
 class Levels(Ranking):

@@ -7,8 +7,8 @@ from heapq import heappop, heappush
 from typing import ClassVar
 
 from simulator.context import SchedulingContext
-from simulator.pricing import check_pricing, estimated_finishes
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
+from simulator.schedulers._pricing import check_pricing, estimated_finishes
 
 
 class Priority(Scheduler):
@@ -20,7 +20,7 @@ class Priority(Scheduler):
     device ahead, is never touched; data that was sent for a withdrawn task stays where it went.
 
     Args:
-        pricing: how the way of the data is priced, see :mod:`simulator.pricing`.
+        pricing: how the way of the data is priced, see :mod:`simulator.schedulers._pricing`.
         preempt: withdraw; without it a task waits behind everything that was placed before it.
     """
 

@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import ClassVar
 
-from simulator.arrival_order import ArrivalOrder, that_work
 from simulator.context import SchedulingContext
+from simulator.schedulers._arrival_order import ArrivalOrder, that_work
 
 
 class RandomDevice(ArrivalOrder):

@@ -6,8 +6,8 @@ import math
 from typing import ClassVar
 
 from simulator.context import SchedulingContext
+from simulator.context.scheduler import Scheduler
 from simulator.errors import InvalidInput
-from simulator.scheduler import Scheduler
 
 
 class SingleDevice(Scheduler):

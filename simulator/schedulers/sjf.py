@@ -14,9 +14,9 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.context import SchedulingContext
-from simulator.explanation import compared
-from simulator.pricing import best_device, estimated_finishes
-from simulator.ready_list import ReadyList
+from simulator.context.explanation import compared
+from simulator.schedulers._dynamic_list import ReadyList
+from simulator.schedulers._pricing import best_device, estimated_finishes
 
 
 class Sjf(ReadyList):
@@ -28,7 +28,7 @@ class Sjf(ReadyList):
     run does not hold up those behind it.
 
     Args:
-        pricing: how the way of the data is priced, see :mod:`simulator.pricing`.
+        pricing: how the way of the data is priced, see :mod:`simulator.schedulers._pricing`.
         hold: until a device is idle; otherwise ready tasks are placed at once, the shortest first.
     """
 
@@ -39,7 +39,7 @@ class Sjf(ReadyList):
         self.hold = hold
 
     def begin(self, context: SchedulingContext) -> None:
-        """See :class:`simulator.scheduler.Scheduler`."""
+        """See :class:`simulator.context.scheduler.Scheduler`."""
         if not self.hold:
             super().begin(context)
 
@@ -51,7 +51,7 @@ class Sjf(ReadyList):
         return (-means).tolist()
 
     def decide(self, context: SchedulingContext) -> None:
-        """See :class:`simulator.scheduler.Scheduler`."""
+        """See :class:`simulator.context.scheduler.Scheduler`."""
         if not self.hold:
             super().decide(context)
             return

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from simulator.batch_mode import BatchMode, completions, explain_commit
 from simulator.context import SchedulingContext
-from simulator.pricing import data_ready
-from simulator.priorities import rounded
+from simulator.planners.priorities import rounded
+from simulator.schedulers._batch_mapping import BatchMode, completions, explain_commit
+from simulator.schedulers._pricing import data_ready
 
 
 class Sufferage(BatchMode):

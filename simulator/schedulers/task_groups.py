@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from simulator.batching import BatchingContext
-from simulator.dispatching import Choice, Dispatcher, Group, Node
+from simulator.context.serving import BatchingContext
 from simulator.errors import InvalidInput
-from simulator.units import parse_seconds
+from simulator.model.units import parse_seconds
+from simulator.serving.dispatching import Choice, Dispatcher, Group, Node
 
 
 class TaskGroups(Dispatcher):
@@ -34,7 +34,7 @@ class TaskGroups(Dispatcher):
         max_batch: items at most in one execution.
         upload_to: name of the memory space of the next tier; None: nothing is uploaded.
         upload_above, upload_below: like ``500ms``.
-        select, packing: see :class:`simulator.dispatching.Dispatcher`.
+        select, packing: see :class:`simulator.serving.dispatching.Dispatcher`.
         by_priority: whether priorities of requests count.
 
     Raises:

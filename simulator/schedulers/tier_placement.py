@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from simulator.context import SchedulingContext
+from simulator.context.scheduler import Scheduler
 from simulator.errors import InvalidInput
-from simulator.scheduler import Scheduler
 
 
 class TierPlacement(Scheduler):

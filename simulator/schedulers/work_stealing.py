@@ -13,9 +13,9 @@ from collections import deque
 from typing import ClassVar
 
 from simulator.context import EVERYWHERE, SchedulingContext
+from simulator.context.scheduler import Scheduler
 from simulator.errors import InvalidInput
-from simulator.pricing import check_pricing, estimated_finishes
-from simulator.scheduler import Scheduler
+from simulator.schedulers._pricing import check_pricing, estimated_finishes
 
 HOMES = ("releaser", "data")
 VICTIMS = ("longest", "nearest", "random")
@@ -38,7 +38,7 @@ class WorkStealing(Scheduler):
         owner: runs the ``newest`` or the ``oldest`` task of its deque first.
         gain: steal only what the thief is estimated to be done with before the victim is through with
             its deque; slow devices then leave long tasks alone.
-        pricing: of the way of the data, for ``gain``, see :mod:`simulator.pricing`.
+        pricing: of the way of the data, for ``gain``, see :mod:`simulator.schedulers._pricing`.
         seed: of the choice of victims, where it is random; ``seed.search`` unless given.
     """
 

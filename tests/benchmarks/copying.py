@@ -37,11 +37,11 @@ from experiments.validation.pairs import pairs, regret
 from experiments.validation.replayed import Replayed
 from experiments.validation.saved import load_validation
 from scenarios.arrivals import build_workload
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.context.scheduler import Scheduler
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.scheduler import Scheduler
-from simulator.trace import Trace
+from simulator.model.costs import CostTable
+from simulator.model.trace import Trace
 
 LINK_SIZES = tuple(4**i * 1024 for i in range(8))
 """Bytes: 1 KiB to 16 MiB, as tensors between operators have."""

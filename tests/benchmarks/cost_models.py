@@ -36,7 +36,7 @@ from cost_models.roofline import Roofline
 from cost_models.table import load
 from experiments.runs.atomic import write_text
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Operator, TensorSpec
+from simulator.model.graph import DataflowGraph, Operator, TensorSpec
 
 FORMAT = "hetsim.benchmark.cost_models/1"
 VARIABLE = "HETSIM_DATASETS"

@@ -32,10 +32,10 @@ from simulator.errors import InvalidInput
 
 if TYPE_CHECKING:
     from experiments.probes.machine_speed import MachineSpeed
-    from simulator.cluster import Cluster
-    from simulator.costs import GraphCosts
-    from simulator.graph import DataflowGraph
-    from simulator.reuse_curve import ReuseCurve
+    from simulator.model.cluster import Cluster
+    from simulator.model.costs import GraphCosts
+    from simulator.model.graph import DataflowGraph
+    from simulator.model.weight_hit_curve import ReuseCurve
 
 MODELS = (
     "resnet18", "resnet50", "mobilenet_v2", "googlenet", "inception_v3", "densenet121",
@@ -101,7 +101,7 @@ def refuse_unknown(names: Sequence[str]) -> None:
 
 def one_core(cache: ReuseCurve | None = None) -> Cluster:
     """A cluster of the core alone; ``cache`` is what its cache keeps of weights."""
-    from simulator.cluster import Cluster, Device, MemorySpace
+    from simulator.model.cluster import Cluster, Device, MemorySpace
 
     space = MemorySpace("ram", cache=cache)
     return Cluster("core", [space], [Device("core", "ram", PROFILE)], host="ram")
@@ -176,7 +176,7 @@ def left_by_the_cache(
     """float64[operators]: the part of each time that an operator takes in a graph that is executed again and
     again: of weights that were used a short while ago, some are still in the cache.
     """
-    from simulator.weight_cache import WeightCaches
+    from simulator.devices.weight_cache import WeightCaches
 
     caches = WeightCaches(one_core(curve))
     executions = [

@@ -14,17 +14,17 @@ import time
 import numpy as np
 
 from scenarios.instances import instance_from_json
-from simulator import batch_mode
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.graph import from_edges
+from simulator.engine.run import simulate
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.schedulers import _batch_mapping as batch_mode
 from simulator.schedulers.min_min import MinMin
 
 LAYERS, TURNS = 40, 5
 COUNTS, DEVICES = (2, 3, 4, 8, 16, 32, 64), (2, 4, 8)
 WAYS = {"lists": 1 << 30, "arrays": 0}
-"""By name: what :data:`simulator.batch_mode.FEW` is."""
+"""By name: what :data:`simulator.schedulers._batch_mapping.FEW` is."""
 
 
 class Timed(MinMin):

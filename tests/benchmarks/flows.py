@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 import simpy
 
-from simulator.clock import Clock
-from simulator.cluster import Route
-from simulator.flows import Flow
-from simulator.links import flows_by_name
+from simulator.engine.clock import Clock
+from simulator.links.flows import Flow
+from simulator.links.registry import flows_by_name
+from simulator.model.cluster import Route
 
 SPACES = 8
 MODELS = ("none", "fifo", "fair")

@@ -32,7 +32,7 @@ from calibration.environment import steady_allocator
 from cost_models.canonical import kind_of
 from cost_models.profile import Profile
 from scenarios.model_config import ModelConfig, graph_of, load_model
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 
 MODELS = (
     *("resnet18", "mobilenet_v2", "squeezenet1_1", "googlenet", "densenet121", "alexnet"),

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace, fully_connected
-from simulator.costs import CostTable
-from simulator.csr import CSR
-from simulator.graph import DataflowGraph, from_arrays
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
+from simulator.model.costs import CostTable
+from simulator.model.csr import CSR
+from simulator.model.graph import DataflowGraph, from_arrays
 
 SPEEDS = (1.0, 1.0, 1.5, 1.5, 2.0, 2.0, 3.0, 4.0)
 BANDWIDTH = 1e6

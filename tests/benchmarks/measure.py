@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from simulator.context import SchedulingContext
-from simulator.engine import simulate
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
+from simulator.engine.run import simulate
 from simulator.schedulers import create
 from tests.benchmarks.callbacks import run_callbacks
 from tests.benchmarks.layered import Dependencies, Layered

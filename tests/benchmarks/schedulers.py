@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from experiments.runs.atomic import write_text
-from simulator import equal_devices
-from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.schedulers import _equal_devices as equal_devices
 from simulator.schedulers import available, create
 from tests.benchmarks.callbacks import run_callbacks
 from tests.benchmarks.engine import machine

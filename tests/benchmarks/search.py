@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulator.bounds import lower_bound
-from simulator.cluster import Cluster, fully_connected
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.graph import DataflowGraph, from_edges
+from simulator.analysis.bounds import lower_bound
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, fully_connected
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, from_edges
 from simulator.schedulers import create
 from simulator.schedulers.exact import Exact
 

@@ -22,13 +22,13 @@ from pathlib import Path
 import numpy as np
 import simpy
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate, simulate_stream
-from simulator.graph import DataflowGraph, Operator, Tensor
+from simulator.engine.run import simulate, simulate_stream
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.stream import Stream
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.stream import Stream
-from simulator.workload import Job, Workload
 from tests.benchmarks.measure import peak_mib
 
 NODES, MODELS, LARGEST, LOAD = 20, 8, 16, 1.5

@@ -14,8 +14,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from simulator.engine import simulate
-from simulator.metrics import metrics
+from simulator.analysis.metrics import metrics
+from simulator.engine.run import simulate
 from simulator.planners.evaluator import Evaluator
 from simulator.schedulers import create
 from tests.benchmarks import engine, measure

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.trace import COLUMNS
+from simulator.model.trace import COLUMNS
 from tests.simulator.seeded import rich_case
 
 DIGITS = 12

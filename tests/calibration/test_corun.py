@@ -4,8 +4,8 @@ import pytest
 
 from calibration import corun
 from calibration.corun import CLASSES, slowdowns, summary
+from simulator.devices.shared_rate import SlowdownPerSlot
 from simulator.errors import ExecutionError
-from simulator.rates import SlowdownPerSlot
 
 pytest.importorskip("torch")
 

@@ -16,12 +16,12 @@ from calibration import hardware_run  # noqa: E402
 from calibration.kernels import make_operator  # noqa: E402
 from calibration.runner import CLOSING_S, Machine  # noqa: E402
 from calibration.workers import WorkerSpec  # noqa: E402
-from simulator.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
-from simulator.costs import CostTable  # noqa: E402
 from simulator.errors import ExecutionError  # noqa: E402
-from simulator.graph import DataflowGraph, Tensor, TensorSpec  # noqa: E402
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
+from simulator.model.costs import CostTable  # noqa: E402
+from simulator.model.graph import DataflowGraph, Tensor, TensorSpec  # noqa: E402
+from simulator.model.workload import Job, Workload  # noqa: E402
 from simulator.schedulers import create  # noqa: E402
-from simulator.workload import Job, Workload  # noqa: E402
 from tests.calibration.test_runner import adder_graph  # noqa: E402
 
 SECONDS = 5.0

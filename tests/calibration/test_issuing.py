@@ -18,13 +18,13 @@ from calibration.issuing import Issuing  # noqa: E402
 from calibration.runner import Machine  # noqa: E402
 from calibration.sequential import results_of, run_graph  # noqa: E402
 from calibration.workers import WorkerSpec  # noqa: E402
-from simulator.cluster import Cluster  # noqa: E402
-from simulator.costs import CostTable  # noqa: E402
-from simulator.engine import simulate  # noqa: E402
+from simulator.devices.issue_window import IssueWindow  # noqa: E402
+from simulator.engine.run import simulate  # noqa: E402
 from simulator.errors import ExecutionError, InvalidInput, SchedulingError  # noqa: E402
-from simulator.issue_window import IssueWindow  # noqa: E402
+from simulator.model.cluster import Cluster  # noqa: E402
+from simulator.model.costs import CostTable  # noqa: E402
+from simulator.model.workload import Job, Workload  # noqa: E402
 from simulator.schedulers import create  # noqa: E402
-from simulator.workload import Job, Workload  # noqa: E402
 from tests.calibration.test_runner import (  # noqa: E402
     APART,
     SCHEDULERS,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration import environment, reuse
-from simulator.reuse_curve import ReuseCurve
+from simulator.model.weight_hit_curve import ReuseCurve
 
 pytest.importorskip("torch")
 

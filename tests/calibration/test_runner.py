@@ -25,14 +25,14 @@ from calibration.sequential import (  # noqa: E402
 )
 from calibration.workers import WorkerSpec  # noqa: E402
 from scenarios import trace_model, trace_training  # noqa: E402
-from simulator.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
-from simulator.costs import CostTable  # noqa: E402
-from simulator.engine import simulate  # noqa: E402
+from simulator.context.scheduler import Scheduler  # noqa: E402
+from simulator.engine.run import simulate  # noqa: E402
 from simulator.errors import ExecutionError, InvalidInput, SchedulingError  # noqa: E402
-from simulator.graph import DataflowGraph, Tensor, TensorSpec  # noqa: E402
-from simulator.scheduler import Scheduler  # noqa: E402
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
+from simulator.model.costs import CostTable  # noqa: E402
+from simulator.model.graph import DataflowGraph, Tensor, TensorSpec  # noqa: E402
+from simulator.model.workload import Job, Workload  # noqa: E402
 from simulator.schedulers import create  # noqa: E402
-from simulator.workload import Job, Workload  # noqa: E402
 
 SCHEDULERS = (
     *("single_device", "fcfs", "donf", "heft", "sufferage"),

@@ -13,7 +13,7 @@ from calibration.samples import (
     write_samples,
 )
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Operator, Tensor, TensorSpec
+from simulator.model.graph import DataflowGraph, Operator, Tensor, TensorSpec
 from tests.calibration.conftest import linear, relu
 
 

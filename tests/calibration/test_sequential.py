@@ -1,7 +1,7 @@
 import pytest
 
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
+from simulator.model.graph import DataflowGraph
 
 torch = pytest.importorskip("torch")
 

@@ -15,18 +15,18 @@ from calibration.runner import Machine  # noqa: E402
 from calibration.sequential import named_inputs, results_of, run_graph, weights_of  # noqa: E402
 from calibration.workers import WorkerSpec  # noqa: E402
 from scenarios import trace_model  # noqa: E402
-from simulator.closed_loop import ClosedLoop  # noqa: E402
-from simulator.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
-from simulator.costs import CostTable, GraphCosts  # noqa: E402
-from simulator.engine import simulate  # noqa: E402
+from simulator.analysis.serving_metrics import serving_metrics  # noqa: E402
+from simulator.engine.run import simulate  # noqa: E402
 from simulator.errors import InvalidInput, SchedulingError  # noqa: E402
-from simulator.family import GraphFamily  # noqa: E402
-from simulator.graph import TensorSpec  # noqa: E402
+from simulator.model.closed_loop import ClosedLoop  # noqa: E402
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
+from simulator.model.costs import CostTable, GraphCosts  # noqa: E402
+from simulator.model.family import GraphFamily  # noqa: E402
+from simulator.model.graph import TensorSpec  # noqa: E402
+from simulator.model.segments import coarsen  # noqa: E402
+from simulator.model.trace import Trace  # noqa: E402
+from simulator.model.workload import Job, Workload  # noqa: E402
 from simulator.schedulers import create  # noqa: E402
-from simulator.segments import coarsen  # noqa: E402
-from simulator.serving_metrics import serving_metrics  # noqa: E402
-from simulator.trace import Trace  # noqa: E402
-from simulator.workload import Job, Workload  # noqa: E402
 from tests.calibration.test_runner import adder_graph  # noqa: E402
 
 SHARED = Cluster("two", [MemorySpace("ram")], [Device("a", "ram"), Device("b", "ram")], host="ram")

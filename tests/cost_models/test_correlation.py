@@ -17,10 +17,10 @@ from cost_models.correlation import (
 )
 from cost_models.table import load
 from cost_models.uncertainty import POOLED, LookedUp, Residuals, draws, residuals_by_kind
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
 from simulator.schedulers import create
 from tests.cost_models.test_profile import graph_of, linear
 

@@ -12,8 +12,8 @@ from cost_models.uncertainty import (
     repeat_residuals,
     residuals_by_kind,
 )
-from simulator.costs import CostTable, GraphCosts
 from simulator.errors import InvalidInput
+from simulator.model.costs import CostTable, GraphCosts
 from tests.cost_models.test_profile import graph_of, linear
 
 

@@ -32,7 +32,7 @@ class Branches(torch.nn.Module):
 """
 
 SCHEDULER = """
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
 
 class Mine(Scheduler):
     '''Everything on the device of that number.'''

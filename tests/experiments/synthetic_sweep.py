@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 
 from simulator import schedulers
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.graph import DataflowGraph, from_edges
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 
 KINDS = ("conv2d", "batch_norm", "relu", "add", "linear", "cat", "max_pool2d", "softmax", "mul")
 SCHEDULERS = ("fcfs", "donf", "heft", "sufferage", "single_device")

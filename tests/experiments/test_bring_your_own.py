@@ -16,7 +16,7 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 SCHEDULER = """
 from dataclasses import dataclass
 from neighbour import FIRST
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
 
 
 @dataclass
@@ -171,7 +171,7 @@ def test_options_of_a_class_are_an_axis_like_others(own):
 def test_a_class_that_is_none_is_one_sentence(name, sentence, own, capsys):
     (own / "broken.py").write_text("x = 1\ny = (\n")
     (own / "unfinished.py").write_text(
-        "from simulator.scheduler import Scheduler\nclass Mine(Scheduler): pass\n"
+        "from simulator.context.scheduler import Scheduler\nclass Mine(Scheduler): pass\n"
     )
     for command in (simulate, sweep):
         assert command.main(["instance=peft", f"scheduler={name}"]) == 2

@@ -20,11 +20,11 @@ from experiments.comparison.differences import (
     operator_differences,
 )
 from simulator import schedulers
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import from_edges
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
 from tests.experiments.comparison.test_standings import row
 from tests.experiments.synthetic_sweep import sweep_rows, write_sweep
 

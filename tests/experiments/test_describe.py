@@ -5,7 +5,7 @@ import pytest
 
 from experiments import describe
 from experiments.describe import Structure, parallelism
-from simulator.graph import DataflowGraph, Operator, Tensor, TensorSpec, from_edges
+from simulator.model.graph import DataflowGraph, Operator, Tensor, TensorSpec, from_edges
 
 
 def test_structure_of_a_diamond_with_a_tail():

@@ -14,10 +14,10 @@ from experiments import simulate
 from experiments.runs.grid import compose_grid
 from experiments.runs.results import load_results
 from experiments.runs.world import prepare
-from simulator.graph import DataflowGraph
-from simulator.metrics import metrics
-from simulator.trace import Trace
-from simulator.units import format_energy
+from simulator.analysis.metrics import metrics
+from simulator.model.graph import DataflowGraph
+from simulator.model.trace import Trace
+from simulator.model.units import format_energy
 
 FILES = {
     "config.yaml",

@@ -114,7 +114,7 @@ def test_a_changed_file_that_a_cell_names_makes_it_stale(quiet):
 
 
 OWN = """
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
 from lab.parts import device
 
 class Mine(Scheduler):
@@ -456,7 +456,7 @@ def test_what_an_axis_changes_in_a_cluster_shows_in_its_name(quiet):
 
 DEADLY = """
 import os
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
 
 class Deadly(Scheduler):
     name = "deadly"

@@ -14,9 +14,9 @@ from calibration.workers import WorkerSpec, workers_for  # noqa: E402
 from experiments.validation import run as validation_run  # noqa: E402
 from experiments.validation.settings import read_settings  # noqa: E402
 from experiments.validation.waterfall import STEPS  # noqa: E402
-from simulator.cluster import Cluster, Device, MemorySpace  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
-from simulator.trace import Trace  # noqa: E402
+from simulator.model.cluster import Cluster, Device, MemorySpace  # noqa: E402
+from simulator.model.trace import Trace  # noqa: E402
 from tests.experiments.own_machine import command, newest  # noqa: E402
 
 

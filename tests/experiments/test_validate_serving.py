@@ -12,9 +12,9 @@ from calibration import environment  # noqa: E402
 from calibration.environment import device_name  # noqa: E402
 from experiments import validate_serving as subject  # noqa: E402
 from experiments.serving_validation import prediction  # noqa: E402
+from simulator.analysis.serving_metrics import serving_metrics  # noqa: E402
 from simulator.errors import ExecutionError  # noqa: E402
-from simulator.serving_metrics import serving_metrics  # noqa: E402
-from simulator.trace import Trace  # noqa: E402
+from simulator.model.trace import Trace  # noqa: E402
 
 MODEL = """
 import torch

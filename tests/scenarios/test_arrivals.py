@@ -7,7 +7,7 @@ import pytest
 
 from scenarios.arrivals import WorkloadConfig, arrival_times, build_workload, priorities
 from simulator.errors import InvalidInput
-from simulator.graph import from_edges
+from simulator.model.graph import from_edges
 
 
 def test_single_concurrent_and_periodic_times():

@@ -11,7 +11,7 @@ from scenarios.cluster_config import (
     build_cluster,
 )
 from simulator.errors import InvalidInput
-from simulator.reuse_curve import ReuseCurve
+from simulator.model.weight_hit_curve import ReuseCurve
 
 
 def config(gpus=2, per_device=True, **changes):

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from scenarios import FamilyConfig, draw_instance, load_instance, save_instance
 from scenarios.instances import instance_from_json, instance_to_json
 from scenarios.random_graphs import FAMILIES
-from simulator.cluster import Cluster, Device, Link, MemorySpace, fully_connected
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import from_edges
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
 from simulator.schedulers import create
 
 CONF = Path(__file__).parents[2] / "conf" / "family"

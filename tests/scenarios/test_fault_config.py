@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scenarios.fault_config import FaultConfig, build_faults
+from simulator.engine.faults import Fault, Faults, RandomFaults
 from simulator.errors import InvalidInput
-from simulator.faults import Fault, Faults, RandomFaults
 
 
 def test_times_and_mean_times() -> None:

@@ -20,11 +20,11 @@ from omegaconf.errors import OmegaConfBaseException
 from experiments.runs.command import readable
 from scenarios.arrivals import WorkloadConfig, arrival_times, build_workload
 from scenarios.cluster_config import ClusterConfig, build_cluster
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.analysis.metrics import metrics
+from simulator.engine.run import simulate
 from simulator.errors import HetsimError
-from simulator.graph import from_edges
-from simulator.metrics import metrics
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
 from simulator.schedulers import create
 from tests.simulator.mutations import check_refusal, mutated
 

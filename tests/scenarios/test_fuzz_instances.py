@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from scenarios.instances import instance_from_json, load_instance
-from simulator.bounds import workload_bound
-from simulator.cluster import MOST_PAIRED, Cluster
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.analysis.bounds import workload_bound
+from simulator.analysis.metrics import metrics
+from simulator.engine.run import simulate
 from simulator.errors import HetsimError
-from simulator.graph import DataflowGraph
-from simulator.metrics import metrics
+from simulator.model.cluster import MOST_PAIRED, Cluster
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.workload import Job, Workload
 from tests.simulator.mutations import JUNK, check_refusal, damaged, mutated, text_of
 
 FUZZ = settings(

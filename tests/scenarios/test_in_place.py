@@ -18,7 +18,7 @@ from cost_models.fusion import fuse  # noqa: E402
 from cost_models.table import row_of  # noqa: E402
 from scenarios import trace_model  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
-from simulator.graph import DataflowGraph  # noqa: E402
+from simulator.model.graph import DataflowGraph  # noqa: E402
 
 ROWS, WIDTH, TOKENS = 512, 32, 4
 BUFFER = ROWS * WIDTH * 4

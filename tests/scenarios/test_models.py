@@ -10,8 +10,8 @@ import yaml
 from cost_models.arithmetic import operator_flops
 from scenarios.model_config import ModelConfig, load_model
 from simulator.errors import InvalidInput
-from simulator.family import GraphFamily
-from simulator.graph import DataflowGraph
+from simulator.model.family import GraphFamily
+from simulator.model.graph import DataflowGraph
 from tests.examples import only_thoroughly
 
 torch = pytest.importorskip("torch")

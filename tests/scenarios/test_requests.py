@@ -13,14 +13,14 @@ from scenarios.bandwidth import BandwidthConfig, bandwidth_faults
 from scenarios.cluster_config import ClusterConfig, DeviceConfig, LinkConfig, SpaceConfig
 from scenarios.model_config import InputConfig, ModelConfig
 from scenarios.requests import prepare_requests
-from simulator.closed_loop import ClosedLoop
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
+from simulator.model.closed_loop import ClosedLoop
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.stream import Stream
+from simulator.model.workload import Job
 from simulator.schedulers import create
-from simulator.stream import Stream
-from simulator.workload import Job
 
 pytest.importorskip("torch")
 
@@ -210,8 +210,8 @@ def test_a_recorded_bandwidth_slows_what_is_under_way(tmp_path: Path) -> None:
         ("link_degradation", 0.5, 1.5, 0.25),
         ("link_outage", 1.5, 2.5, None),
     ]
-    from simulator.faults import Faults
-    from simulator.workload import Workload
+    from simulator.engine.faults import Faults
+    from simulator.model.workload import Workload
     from tests.simulator.serving.fleet import one
 
     graph = one("m", 1, into=1_000_000.0, out=0.0)

@@ -16,7 +16,7 @@ from calibration.sequential import named_inputs, run_graph, weights_of  # noqa: 
 from cost_models.arithmetic import is_known, operator_flops  # noqa: E402
 from scenarios import trace_model  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
-from simulator.graph import DataflowGraph  # noqa: E402
+from simulator.model.graph import DataflowGraph  # noqa: E402
 
 
 def kinds(graph):

@@ -20,7 +20,7 @@ from cost_models.optimizer_steps import OPTIMIZERS  # noqa: E402
 from scenarios import trace_model, trace_training, training_graph  # noqa: E402
 from scenarios.training_graph import LOSSES, trace_training_family  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
-from simulator.graph import DataflowGraph  # noqa: E402
+from simulator.model.graph import DataflowGraph  # noqa: E402
 
 STEPS = ("sgd_step", "adam_step")
 

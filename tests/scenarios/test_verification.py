@@ -29,7 +29,7 @@ from scenarios.graph_cache import GraphCache  # noqa: E402
 from scenarios.kernel_graph import GraphBuilder  # noqa: E402
 from scenarios.model_config import ModelConfig, graph_of  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
-from simulator.graph import DataflowGraph  # noqa: E402
+from simulator.model.graph import DataflowGraph  # noqa: E402
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(2, 6, generator=GENERATOR)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from simulator.cluster import Cluster
-from simulator.costs import CostTable
-from simulator.graph import DataflowGraph
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph
+from simulator.model.workload import Job
 from simulator.planners.evaluator import Evaluator
-from simulator.workload import Job
 
 
 def linear_extensions(graph: DataflowGraph) -> Iterator[tuple[int, ...]]:

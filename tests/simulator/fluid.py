@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from simulator.cluster import Route
+from simulator.model.cluster import Route
 
 
 @dataclass(frozen=True)

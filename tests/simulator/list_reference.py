@@ -11,10 +11,10 @@ from functools import cache
 from statistics import fmean, pstdev
 from typing import ClassVar
 
-from simulator.cluster import Cluster
 from simulator.context import EVERYWHERE, SchedulingContext
-from simulator.graph import DataflowGraph
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
+from simulator.model.cluster import Cluster
+from simulator.model.graph import DataflowGraph
 
 Row = tuple[int, int, float]
 """Operator, device and planned start."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
-from simulator.cluster import Cluster
-from simulator.trace import Trace
-from simulator.workload import Workload
+from simulator.model.cluster import Cluster
+from simulator.model.trace import Trace
+from simulator.model.workload import Workload
 
 Interval = tuple[float, float, int]
 """From, until (not included), bytes."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simulator.cluster import Cluster
-from simulator.workload import Workload
+from simulator.model.cluster import Cluster
+from simulator.model.workload import Workload
 from tests.simulator.scripted import Decision
 
 Key = tuple[int, int]  # (job, operator) or (job, tensor)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from simulator.context import EVERYWHERE, SchedulingContext
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
 
 
 class StaticPlan(Scheduler):

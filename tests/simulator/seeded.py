@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable, GraphCosts, LogNormalNoise
-from simulator.decision_cost import DecisionCost
-from simulator.faults import Fault, Faults, RandomFaults
-from simulator.graph import DataflowGraph, Operator, Tensor
-from simulator.pricing import PRICINGS
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
+from simulator.engine.decision_cost import DecisionCost
+from simulator.engine.faults import Fault, Faults, RandomFaults
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts, LogNormalNoise
+from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.workload import Job, Workload
+from simulator.schedulers._pricing import PRICINGS
 from tests.simulator.strategies import PACKING, SCHEDULERS, STATIC, Case
 
 PRICED = ("fcfs", "donf", "adon", "mct", "sufferage", "sjf", "dynamic_heft", "dynamic_peft")

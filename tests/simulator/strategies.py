@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable, GraphCosts, LogNormalNoise, NoiseModel
-from simulator.engine import simulate
-from simulator.graph import DataflowGraph, Operator, Tensor
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts, LogNormalNoise, NoiseModel
+from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.simulator.scripted import Erratic, RandomPacks, RandomPlan
 
 # Whole numbers make events coincide, the others make sums round, zeros make rounds in one instant.

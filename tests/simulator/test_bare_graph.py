@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Operator, Tensor, from_arrays, from_edges
+from simulator.model.graph import DataflowGraph, Operator, Tensor, from_arrays, from_edges
 from tests.examples import examples
 
 

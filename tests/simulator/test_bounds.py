@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from scenarios.instances import instance_from_json
-from simulator.bounds import critical_path, load_bound, lower_bound, workload_bound
-from simulator.cluster import Cluster, Device, MemorySpace, fully_connected
-from simulator.costs import CostTable, GraphCosts
-from simulator.graph import from_edges
-from simulator.workload import Job, Workload
+from simulator.analysis.bounds import critical_path, load_bound, lower_bound, workload_bound
+from simulator.model.cluster import Cluster, Device, MemorySpace, fully_connected
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import from_edges
+from simulator.model.workload import Job, Workload
 from tests.examples import examples
 
 ORACLES = Path(__file__).parents[1] / "oracles"

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.charged import DecisionDelay
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable
-from simulator.decision_cost import DecisionCost
-from simulator.engine import simulate
+from simulator.analysis.idle import CAUSES, idle_seconds
+from simulator.engine.decision_cost import DecisionCost
+from simulator.engine.decision_delay import DecisionDelay
+from simulator.engine.engine import Simulation
+from simulator.engine.faults import Fault, Faults
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.faults import Fault, Faults
-from simulator.graph import from_edges
-from simulator.idle import CAUSES, idle_seconds
-from simulator.limited_memory import LimitedMemory
+from simulator.memory.limited import LimitedMemory
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.trace import COLUMNS, Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.simulation import Simulation
-from simulator.trace import COLUMNS, Trace
-from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.replay import Replay, _Shop
 from tests.simulator.scripted import Decision, Recorded, Script

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.graph import DataflowGraph, from_edges
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, from_edges
 from tests.simulator.scripted import StaticPlan, WhenReady
 
 CONTENTIONS = ("none", "fifo", "fair")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace, Route, fully_connected
 from simulator.errors import InvalidInput
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace, Route, fully_connected
 from tests.simulator.strategies import clusters
 
 A, B = MemorySpace("a"), MemorySpace("b")

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simulator.clock import Clock
-from simulator.cluster import Route
-from simulator.contention import FairFlows, FifoFlows, UncontendedFlows
+from simulator.engine.clock import Clock
 from simulator.errors import InvalidInput
-from simulator.flows import Flow, FlowModel
-from simulator.links import Fifo, flows_by_name
+from simulator.links.contention import FairFlows, FifoFlows, UncontendedFlows
+from simulator.links.flows import Flow, FlowModel
+from simulator.links.registry import Fifo, flows_by_name
+from simulator.model.cluster import Route
 from tests.examples import examples
 from tests.simulator.fluid import Asked, transfer_ends
 

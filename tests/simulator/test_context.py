@@ -8,13 +8,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.context import EVERYWHERE, SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import SchedulingError
-from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
-from simulator.workload import Job, Workload
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.workload import Job, Workload
 from tests.simulator.scripted import Script, StaticPlan
 
 CLUSTER = Cluster(

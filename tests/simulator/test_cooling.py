@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.bounds import lower_bound
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.cooling import CoolingCurve
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.analysis.bounds import lower_bound
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import from_edges
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.launch_cold_start import CoolingCurve
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.workload import Job, Workload
 from tests.examples import examples
 
 CURVE = CoolingCurve((1.0, 100.0), (0.5, 2.5))

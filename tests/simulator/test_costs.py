@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from simulator.cluster import fully_connected
-from simulator.costs import CostTable, GraphCosts, LogNormalNoise
 from simulator.errors import InvalidInput
-from simulator.graph import from_edges
+from simulator.model.cluster import fully_connected
+from simulator.model.costs import CostTable, GraphCosts, LogNormalNoise
+from simulator.model.graph import from_edges
 
 GRAPH = from_edges("pair", 2, [(0, 1, 1.0)])
 

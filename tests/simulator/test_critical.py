@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from scenarios.instances import load_instance
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable
-from simulator.critical import critical_path
-from simulator.engine import simulate
-from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.analysis.critical import critical_path
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.scripted import StaticPlan
 from tests.simulator.strategies import Case, cases

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.csr import CSR, entries_of, python_integers
+from simulator.model.csr import CSR, entries_of, python_integers
 
 ROWS = st.lists(st.lists(st.integers(0, 7), max_size=4), max_size=8)
 

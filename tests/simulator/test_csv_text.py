@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from simulator.csv_text import csv_text
+from simulator.support.csv_text import csv_text
 
 
 def read(text):

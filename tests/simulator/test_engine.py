@@ -11,15 +11,15 @@ import math
 import numpy as np
 import pytest
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable, GraphCosts, LogNormalNoise
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts, LogNormalNoise
+from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.simulator.scripted import Recorded, Script, StaticPlan, WhenReady
 
 A, B, C = 0, 1, 2

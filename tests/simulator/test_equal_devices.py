@@ -10,22 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator import equal_devices
-from simulator.cluster import Cluster, Device, Link, MemorySpace, fully_connected
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable, GraphCosts, LogNormalNoise
-from simulator.engine import simulate
-from simulator.equal_devices import EqualDevices
-from simulator.graph import DataflowGraph, Tensor, from_edges
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
+from simulator.model.costs import CostTable, GraphCosts, LogNormalNoise
+from simulator.model.graph import DataflowGraph, Tensor, from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
+from simulator.schedulers import _equal_devices as equal_devices
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
+from simulator.schedulers._equal_devices import EqualDevices
 from tests.examples import examples
 from tests.simulator.strategies import Case, graphs, seconds_of
 from tests.simulator.test_properties import quick
 from tests.simulator.test_treatments import assert_same
 
-MODULES = ("simulator.ready_list", "simulator.schedulers.fcfs", "simulator.schedulers.mct")
+MODULES = (
+    "simulator.schedulers._dynamic_list",
+    "simulator.schedulers.fcfs",
+    "simulator.schedulers.mct",
+)
 CHOOSERS: dict[str, tuple[dict[str, Any], ...]] = {
     "fcfs": ({}, {"by_priority": True}),
     "donf": (
@@ -178,7 +182,7 @@ def test_data_of_a_twin_is_not_that_of_the_memory_itself() -> None:
     costs = CostTable.of(graph, np.array([[0.001, 0.001, 1.0, 1.0]]))
     jobs = Workload([Job(graph, 0.0, origin="m0"), Job(graph, 0.5, origin="m2")])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simulator.ready_list.EqualDevices", Counted)
+        patch.setattr("simulator.schedulers._dynamic_list.EqualDevices", Counted)
         trace = simulate(jobs, cluster, costs, create("donf"))
     assert trace.tasks["device"].tolist() == [0, 3]
 

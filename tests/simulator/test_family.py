@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import InvalidInput
-from simulator.family import GraphFamily, read_json, write_json
-from simulator.graph import DataflowGraph
+from simulator.model.family import GraphFamily, read_json, write_json
+from simulator.model.graph import DataflowGraph
 from tests.examples import examples
 
 

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.devices.input_reuse_cost import InputDistances
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.far_inputs import InputDistances
-from simulator.graph import DataflowGraph, Operator, Tensor
-from simulator.reading_curve import ReadingCurve
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.input_reuse_curve import ReadingCurve
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.scripted import StaticPlan
 

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.analysis.metrics import metrics
+from simulator.context.scheduler import Scheduler
+from simulator.engine.faults import WHATS, Fault, Faults, RandomFaults
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.faults import WHATS, Fault, Faults, RandomFaults
-from simulator.metrics import metrics
-from simulator.scheduler import Scheduler
+from simulator.model.trace import COLUMNS, Trace
+from simulator.model.workload import Workload
 from simulator.schedulers import create
-from simulator.trace import COLUMNS, Trace
-from simulator.workload import Workload
 from tests.examples import examples
 from tests.simulator.strategies import PACKING, SCHEDULERS, Case, cases
 from tests.simulator.test_memory_properties import OUT_OF_MEMORY, TOO_LARGE, tight_cases, tighten

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
+from simulator.analysis.metrics import metrics
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.faults import Fault, Faults, RandomFaults
-from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
-from simulator.metrics import metrics
+from simulator.engine.faults import Fault, Faults, RandomFaults
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.simulator.scripted import Script
 from tests.simulator.test_faults import CHAIN, INF, ONE, outcome, pair, rows
 

@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.clock import Clock
-from simulator.cluster import Cluster, Device, Link, MemorySpace
+from simulator.analysis.metrics import metrics
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.clock import Clock
+from simulator.engine.faults import Fault, FaultInjector, Faults, RandomFaults
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.faults import Fault, FaultInjector, Faults, RandomFaults
-from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
-from simulator.metrics import metrics
-from simulator.pricing import best_device, estimated_finishes
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import available, create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
+from simulator.schedulers._pricing import best_device, estimated_finishes
 from tests.simulator.scripted import Script
 
 INF = math.inf

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import fully_connected
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.analysis.metrics import metrics
+from simulator.engine.run import simulate
 from simulator.errors import HetsimError
-from simulator.family import GraphFamily
-from simulator.graph import DataflowGraph
-from simulator.metrics import metrics
+from simulator.model.cluster import fully_connected
+from simulator.model.costs import CostTable
+from simulator.model.family import GraphFamily
+from simulator.model.graph import DataflowGraph
 from simulator.schedulers import create
 from tests.examples import examples
 from tests.simulator.mutations import JUNK, check_refusal, damaged, mutated, text_of

@@ -18,15 +18,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from experiments.runs.perfetto import perfetto_events
-from simulator.cluster import fully_connected
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.analysis.metrics import metrics
+from simulator.engine.run import simulate
 from simulator.errors import HetsimError
-from simulator.graph import from_edges
-from simulator.metrics import metrics
+from simulator.model.cluster import fully_connected
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.trace import COLUMNS, Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import COLUMNS, Trace
-from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.mutations import check_refusal, damaged, mutated, text_of
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.analysis.metrics import metrics
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.graph import from_edges
-from simulator.metrics import metrics
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.simulator.scripted import Script
 from tests.simulator.strategies import Case, cases
 from tests.simulator.test_properties import quick
@@ -72,7 +72,7 @@ def test_a_job_is_queued_while_its_output_is_on_its_way() -> None:
 
 
 def _delivering() -> object:
-    from simulator.graph import DataflowGraph, Operator, Tensor
+    from simulator.model.graph import DataflowGraph, Operator, Tensor
 
     return DataflowGraph(
         "delivers",

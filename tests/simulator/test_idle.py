@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.analysis.idle import CAUSES, idle_seconds
+from simulator.analysis.metrics import metrics
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.graph import from_edges
-from simulator.idle import CAUSES, idle_seconds
-from simulator.metrics import metrics
-from simulator.trace import Trace
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.trace import Trace
 from tests.examples import examples
 from tests.simulator.scripted import Script, StaticPlan
 from tests.simulator.strategies import Case

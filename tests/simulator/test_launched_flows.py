@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster, Device, Link, LinkLaunch, MemorySpace, Route
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.devices.host_launch_lock import Launcher
+from simulator.engine.faults import Faults
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.faults import Faults
-from simulator.flows import Flow
-from simulator.graph import from_edges
-from simulator.launched_flows import LaunchedFlows
-from simulator.launchers import Launcher
-from simulator.links import Fifo
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
+from simulator.links.flows import Flow
+from simulator.links.launched import LaunchedFlows
+from simulator.links.registry import Fifo
+from simulator.model.cluster import Cluster, Device, Link, LinkLaunch, MemorySpace, Route
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.fluid import Asked
 from tests.simulator.scripted import StaticPlan

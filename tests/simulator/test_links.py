@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simulator.cluster import Route
-from simulator.links import Fifo, Uncontended, link_model
+from simulator.links.registry import Fifo, Uncontended, link_model
+from simulator.model.cluster import Route
 
 
 def test_models_by_name() -> None:

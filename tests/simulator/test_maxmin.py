@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from simulator.maxmin import MaxMin
+from simulator.links.max_min import MaxMin
 from tests.examples import examples
 from tests.simulator.fluid import max_min
 

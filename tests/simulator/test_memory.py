@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.context.scheduler import Scheduler
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.graph import DataflowGraph, Operator, Tensor
-from simulator.scheduler import Scheduler
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.simulator.scripted import Script, StaticPlan
 
 

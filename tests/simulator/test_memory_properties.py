@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.context import SchedulingContext
+from simulator.context.scheduler import Scheduler
+from simulator.engine.engine import Setting, Simulation
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.limited_memory import LimitedMemory
-from simulator.memory_capacity import within_capacity
-from simulator.scheduler import Scheduler
-from simulator.simulation import Setting, Simulation
-from simulator.trace import COLUMNS, Trace
+from simulator.memory.capacity import within_capacity
+from simulator.memory.limited import LimitedMemory
+from simulator.model.trace import COLUMNS, Trace
 from tests.examples import examples
 from tests.simulator.occupancy import intervals, peak
 from tests.simulator.scripted import Recorded

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace, fully_connected
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.analysis.idle import CAUSES
+from simulator.analysis.metrics import metrics
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import from_edges
-from simulator.idle import CAUSES
-from simulator.metrics import metrics
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.scripted import StaticPlan
 from tests.simulator.strategies import Case, cases

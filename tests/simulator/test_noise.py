@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import fully_connected
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Operator, from_edges
-from simulator.noise import (
+from simulator.model.cluster import fully_connected
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, Operator, from_edges
+from simulator.model.noise import (
     ANY_KIND,
     Compose,
     EmpiricalNoise,
@@ -25,8 +25,8 @@ from simulator.noise import (
     Stragglers,
     SystematicError,
 )
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.scripted import StaticPlan
 

@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
+from simulator.analysis.idle import CAUSES, idle_seconds
+from simulator.analysis.metrics import metrics
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.context.scheduler import Scheduler
+from simulator.engine.faults import Fault, Faults
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.faults import Fault, Faults
-from simulator.graph import DataflowGraph
-from simulator.idle import CAUSES, idle_seconds
-from simulator.metrics import metrics
-from simulator.pricing import data_ready
-from simulator.scheduler import Scheduler
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph
+from simulator.model.trace import COLUMNS, Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import COLUMNS, Trace
-from simulator.workload import Job, Workload
+from simulator.schedulers._pricing import data_ready
 from tests.examples import examples
 from tests.simulator.scripted import Erratic, RandomPacks, Recorded, Script
 from tests.simulator.strategies import PACKING, Case, cases

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from scenarios.instances import instance_from_json
-from simulator import path_load
-from simulator.bounds import critical_path, load_bound, lower_bound, workload_bound
-from simulator.cluster import Cluster, fully_connected
-from simulator.costs import CostTable, GraphCosts
-from simulator.graph import DataflowGraph, from_edges
-from simulator.path_load import MOST_ENTRIES, path_load_bound
-from simulator.workload import Job, Workload
+from simulator.analysis import lp_bound as path_load
+from simulator.analysis.bounds import critical_path, load_bound, lower_bound, workload_bound
+from simulator.analysis.lp_bound import MOST_ENTRIES, path_load_bound
+from simulator.model.cluster import Cluster, fully_connected
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.brute_force import optimum
 from tests.simulator.strategies import clusters, graphs, seconds_of

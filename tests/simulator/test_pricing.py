@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.context import EVERYWHERE, SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.graph import from_edges
-from simulator.pricing import PRICINGS, data_ready
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
 from simulator.schedulers import create
+from simulator.schedulers._pricing import PRICINGS, data_ready
 from tests.examples import examples
 from tests.simulator.scripted import Recorded, Script
 from tests.simulator.strategies import Case, cases

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.priorities import rounded
+from simulator.planners.priorities import rounded
 
 
 def test_rounding_errors_vanish() -> None:

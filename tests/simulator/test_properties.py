@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 from hypothesis import HealthCheck, example, given, settings  # noqa: F401
 
-from simulator.bounds import lower_bound, workload_bound
+from simulator.analysis.bounds import lower_bound, workload_bound
+from simulator.analysis.metrics import metrics
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.metrics import metrics
-from simulator.trace import COLUMNS, Trace
-from simulator.workload import Job, Workload
+from simulator.engine.run import simulate
+from simulator.model.costs import CostTable
+from simulator.model.trace import COLUMNS, Trace
+from simulator.model.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.replay import replay
 from tests.simulator.scripted import Recorded, StaticPlan

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.quantiles import ERROR, Spread, together
+from simulator.analysis.quantiles import ERROR, Spread, together
 
 numbers = st.floats(0, 1e12, allow_subnormal=False)
 SHARES = (0, 1, 25, 50, 95, 99, 99.9, 100)

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable, GraphCosts, NoiseModel
-from simulator.engine import simulate
-from simulator.graph import DataflowGraph, from_edges
-from simulator.metrics import metrics
-from simulator.scheduler import Scheduler
+from simulator.analysis.metrics import metrics
+from simulator.context.scheduler import Scheduler
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts, NoiseModel
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.examples import examples
 
 SERVER = Cluster("server", [MemorySpace("m")], [Device("A", "m")])

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.devices.shared_rate import SharedRates, fair_level
+from simulator.engine.engine import Setting, Simulation
+from simulator.engine.faults import Faults
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.faults import Faults
-from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
-from simulator.rates import SharedRates, fair_level
-from simulator.simulation import Setting, Simulation
-from simulator.trace import COLUMNS, Trace
-from simulator.workload import Job, Workload
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.trace import COLUMNS, Trace
+from simulator.model.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.scripted import StaticPlan, WhenReady
 from tests.simulator.strategies import Case, cases

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.cluster import fully_connected
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.graph import from_edges
+from simulator.engine.run import simulate
+from simulator.model.cluster import fully_connected
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
 from simulator.schedulers import create
 from tests.simulator.scripted import Recorded
 

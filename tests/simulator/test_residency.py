@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.dependencies import latest
-from simulator.engine import simulate
-from simulator.graph import DataflowGraph, Operator, Tensor
-from simulator.residency import occupancy
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
+from simulator.analysis.dependencies import latest
+from simulator.analysis.residency import occupancy
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.scripted import StaticPlan
 from tests.simulator.strategies import Case, cases

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.reuse_curve import ReuseCurve
+from simulator.model.weight_hit_curve import ReuseCurve
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator import simulation
-from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.context.scheduler import Scheduler
+from simulator.devices.submission import Submission
+from simulator.engine import engine as simulation
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.graph import DataflowGraph, from_edges
-from simulator.scheduler import Scheduler
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.submission import Submission
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.scripted import Recorded, Script, StaticPlan, WhenReady
 from tests.simulator.strategies import ONLINE, Case, cases

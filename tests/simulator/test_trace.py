@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from simulator.cluster import fully_connected
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import from_edges
+from simulator.model.cluster import fully_connected
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.trace import COLUMNS, Trace, TraceRecorder
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import COLUMNS, Trace, TraceRecorder
-from simulator.workload import Job, Workload
 
 
 @pytest.fixture

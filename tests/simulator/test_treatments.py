@@ -14,17 +14,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from simulator import links, simulation
-from simulator.cluster import fully_connected
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.execution import ConstantRate
-from simulator.graph import from_edges
-from simulator.pricing import best_device
+from simulator.devices.constant import ConstantRate
+from simulator.engine import engine as simulation
+from simulator.engine.run import simulate
+from simulator.links import registry as links
+from simulator.model.cluster import fully_connected
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.trace import COLUMNS, Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import COLUMNS, Trace
-from simulator.workload import Job, Workload
+from simulator.schedulers._pricing import best_device
 from tests.examples import examples
 from tests.simulator.scripted import Script
 from tests.simulator.seeded import seeded_case

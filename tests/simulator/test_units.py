@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import InvalidInput
-from simulator.units import (
+from simulator.model.units import (
     format_bytes,
     format_energy,
     format_seconds,

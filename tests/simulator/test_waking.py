@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.faults import Fault, Faults
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.faults import Fault, Faults
-from simulator.graph import from_edges
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.examples import examples
 
 ONE = from_edges("one", 1, [])

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.bounds import workload_bound
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.analysis.bounds import workload_bound
+from simulator.devices.weight_cache import WeightCaches, shortest
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Operator, Tensor
-from simulator.reuse_curve import ReuseCurve
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.segments import coarsen
+from simulator.model.trace import Trace
+from simulator.model.weight_hit_curve import ReuseCurve
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.segments import coarsen
-from simulator.trace import Trace
-from simulator.weight_cache import WeightCaches, shortest
-from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.scripted import StaticPlan
 

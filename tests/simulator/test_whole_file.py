@@ -6,7 +6,7 @@ import os
 import pytest
 
 from simulator.errors import CannotWrite, HetsimError
-from simulator.whole_file import replacing
+from simulator.support.atomic_io import replacing
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES])

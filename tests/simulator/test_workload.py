@@ -7,8 +7,8 @@ import math
 import pytest
 
 from simulator.errors import InvalidInput
-from simulator.graph import from_edges
-from simulator.workload import Job, Workload
+from simulator.model.graph import from_edges
+from simulator.model.workload import Job, Workload
 
 GRAPH = from_edges("one", 1, [])
 

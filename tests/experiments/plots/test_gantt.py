@@ -10,11 +10,11 @@ import pytest
 from experiments.plots import gantt
 from experiments.plots.gantt import bars, describe, draw_gantt, draw_stacked
 from simulator import schedulers
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import from_edges
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
 from tests.experiments.synthetic_sweep import two_job_trace
 
 pytestmark = pytest.mark.usefixtures("whole_figures")

@@ -21,8 +21,8 @@ from experiments.probes.overhead import Overhead
 from experiments.runs.world import prepare
 from experiments.validation.both_worlds import Prediction, interval_of
 from experiments.validation.contestants import plan_grid
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.reuse_curve import ReuseCurve
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.weight_hit_curve import ReuseCurve
 
 MIB = float(1 << 20)
 COUNTS = (1, 2, 3, 4, 6, 8)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.probes.cold_calls import FORGETTING_S, coldness
-from simulator.graph import DataflowGraph, Operator, Tensor
+from simulator.model.graph import DataflowGraph, Operator, Tensor
 
 
 def chain(kinds):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.probes.cooling_launches import AFTER, cooling_curve
-from simulator.cooling import CoolingCurve
+from simulator.model.launch_cold_start import CoolingCurve
 
 KNOWN = CoolingCurve(AFTER, tuple(np.linspace(0.5, 3.0, len(AFTER)).tolist()))
 

@@ -14,11 +14,11 @@ from experiments.probes.input_distance import (
 )
 from experiments.probes.probed_model import PROBED
 from scenarios.model_config import graph_of
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
-from simulator.reading_curve import ReadingCurve
-from simulator.workload import Job, Workload
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.input_reuse_curve import ReadingCurve
+from simulator.model.workload import Job, Workload
 
 CURVE = ReadingCurve((2.0**22, 2.0**24, 2.0**25), (0.0, 8e-12, 2e-11), elsewhere=3e-11)
 

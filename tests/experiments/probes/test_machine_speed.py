@@ -31,13 +31,13 @@ from experiments.runs.configs import CostModelConfig
 from experiments.validation.measured_runs import Block
 from experiments.validation.predicted_cases import _machine, _of_visits
 from scenarios.model_config import graph_of
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.cooling import CoolingCurve
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Operator, Tensor, TensorSpec
-from simulator.reuse_curve import ReuseCurve
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, Operator, Tensor, TensorSpec
+from simulator.model.launch_cold_start import CoolingCurve
+from simulator.model.weight_hit_curve import ReuseCurve
 
 torch = pytest.importorskip("torch")
 

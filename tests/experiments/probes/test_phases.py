@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.probes.phases import Phases, SpeedPath, windowed
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.graph import DataflowGraph, Operator
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, Operator
 from simulator.schedulers import create
 from tests.examples import examples
 

@@ -14,10 +14,10 @@ from calibration.workers import WorkerSpec
 from experiments.probes.learning_ends import ahead_gaps, learnt_gaps, submitted_ahead
 from experiments.probes.overhead import Overhead, with_overhead
 from experiments.probes.runner_overhead import OverheadProbe, copies_beyond, gaps
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.graph import from_edges
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
 from simulator.schedulers.fcfs import Fcfs
 from simulator.schedulers.heft import Heft
 

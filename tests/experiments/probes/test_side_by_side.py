@@ -5,10 +5,10 @@ import pytest
 
 from calibration.one_by_one import OneByOne
 from experiments.probes.side_by_side import SideBySide
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.graph import DataflowGraph, Operator, Tensor
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, Operator, Tensor
 
 pytest.importorskip("torch")  # of the scheduler
 

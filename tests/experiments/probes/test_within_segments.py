@@ -12,7 +12,7 @@ from calibration.workers import WorkerSpec
 from experiments.probes import within_segments as subject
 from experiments.probes.probed_model import PROBED
 from scenarios.model_config import graph_of
-from simulator.cluster import Cluster, Device, MemorySpace
+from simulator.model.cluster import Cluster, Device, MemorySpace
 from simulator.schedulers.fcfs import Fcfs
 
 ONE = Cluster("one", [MemorySpace("ram")], [Device("a", "ram")], host="ram")

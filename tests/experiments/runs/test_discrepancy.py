@@ -8,11 +8,11 @@ from experiments.runs.cell import Runs
 from experiments.runs.discrepancy import discrepancies
 from experiments.runs.grid import compose_grid
 from experiments.runs.world import prepare
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import from_edges
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
 from simulator.schedulers import create
 
 WORDS = ("model=squeezenet1_1", "cluster=cpu_1x_3x", "simulation.draws=40")

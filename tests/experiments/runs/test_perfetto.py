@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.runs.perfetto import assign_lanes, perfetto_events, write_perfetto
-from simulator.metrics import metrics
+from simulator.analysis.metrics import metrics
 from tests.experiments.synthetic_sweep import two_job_trace
 
 

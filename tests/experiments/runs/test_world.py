@@ -9,7 +9,7 @@ import pytest
 from experiments.runs import world
 from experiments.runs.grid import compose_grid
 from experiments.runs.world import prepare
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.schedulers import create
 
 

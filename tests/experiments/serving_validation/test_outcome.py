@@ -21,14 +21,14 @@ from experiments.serving_validation.outcome import (
     winners,
     with_joining,
 )
-from simulator.closed_loop import ClosedLoop
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Operator, Tensor
+from simulator.model.closed_loop import ClosedLoop
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.workload import Job, Workload
 
 GRAPH = DataflowGraph(
     "g",

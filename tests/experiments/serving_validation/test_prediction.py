@@ -13,7 +13,7 @@ from experiments.probes.phases import Phases, SpeedPath  # noqa: E402
 from experiments.runs.world import prepare  # noqa: E402
 from experiments.serving_validation.outcome import figures_of, stretched  # noqa: E402
 from experiments.serving_validation.prediction import Conditions, ServingPrediction  # noqa: E402
-from simulator.costs import CostTable  # noqa: E402
+from simulator.model.costs import CostTable  # noqa: E402
 
 MODEL = """
 import torch

@@ -30,11 +30,11 @@ from experiments.runs.results import load_results
 from experiments.runs.world import prepare
 from experiments.settling.settle import path_seconds, question_of, settle
 from experiments.settling.settled import anchors_of, command_for, merged, refit, samples_for
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import HetsimError
-from simulator.graph import from_edges
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
 from tests.cost_models.conftest import linear_row, relu_row
 from tests.simulator.scripted import StaticPlan
 

@@ -20,12 +20,12 @@ from experiments.validation.cases import (
 )
 from experiments.validation.contestants import plan_grid
 from experiments.validation.figures import summary
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import from_edges
-from simulator.noise import LogNormalNoise
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import from_edges
+from simulator.model.noise import LogNormalNoise
 from simulator.schedulers import create
 
 

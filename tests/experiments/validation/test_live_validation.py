@@ -21,9 +21,9 @@ from experiments.validation.cases import durations  # noqa: E402
 from experiments.validation.contestants import plan_grid  # noqa: E402
 from experiments.validation.measured_runs import busy_cores  # noqa: E402
 from scenarios.model_config import graph_of  # noqa: E402
-from simulator.cluster import Cluster, Device, MemorySpace  # noqa: E402
-from simulator.costs import CostTable  # noqa: E402
-from simulator.engine import simulate  # noqa: E402
+from simulator.engine.run import simulate  # noqa: E402
+from simulator.model.cluster import Cluster, Device, MemorySpace  # noqa: E402
+from simulator.model.costs import CostTable  # noqa: E402
 from simulator.schedulers import create  # noqa: E402
 
 FACTOR = 3.0

@@ -31,9 +31,9 @@ from experiments.validation.saved import (  # noqa: E402
 )
 from experiments.validation.text import markdown  # noqa: E402
 from experiments.validation.waterfall import STEPS  # noqa: E402
-from simulator.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
-from simulator.reuse_curve import ReuseCurve  # noqa: E402
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
+from simulator.model.weight_hit_curve import ReuseCurve  # noqa: E402
 from tests.examples import a_third  # noqa: E402
 from tests.experiments.own_machine import command, newest  # noqa: E402
 

@@ -14,13 +14,13 @@ from experiments.validation.waterfall import (
     mean_steps,
     replayed_makespan,
 )
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import from_edges
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.workload import Job, Workload
 
 
 def shared(overhead=0.0):

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scenarios import FamilyConfig, draw_instance
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import HetsimError
 from simulator.schedulers import create
 from tests.scenarios.graph_files.samples import (

@@ -11,11 +11,11 @@ from scenarios.serving.exit_graphs import ExitGraph
 from scenarios.serving.exit_positions import Placement
 from scenarios.serving.exit_requests import exit_requests
 from scenarios.serving.exit_table import Shares
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import GraphCosts
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Operator, Tensor
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import GraphCosts
+from simulator.model.graph import DataflowGraph, Operator, Tensor
 from simulator.schedulers import create
 
 TIERS = ("terminal", "edge", "cloud")

@@ -19,8 +19,8 @@ from scenarios.serving.exit_positions import (
     gap,
 )
 from scenarios.serving.exit_table import ExitTable, Shares, count_exits
-from simulator.cluster import Route
 from simulator.errors import InvalidInput
+from simulator.model.cluster import Route
 
 
 def network(rng, layers=6, latencies=(0.003, 0.02), bandwidths=(1e5, 1e6), sizes=None, **rest):

@@ -18,7 +18,7 @@ from scenarios.serving.load_predictor import (
     windows,
 )
 from simulator.errors import InvalidInput
-from simulator.two_stage import TwoStage
+from simulator.serving.two_stage import TwoStage
 
 
 def noisy_sine(samples: int, nodes: int, seed: int, noise: float = 0.1) -> np.ndarray:

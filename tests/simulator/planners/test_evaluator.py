@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace, fully_connected
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.workload import Job, Workload
 from simulator.planners.evaluator import Evaluator, order_of
-from simulator.workload import Job, Workload
 from tests.benchmarks.layered import layered
 from tests.examples import examples
 from tests.simulator.scripted import StaticPlan

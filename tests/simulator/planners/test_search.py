@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenarios.instances import instance_from_json
-from simulator.cluster import Cluster, Device, Link, MemorySpace, fully_connected
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.engine.faults import Fault, Faults
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.faults import Fault, Faults
-from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.workload import Job, Workload
 from simulator.planners import moves
 from simulator.planners.search import Plan, Problem, SearchPlanner
 from simulator.schedulers import create
-from simulator.workload import Job, Workload
 from tests.benchmarks.search import random_instance
 from tests.examples import examples
 from tests.simulator.strategies import Case, cases

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.instances import instance_from_json
-from simulator.cluster import Cluster, Device, Link, MemorySpace, fully_connected
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.faults import Fault, Faults
-from simulator.graph import from_edges
+from simulator.engine.faults import Fault, Faults
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.trace import Trace
 from simulator.schedulers import create
-from simulator.trace import Trace
 from tests.simulator.schedulers.test_sufferage import BEATS_MIN_MIN, EQUAL_MACHINES
 from tests.simulator.test_properties import quick
 

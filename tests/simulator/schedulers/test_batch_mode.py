@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenarios.instances import instance_from_json
-from simulator import batch_mode
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.graph import from_edges
-from simulator.pricing import PRICINGS, estimated_finishes
-from simulator.priorities import rounded
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
+from simulator.engine.run import simulate
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.trace import COLUMNS
+from simulator.model.workload import Job, Workload
+from simulator.planners.priorities import rounded
+from simulator.schedulers import _batch_mapping as batch_mode
 from simulator.schedulers import create
-from simulator.trace import COLUMNS
-from simulator.workload import Job, Workload
+from simulator.schedulers._pricing import PRICINGS, estimated_finishes
 from tests.examples import examples
 from tests.simulator.schedulers.test_arrival_order import Times, matrices, run
 from tests.simulator.schedulers.test_sufferage import BEATS_MIN_MIN, EQUAL_MACHINES
@@ -76,7 +76,7 @@ def reference(times: Times, name: str) -> tuple[list[int], float]:
 
 
 WAYS = st.sampled_from([0, 1 << 30])
-"""Of :data:`simulator.batch_mode.FEW`: all batches in arrays, all in lists."""
+"""Of :data:`simulator.schedulers._batch_mapping.FEW`: all batches in arrays, all in lists."""
 
 
 @quick

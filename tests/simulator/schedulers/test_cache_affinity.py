@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Operator, Tensor
-from simulator.reuse_curve import ReuseCurve
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.trace import Trace
+from simulator.model.weight_hit_curve import ReuseCurve
 from simulator.schedulers import create
-from simulator.trace import Trace
 from tests.examples import examples
 from tests.simulator.strategies import graphs
 

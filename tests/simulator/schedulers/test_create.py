@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from simulator import schedulers
+from simulator.context.scheduler import Scheduler
 from simulator.errors import InvalidInput
-from simulator.scheduler import Scheduler
 from simulator.schedulers import available, create
 
 MINE = """
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
 
 class Mine(Scheduler):
     name = "mine"
@@ -71,8 +71,10 @@ def test_class_path() -> None:
         InvalidInput, match=r"Cannot import 'no\.such' for scheduler 'no\.such\.Thing'"
     ):
         create("no.such.Thing")
-    with pytest.raises(InvalidInput, match=r"'simulator.cluster.Cluster' is not a scheduler: "):
-        create("simulator.cluster.Cluster")
+    with pytest.raises(
+        InvalidInput, match=r"'simulator.model.cluster.Cluster' is not a scheduler: "
+    ):
+        create("simulator.model.cluster.Cluster")
     with pytest.raises(InvalidInput, match=r"heft.Nobody': nothing called 'Nobody'.* Heft"):
         create("simulator.schedulers.heft.Nobody")
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from scenarios.instances import instance_from_json
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
 from simulator.schedulers import create
 from simulator.schedulers.donf import Adon, Donf2, weighted_out_degree
 from tests.simulator.scripted import Recorded

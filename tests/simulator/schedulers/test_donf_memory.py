@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import HetsimError, InvalidInput, SchedulingError
-from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.trace import COLUMNS
 from simulator.schedulers import create
-from simulator.trace import COLUMNS
 from tests.examples import examples
 from tests.simulator.strategies import Case, cases
 from tests.simulator.test_properties import quick

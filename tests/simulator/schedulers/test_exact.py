@@ -19,18 +19,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenarios.instances import instance_from_json
-from simulator.bounds import lower_bound
-from simulator.cluster import Cluster, fully_connected
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.analysis.bounds import lower_bound
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph, from_edges
+from simulator.model.cluster import Cluster, fully_connected
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.planners.exact_model import MOST_TICKS, common_tick
 from simulator.planners.search import Certificate
 from simulator.schedulers import create
 from simulator.schedulers.exact import Exact
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.benchmarks.search import random_instance
 from tests.examples import examples
 from tests.simulator.brute_force import optimum

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenarios.instances import load_instance
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.schedulers import available, create
 from tests.examples import examples
 from tests.simulator.strategies import Case, cases

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.graph import from_edges
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 
 CPU = Cluster("cpu", [MemorySpace("a")], [Device("A", "a"), Device("B", "a")])
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from scenarios.instances import instance_from_json
-from simulator.cluster import Cluster, Device, MemorySpace, fully_connected
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
-from simulator.graph import from_edges
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, MemorySpace, fully_connected
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import from_edges
+from simulator.model.workload import Job, Workload
 from simulator.planners.communication import Communication, mean_edge_seconds
 from simulator.planners.ranks import mean_seconds, upward_rank
 from simulator.schedulers import create
-from simulator.workload import Job, Workload
 
 ORACLES = Path(__file__).parents[2] / "oracles"
 CLASSIC: dict[str, Any] = json.loads((ORACLES / "classic.json").read_text())

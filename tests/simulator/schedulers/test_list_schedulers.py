@@ -15,18 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenarios.instances import instance_from_json
-from simulator.cluster import Cluster, Device, Link, MemorySpace, fully_connected
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
-from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.workload import Job, Workload
 from simulator.planners.communication import Communication, mean_edge_seconds
 from simulator.planners.ranks import upward_rank
-from simulator.pricing import PRICINGS
 from simulator.schedulers import create
+from simulator.schedulers._pricing import PRICINGS
 from simulator.schedulers.cpop import CriticalPath
 from simulator.schedulers.dls import Dls, DynamicLevel, adjusted_medians
 from simulator.schedulers.peft import OptimisticCosts
-from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.list_reference import PLANS, OnLine, World, plan_of
 from tests.simulator.scripted import Recorded

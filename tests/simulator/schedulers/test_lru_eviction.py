@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from simulator.context import SchedulingContext
+from simulator.context.scheduler import Scheduler
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.graph import DataflowGraph
-from simulator.scheduler import Scheduler
+from simulator.model.graph import DataflowGraph
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.simulator.test_memory import cluster_of, graph_of, moves, run, spans
 
 

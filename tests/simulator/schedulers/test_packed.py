@@ -7,16 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.context.scheduler import Scheduler
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.graph import DataflowGraph
-from simulator.scheduler import Scheduler
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import DataflowGraph
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.simulator.test_memory import cluster_of, graph_of, moves, spans
 from tests.simulator.test_memory import run as run_within
 

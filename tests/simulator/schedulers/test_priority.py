@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
-from simulator.graph import DataflowGraph, from_edges
-from simulator.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 
 ONE = Cluster("one", [MemorySpace("m")], [Device("A", "m")])
 TWO = Cluster("two", [MemorySpace("m")], [Device("A", "m"), Device("B", "m")])

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from scenarios.instances import instance_from_json
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import from_edges
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.workload import Job, Workload
 
 CPU = Cluster("cpu", [MemorySpace("a")], [Device("A", "a"), Device("B", "a")])
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
-from simulator.graph import from_edges
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import from_edges
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.workload import Job, Workload
 from tests.simulator.test_properties import quick
 
 ONE = Cluster("one", [MemorySpace("m")], [Device("A", "m")])

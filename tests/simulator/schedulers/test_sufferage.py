@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from scenarios.instances import instance_from_json
-from simulator.cluster import Cluster, Device, MemorySpace
 from simulator.context import SchedulingContext
-from simulator.costs import CostTable
-from simulator.engine import simulate
-from simulator.graph import from_edges
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.workload import Job, Workload
 from tests.simulator.scripted import Recorded
 
 BEATS_MIN_MIN = [[40, 48, 134, 50], [50, 82, 88, 89], [55, 68, 94, 93], [52, 60, 78, 108]]

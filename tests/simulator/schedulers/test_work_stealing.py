@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import from_edges
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable
+from simulator.model.graph import from_edges
+from simulator.model.trace import Trace
+from simulator.model.workload import Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Workload
 from tests.examples import examples
 from tests.simulator.strategies import Case, cases
 from tests.simulator.test_properties import quick

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
-from simulator.graph import DataflowGraph, Operator, Tensor
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 
 MOST = 16
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.batching import BatchingContext
 from simulator.context import SchedulingContext
-from simulator.engine import simulate
+from simulator.context.scheduler import Scheduler
+from simulator.context.serving import BatchingContext
+from simulator.engine.faults import Fault, Faults
+from simulator.engine.run import simulate
 from simulator.errors import SchedulingError
-from simulator.faults import Fault, Faults
-from simulator.scheduler import Scheduler
+from simulator.model.workload import Workload
 from simulator.schedulers import create
-from simulator.workload import Workload
 from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, flows, poisson
 

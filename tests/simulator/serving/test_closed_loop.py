@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.closed_loop import ClosedLoop
-from simulator.engine import simulate
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
+from simulator.model.closed_loop import ClosedLoop
 from simulator.schedulers import create
 from tests.simulator.serving.fleet import Fleet
 

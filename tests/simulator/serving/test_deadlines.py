@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.analysis.serving_metrics import serving_metrics
+from simulator.engine.run import simulate
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
 from simulator.schedulers.deadline_accuracy import holds, moore_hodgson
-from simulator.serving_metrics import serving_metrics
-from simulator.trace import Trace
-from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, one, poisson
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.closed_loop import ClosedLoop
-from simulator.serving_metrics import jain, serving_metrics
-from simulator.unloaded import unloaded_seconds
+from simulator.analysis.serving_metrics import jain, serving_metrics
+from simulator.analysis.unloaded import unloaded_seconds
+from simulator.model.closed_loop import ClosedLoop
 from tests.simulator.serving.fleet import Fleet, poisson
 
 

@@ -7,12 +7,12 @@ import itertools
 import numpy as np
 import pytest
 
-from simulator.cluster import Cluster, Device, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
-from simulator.queueing import queueing_metrics
+from simulator.analysis.queueing import queueing_metrics
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, flows, one, poisson
 from tests.simulator.serving.test_two_stage import Exponential

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.closed_loop import ClosedLoop
-from simulator.cluster import Cluster, Device, Link, MemorySpace
-from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
+from simulator.analysis.residency import occupancy
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.graph import DataflowGraph, Operator, Tensor
-from simulator.node_room import activation_bytes, node_rooms
-from simulator.residency import occupancy
+from simulator.memory.serving_limits import activation_bytes, node_rooms
+from simulator.model.closed_loop import ClosedLoop
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.segments import coarsen
+from simulator.model.trace import COLUMNS, Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.segments import coarsen
-from simulator.trace import COLUMNS, Trace
-from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, poisson
 
@@ -262,7 +262,7 @@ def test_batches_that_nobody_makes_need_not_fit() -> None:
 
 
 def test_a_batch_stays_in_the_memory_space_of_its_inputs() -> None:
-    from simulator.batching import BatchingContext
+    from simulator.context.serving import BatchingContext
     from tests.simulator.serving.test_batching import Scripted
 
     fleet = fleet_of([(1.0, 1.0)], 1e6, nodes=2)

@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.closed_loop import ClosedLoop
-from simulator.engine import simulate, simulate_stream
+from simulator.analysis.metrics import metrics
+from simulator.analysis.quantiles import ERROR
+from simulator.analysis.serving_metrics import serving_metrics
+from simulator.analysis.streamed_figures import StreamedFigures
+from simulator.context.scheduler import Scheduler
+from simulator.engine.engine import Setting, Simulation
+from simulator.engine.figures_recorder import FiguresRecorder, Window
+from simulator.engine.run import simulate, simulate_stream
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.metrics import metrics
-from simulator.noise import LogNormalNoise
-from simulator.quantiles import ERROR
-from simulator.scheduler import Scheduler
+from simulator.model.closed_loop import ClosedLoop
+from simulator.model.noise import LogNormalNoise
+from simulator.model.stream import Stream
+from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from simulator.serving_metrics import serving_metrics
-from simulator.simulation import Setting, Simulation
-from simulator.stream import Stream
-from simulator.streamed_figures import StreamedFigures
-from simulator.streaming import FiguresRecorder, Window
-from simulator.workload import Job, Workload
 from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, poisson
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.cluster import Cluster
-from simulator.costs import GraphCosts
-from simulator.engine import simulate
-from simulator.entropy_weights import entropy_weights
+from simulator.analysis.serving_metrics import serving_metrics
+from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
-from simulator.graph import DataflowGraph
+from simulator.model.cluster import Cluster
+from simulator.model.costs import GraphCosts
+from simulator.model.graph import DataflowGraph
+from simulator.model.trace import Trace
+from simulator.model.workload import Job, Workload
 from simulator.schedulers.fcfs_batching import FCFSBatching
-from simulator.serving_metrics import serving_metrics
-from simulator.trace import Trace
-from simulator.two_stage import MovingAverage, Persistence, TwoStage, make_predictor
-from simulator.workload import Job, Workload
+from simulator.serving.entropy_weights import entropy_weights
+from simulator.serving.two_stage import MovingAverage, Persistence, TwoStage, make_predictor
 from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, flows, poisson
 
@@ -334,6 +334,6 @@ def test_bad_options_are_refused(options: dict[str, object], reason: str) -> Non
 
 def test_predictors_by_name() -> None:
     assert make_predictor("none", {}) is None
-    found = make_predictor("simulator.two_stage:MovingAverage", {"weight": 1.0})
+    found = make_predictor("simulator.serving.two_stage:MovingAverage", {"weight": 1.0})
     assert found is not None
     assert found.predict(np.array([[1.0, 2.0]])).tolist() == [2.0]

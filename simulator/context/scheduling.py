@@ -1,0 +1,989 @@
+"""The scheduling context: all that a scheduler may see and do, in both worlds.
+
+The base class keeps what simulation and hardware have in common: jobs, tasks and their readiness,
+device queues, where tensors are, and what is *believed* about times. The engine adds simulated time,
+the hardware runner adds threads and streams. Nothing here knows the actual times.
+
+Tasks, devices, memory spaces, jobs and tensors are integers. A task is one operator of one job: the
+tasks of a job are consecutive, in the order of its graph's operators. Tensor numbers are global too:
+each job has its own copy of its graph's tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from simulator.errors import InvalidInput, SchedulingError
+from simulator.links.registry import link_model
+from simulator.model.cluster import Cluster, Route
+from simulator.model.costs import CostTable, GraphCosts, rows_of
+from simulator.model.graph import DataflowGraph
+from simulator.model.workload import Job, Workload
+
+if TYPE_CHECKING:
+    from simulator.context.scheduler import Scheduler
+
+MOVEMENTS = ("push", "pull")
+EVERYWHERE = -1
+"""Home of a tensor that lies in every memory space."""
+
+
+class InputTensor(NamedTuple):
+    """One tensor that a task reads, as the context knows it."""
+
+    tensor: int
+    bytes: float
+    space: int
+    """Memory space where it was written; ``EVERYWHERE`` needs no transfer."""
+    time: float
+    """When it was written, seconds; ``inf`` if its producer has not finished."""
+
+
+class RequestedTransfer(NamedTuple):
+    """One tensor that was asked for at this instant, not under way yet."""
+
+    tensor: int
+    bytes: float
+    source: int
+    """Memory space where it lies."""
+    destination: int
+    """Memory space where it is wanted."""
+
+
+T = TypeVar("T")
+Wire = tuple[int, float, float, tuple[int, ...]]
+Queued = tuple[float, int, int]
+"""Rank, number of the placement, task."""
+
+
+class GraphIndex:
+    """Plain lists of one graph, shared by all its jobs; what the hot loops read.
+
+    Args:
+        graph: the graph.
+        costs: believed.
+        overhead: float64[devices], launch overhead.
+    """
+
+    def __init__(self, graph: DataflowGraph, costs: GraphCosts, overhead: np.ndarray) -> None:
+        self.graph = graph
+        self.inputs = graph.inputs
+        self.outputs = frozenset(graph.outputs)
+        self.costs = costs
+        self.matrix = overhead + costs.seconds if overhead.any() else costs.seconds
+        """float64[operators, devices] believed seconds, the device's launch overhead included."""
+
+    @cached_property
+    def successors(self) -> Sequence[Sequence[int]]:
+        """See :class:`DataflowGraph`."""
+        return self.graph.successors
+
+    @cached_property
+    def pending(self) -> list[int]:
+        """For each operator the number of its predecessors."""
+        counts: list[int] = self.graph.predecessors_csr.lengths.tolist()
+        return counts
+
+    @cached_property
+    def sources(self) -> list[int]:
+        """Operators without predecessors."""
+        found: list[int] = np.flatnonzero(self.graph.predecessors_csr.lengths == 0).tolist()
+        return found
+
+    @cached_property
+    def reads(self) -> Sequence[Sequence[int]]:
+        """For each operator the tensors it reads, weights left out."""
+        return self.graph.activations_read
+
+    @cached_property
+    def writes(self) -> Sequence[Sequence[int]]:
+        """See :class:`DataflowGraph`."""
+        return self.graph.writes
+
+    @cached_property
+    def consumers(self) -> Sequence[Sequence[int]]:
+        """See :class:`DataflowGraph`."""
+        return self.graph.consumers
+
+    @cached_property
+    def bytes(self) -> list[float]:
+        """Of every tensor."""
+        return self.graph.tensor_bytes.tolist()
+
+    @cached_property
+    def seconds(self) -> list[Sequence[float]]:
+        """The rows of ``matrix``."""
+        return self.costs.lists if self.matrix is self.costs.seconds else rows_of(self.matrix)
+
+    @cached_property
+    def able(self) -> list[Sequence[int]]:
+        """For each operator the devices that can run it."""
+        possible = np.isfinite(self.matrix)
+        every = range(possible.shape[1])
+        if possible.all():
+            return [every] * len(possible)
+        return [
+            every if whole else np.flatnonzero(row).tolist()
+            for whole, row in zip(possible.all(axis=1).tolist(), possible, strict=True)
+        ]
+
+    @cached_property
+    def shared(self) -> list[bool]:
+        """For each tensor whether copies of it may be made for others than one reader."""
+        return [
+            len(readers) > 1 or tensor in self.outputs
+            for tensor, readers in enumerate(self.consumers)
+        ]
+
+    @cached_property
+    def moved_bytes(self) -> list[float]:
+        """Bytes that each operator reads and writes, weights included."""
+        graph, size = self.graph, self.graph.tensor_bytes
+        moved = np.zeros(len(graph))
+        for rows in (graph.reads_csr, graph.writes_csr):
+            moved += np.bincount(rows.row_of, weights=size[rows.values], minlength=len(graph))
+        return moved.tolist()
+
+
+def entries(column: Sequence[T] | Mapping[int, T]) -> Iterable[tuple[int, T]]:
+    """Numbers and values of a column by job, task or tensor; of a window only those that are kept."""
+    return column.items() if isinstance(column, Mapping) else enumerate(column)
+
+
+class SchedulingContext:
+    """See the module docstring. Public names are the protocol; the rest belongs to the worlds.
+
+    Attributes:
+        now: the clock, seconds.
+        cluster: devices, memory spaces and links.
+        movement: ``push`` or ``pull`` (design: semantics).
+        contention: ``none``, ``fifo`` or ``fair``.
+        arrived: jobs (numbers) that arrived at this instant.
+        ready: tasks whose predecessors have all finished as of this instant, ascending.
+        finished: tasks that finished at this instant, ascending.
+        lost: tasks that a fault took from their device, or whose output it took, at this instant,
+            ascending; they are placed nowhere.
+        failed: jobs that failed at this instant; their tasks run no more.
+        delivered: jobs whose inputs, sent ahead, are all there as of this instant.
+        jobs: every job that has arrived.
+    """
+
+    world: ClassVar[str] = ""
+    """Where schedules happen: ``simulated`` or ``measured``; the trace says it."""
+    offers: frozenset[str] = frozenset()
+    """Abilities beyond placing and withdrawing that a scheduler may need."""
+    _ways_out: ClassVar[Mapping[str, str]] = {}
+    """Which setting offers an ability."""
+
+    def __init__(
+        self, cluster: Cluster, costs: CostTable, movement: str = "push", contention: str = "none"
+    ) -> None:
+        if movement not in MOVEMENTS:
+            raise InvalidInput(f"Unknown movement '{movement}'; known: {', '.join(MOVEMENTS)}")
+        link_model(contention)
+        costs.check_covers(cluster)
+        cluster.check_connected()
+        self.now = 0.0
+        self.cluster = cluster
+        self.movement = movement
+        self.contention = contention
+        self.arrived: list[int] = []
+        self.ready: list[int] = []
+        self.finished: list[int] = []
+        self.lost: list[int] = []
+        self.failed: list[int] = []
+        self.delivered: list[int] = []
+        self.jobs: list[Job] = []
+        self.explain: Callable[[str], None] | None = None
+        """Where schedulers report each decision in one line; None when nobody listens."""
+
+        self._believed = costs
+        self._push = movement == "push"
+        self._space_of = cluster.space_of
+        self._overhead = np.array([device.launch_overhead for device in cluster.devices])
+        self._index: dict[DataflowGraph, GraphIndex] = {}
+        self._job_index: list[GraphIndex] = []
+        self._first_task: list[int] = []
+        self._first_tensor: list[int] = []
+        self._left: list[int] = []  # unfinished tasks of each job
+        self._destination: list[int] = []  # memory space where each job's outputs must arrive
+        self._done_at: list[float] = []  # last finish or delivery of each job so far
+        # By task.
+        self._job: list[int] = []
+        self._pending: MutableSequence[int] = []
+        self._device: MutableSequence[int] = []  # -1 until placed
+        self._sequence: MutableSequence[int] = []  # number of the placement
+        self._rank: MutableSequence[float] = []
+        self._ready_at: MutableSequence[float] = []
+        self._placed_at: MutableSequence[float] = []
+        self._started: MutableSequence[bool] = []
+        self._expected: MutableSequence[float] = []  # believed finish, while placed
+        # By tensor.
+        self._tensors = 0
+        self._home: MutableSequence[int] = []
+        self._written: MutableSequence[float] = []
+        # By memory space: tensor -> arrival.
+        self._copies: list[dict[int, float]] = [{} for _ in cluster.spaces]
+        # By device.
+        devices = len(cluster.devices)
+        self._queues: MutableSequence[list[Queued]] = [[] for _ in range(devices)]
+        self._slots = [device.slots for device in cluster.devices]
+        # Whether a device can begin a task as soon as it has ended the one before.
+        self._serial = [d.slots == 1 and not d.completion_latency for d in cluster.devices]
+        self._issue_overheads = [device.issue_overhead for device in cluster.devices]
+        # Devices whose queue is projected in another way: they are submitted to ahead.
+        self._projections: dict[int, Callable[[], float]] = {}
+        self._tail_rank = [0.0] * devices  # largest rank in the queue, where it is not empty
+        self._load: MutableSequence[int] = [0] * devices  # placed and unfinished
+        self._idle = list(range(devices))  # those of fewer than their slots, ascending
+        self._down = [0] * devices  # failures in force
+        self._fails = False  # whether any device may ever be down
+        self._running: MutableSequence[list[int]] = [[] for _ in range(devices)]
+        self._available: MutableSequence[float] = [0.0] * devices
+        # Whether _available must be worked out again.
+        self._stale: MutableSequence[bool] = [False] * devices
+        self._placements = 0
+        # Told of a task and the rank that was asked for before its placement changes.
+        self._noted: Callable[[int, float | None], None] | None = None
+        self._returned = False  # whether a task ever left a device unfinished, or runs again
+        self._restricted = False  # whether some tasks must not be placed although they are not
+        self._members: dict[int, tuple[int, ...]] = {}  # by leader: all jobs of its batch
+        self._channel_free: MutableSequence[float] = [0.0] * len(cluster.channels)
+        # By source and destination: first channel, latency, bandwidth and all channels of the route.
+        self._wires: list[list[Wire | None]] = [
+            [None] * len(cluster.spaces) for _ in cluster.spaces
+        ]
+
+    # -- what a scheduler may ask ---------------------------------------------------------------
+
+    @property
+    def idle(self) -> list[int]:
+        """Devices that work and have fewer tasks, running and queued together, than slots, ascending."""
+        if self._fails:
+            return [device for device in self._idle if not self._down[device]]
+        return self._idle.copy()
+
+    @property
+    def placeable(self) -> list[int]:
+        """What a scheduler that places ready tasks may place from this instant on: those lost that
+        are ready, then those that became ready. Tasks lost while their predecessors must run again
+        come when they are ready.
+        """
+        if not self.lost:
+            return self.ready
+        known = set(self.ready)
+        return [t for t in self.lost if self.is_ready(t) and t not in known] + self.ready
+
+    def is_idle(self, device: int) -> bool:
+        """Whether a device is among :attr:`idle`."""
+        return self._load[device] < self._slots[device]
+
+    def slots_in_use(self, device: int) -> int:
+        """Slots of a device that run a task, or have one queued for them."""
+        return min(self._load[device], self._slots[device])
+
+    @property
+    def forecasts_hold(self) -> bool:
+        """Whether :meth:`available` gets earlier only where a task finishes, and a transfer that was
+        asked for is believed to take what it would take at any time.
+        """
+        return False
+
+    def is_up(self, device: int) -> bool:
+        """Whether a device works; what is placed on one that does not waits for its recovery."""
+        return not self._down[device]
+
+    def job_of(self, task: int) -> int:
+        """The job that a task belongs to."""
+        return self._job[task]
+
+    def tasks_of(self, job: int) -> range:
+        """The tasks of a job, in the topological order of its graph."""
+        first = self._first_task[job]
+        return range(first, first + len(self._job_index[job].pending))
+
+    def operator_of(self, task: int) -> int:
+        """Index of a task's operator in its job's graph."""
+        return task - self._first_task[self._job[task]]
+
+    def label(self, task: int) -> str:
+        """A task's name for people: the operator, and the job where there are several."""
+        job = self._job[task]
+        name = self._job_index[job].graph.operators[self.operator_of(task)].name
+        return name if len(self.jobs) == 1 else f"{name}#{job}"
+
+    def seconds(self, task: int) -> Sequence[float]:
+        """Believed seconds of a task on every device, launch overhead included; ``inf`` where it
+        cannot run.
+        """
+        job = self._job[task]
+        return self._job_index[job].seconds[task - self._first_task[job]]
+
+    def able(self, task: int) -> Sequence[int]:
+        """The devices that can run a task, ascending."""
+        job = self._job[task]
+        return self._job_index[job].able[task - self._first_task[job]]
+
+    def cost_matrix(self, job: int) -> np.ndarray:
+        """Believed seconds [operators, devices] of a job's graph, launch overhead included."""
+        return self._job_index[job].matrix
+
+    def cached_parts(self, job: int) -> np.ndarray | None:
+        """Believed parts [operators, devices] of the seconds that are left when all weights are cached;
+        None where nobody knows.
+        """
+        return self._job_index[job].costs.cached
+
+    def is_ready(self, task: int) -> bool:
+        """Whether all predecessors have finished."""
+        return not self._pending[task]
+
+    def is_queued(self, task: int) -> bool:
+        """Whether a task is placed and has not started: it can still be withdrawn."""
+        return self._device[task] >= 0 and not self.has_started(task)
+
+    def has_started(self, task: int) -> bool:
+        """Whether a placed task has begun to execute: it can no longer be withdrawn."""
+        return self._started[task]
+
+    def device_of(self, task: int) -> int:
+        """The device a task is placed on, -1 if none."""
+        return self._device[task]
+
+    def inputs(self, task: int) -> list[InputTensor]:
+        """The tensors a task reads, weights left out."""
+        job = self._job[task]
+        index = self._job_index[job]
+        first = self._first_tensor[job]
+        return [
+            InputTensor(first + t, index.bytes[t], self._home[first + t], self._written[first + t])
+            for t in index.reads[task - self._first_task[job]]
+        ]
+
+    def copy_time(self, tensor: int, space: int) -> float | None:
+        """When a tensor is (believed to be) in a space; None if no transfer was requested."""
+        home = self._home[tensor]
+        if home in (space, EVERYWHERE):
+            return self._written[tensor]
+        return self._copies[space].get(tensor)
+
+    def transfer_seconds(self, size: float, source: int, destination: int) -> float:
+        """Believed seconds for ``size`` bytes between two spaces over an idle route; 0 within one."""
+        if source in (destination, EVERYWHERE):
+            return 0.0
+        return self.cluster.route(source, destination).seconds(size)
+
+    def transfer_end(self, size: float, source: int, destination: int) -> float:
+        """When ``size`` bytes are believed to be there if they are sent now, behind or beside what
+        the links carry already.
+        """
+        begin = self.link_free(source, destination)
+        return begin + self.transfer_seconds(size, source, destination)
+
+    def link_free(self, source: int, destination: int) -> float:
+        """When the route between two spaces is believed to be free; never before now."""
+        if source in (destination, EVERYWHERE):
+            return self.now
+        free = self._channel_free
+        route = self.cluster.route(source, destination)
+        return max(self.now, max(free[channel] for channel in route.channels))
+
+    def availabilities(self, devices: Sequence[int]) -> list[float]:
+        """:meth:`available` of several devices."""
+        now, load, stale, known = self.now, self._load, self._stale, self._available
+        running, expected, down = self._running, self._expected, self._down
+        found = []
+        for device in devices:
+            if not load[device] or stale[device] or down[device]:
+                found.append(self.available(device))
+                continue
+            moment = known[device]
+            for task in running[device]:
+                if expected[task] < now:  # longer than believed
+                    moment = self.available(device)
+            found.append(moment if moment > now else now)
+        return found
+
+    def available(self, device: int) -> float:
+        """When a task appended to a device's queue now could begin, its data aside; ``inf`` while the device is
+        down.
+        """
+        if self._down[device]:
+            return math.inf
+        if not self._load[device]:
+            return self.now + self._issue_overheads[device]
+        if not self._stale[device]:
+            # A task that runs longer than believed moves everything behind it.
+            for task in self._running[device]:
+                if self._expected[task] < self.now:
+                    self._stale[device] = True
+        if self._stale[device]:
+            self._available[device] = self._project(device)
+            self._stale[device] = False
+        return max(self.now, self._available[device])
+
+    def free_bytes(self, space: int) -> float:
+        """Bytes of a memory space that nothing occupies; ``inf`` where nobody counts."""
+        return math.inf
+
+    def waiting_bytes(self, space: int) -> float:
+        """Bytes of the copies, weights, inputs and outputs that wait for room in a space."""
+        return 0.0
+
+    def resident_bytes(self, graph: DataflowGraph, space: int) -> float:
+        """Bytes of a graph's weights that lie in a space or are on their way to it."""
+        return graph.weight_bytes
+
+    def requests(self) -> list[RequestedTransfer]:
+        """What may be packed at this instant, by tensor and destination: the transfers that the
+        placements of this decision and the finishes before it asked for, those apart that are packed
+        already, and weights, which cross alone.
+
+        Needs the ability ``pack``.
+
+        Raises:
+            SchedulingError: the run does not offer packing, or the scheduler did not declare it.
+        """
+        raise SchedulingError(f"{self.world.capitalize()} runs do not offer pack")
+
+    # -- what a scheduler may do ----------------------------------------------------------------
+
+    def place(self, task: int, device: int, rank: float | None = None) -> None:
+        """Put a task into a device's queue; legal before it is ready.
+
+        A device runs its queue strictly in the order of (rank, placement). Without a rank the time
+        of placement is the rank.
+
+        Raises:
+            SchedulingError: the task is unknown, placed already, or cannot run there; the rank is
+                not a number.
+        """
+        now, seconds = self.now, math.inf
+        if 0 <= task < len(self._job) and 0 <= device < len(self._load):
+            job = self._job[task]
+            seconds = self._job_index[job].seconds[task - self._first_task[job]][device]
+        if seconds == math.inf or self._device[task] >= 0 or rank != rank or self._restricted:
+            self._check_placement(task, device, rank)
+        if self._noted is not None:
+            self._noted(task, rank)
+        if rank is None:
+            rank = now
+        sequence = self._placements = self._placements + 1
+        self._device[task] = device
+        self._sequence[task] = sequence
+        self._rank[task] = rank
+        self._placed_at[task] = now
+        data = self._accept(task, device, rank)
+        queue = self._queues[device]
+        tail = not queue or rank >= self._tail_rank[device]
+        # The common case, a task at the tail of a queue whose end is known, needs no projection.
+        known = not self._load[device] or (tail and not self._stale[device])
+        if known and self._serial[device]:
+            begin = self.available(device)
+            if data is None:
+                data = self._data_expected(task, device)
+            end = (begin if begin > data else data) + seconds
+            self._available[device] = self._expected[task] = end
+            self._stale[device] = False
+        else:
+            self._stale[device] = True
+        if tail:
+            self._tail_rank[device] = rank
+        heappush(queue, (rank, sequence, task))
+        self._occupy(device)
+
+    def place_job(self, job: int, devices: Sequence[int], ranks: Sequence[float]) -> None:
+        """Place every task of a job, as :meth:`place` does one by one in the order of operators.
+
+        Args:
+            job: its number.
+            devices: for each operator the device.
+            ranks: for each operator the rank.
+
+        Raises:
+            SchedulingError: as :meth:`place`, or a length is not the number of operators.
+        """
+        first, _ = self._check_job_placement(job, devices, ranks)
+        for task, (device, rank) in enumerate(zip(devices, ranks, strict=True), first):
+            self.place(task, int(device), float(rank))
+
+    def withdraw(self, task: int) -> None:
+        """Take a task back from its device's queue.
+
+        Raises:
+            SchedulingError: it is not placed, or has started.
+        """
+        device = self._device[task]
+        if device < 0:
+            raise SchedulingError(f"Task '{self.label(task)}' is not placed, so not to withdraw")
+        if self.has_started(task):
+            raise SchedulingError(f"Task '{self.label(task)}' has started; only queued tasks move")
+        if self._noted is not None:
+            self._noted(task, None)
+        self._returned = True
+        self._release(task, device)
+        self._unqueue(task, device)
+        self._device[task] = -1
+        self._vacate(device)
+        self._stale[device] = True
+
+    def _occupy(self, device: int) -> None:
+        """One task more is placed on a device."""
+        load = self._load[device] = self._load[device] + 1
+        if load == self._slots[device]:
+            self._idle.remove(device)
+
+    def _vacate(self, device: int) -> None:
+        """One task fewer is."""
+        load = self._load[device] = self._load[device] - 1
+        if load == self._slots[device] - 1:
+            insort(self._idle, device)
+
+    def _unqueue(self, task: int, device: int) -> None:
+        """Take a task out of a device's queue."""
+        queue = self._queues[device]
+        queue.remove((self._rank[task], self._sequence[task], task))
+        heapify(queue)
+
+    def _empty_queue(self, device: int) -> list[int]:
+        """Withdraw all that is queued on a device; returns the tasks in the queue's order."""
+        self._returned = True
+        tasks = [task for _, _, task in sorted(self._queues[device])]
+        for task in tasks:
+            self._release(task, device)
+            self._device[task] = -1
+            self._vacate(device)
+        self._queues[device] = []
+        self._stale[device] = True
+        return tasks
+
+    def _drop(self, task: int) -> None:
+        """Take a started task from its device; its execution is lost."""
+        self._returned = True
+        device = self._device[task]
+        self._running[device].remove(task)
+        self._started[task] = False
+        self._device[task] = -1
+        self._vacate(device)
+        self._stale[device] = True
+
+    def _reopen(self, task: int) -> list[int]:
+        """A finished task must run again; returns the tasks that were ready and wait for it now."""
+        job = self._job[task]
+        first = self._first_task[job]
+        self._returned = True
+        self._left[job] += 1
+        self._started[task] = False
+        self._device[task] = -1
+        held = []
+        for operator in self._job_index[job].successors[task - first]:
+            successor = first + operator
+            if not self._pending[successor]:
+                held.append(successor)
+            self._pending[successor] += 1
+        return held
+
+    def wake_at(self, time: float) -> None:
+        """Ask for a decision at ``time`` even if nothing else happens then.
+
+        Raises:
+            SchedulingError: the time has passed, or is not finite.
+        """
+        if not self.now <= time < math.inf:
+            raise SchedulingError(f"Cannot wake at {time} s: it is {self.now} s now")
+        self._wake(time)
+
+    def evict(
+        self, graph: DataflowGraph, space: int, weights: Sequence[str] | None = None
+    ) -> float:
+        """Take weights out of a memory space; whoever reads them there next has them brought again.
+
+        Needs the ability ``evict``, which runs with weights on demand offer.
+
+        Args:
+            graph: whose weights.
+            space: the memory space.
+            weights: their names; None: all that are there and that no task placed there needs.
+
+        Returns:
+            Bytes of room that it made.
+
+        Raises:
+            SchedulingError: a named weight is not there, or a task placed there needs it; the
+                weights come from this very space; the run does not offer eviction.
+        """
+        raise SchedulingError(f"{self.world.capitalize()} runs do not offer evict")
+
+    def pack(self, transfers: Iterable[tuple[int, int]]) -> None:
+        """Ask now for one message that carries tensors from the one memory space where they lie to
+        one other space: the latency once, the sum of their bytes, all there at its end.
+
+        A tensor crosses to a space once. What placements and finishes of this instant asked for is
+        taken out of its own transfer and into the message; what is placed later finds the message. A
+        message goes even if the tasks that its tensors are for are withdrawn. It may bring what no
+        placed task wants there yet. Needs the ability ``pack``.
+
+        Args:
+            transfers: (tensor, memory space) pairs, tensors as numbered by :meth:`inputs`.
+
+        Raises:
+            SchedulingError: there are none, or one twice; they go to several spaces, or lie in several;
+                a tensor is not written yet, is there or on its way (packed or from an earlier
+                instant), is a weight, or nobody has yet to read it; the run does not offer packing, or
+                the scheduler did not declare it.
+        """
+        raise SchedulingError(f"{self.world.capitalize()} runs do not offer pack")
+
+    # -- what the two worlds supply -------------------------------------------------------------
+
+    def _accept(self, task: int, device: int, rank: float) -> float | None:
+        """A task was placed: request the transfers that its placement allows. Returns when its data is
+        expected in the device's memory space; None where :meth:`_data_expected` has to find out.
+        """
+        raise NotImplementedError
+
+    def _release(self, task: int, device: int) -> None:
+        """A placed task that has not started is about to be withdrawn."""
+        raise NotImplementedError
+
+    def _wake(self, time: float) -> None:
+        raise NotImplementedError
+
+    def _request(self, tensor: int, space: int, size: float) -> None:
+        """Have a tensor brought to another space, from now on; a tensor crosses to a space once."""
+        raise NotImplementedError
+
+    # -- bookkeeping shared by both worlds ------------------------------------------------------
+
+    def _check_placement(self, task: int, device: int, rank: float | None) -> None:
+        if not 0 <= task < len(self._job):
+            raise SchedulingError(f"There is no task {task} to place")
+        if not 0 <= device < len(self._load):
+            raise SchedulingError(
+                f"There is no device {device} for task '{self.label(task)}'; the cluster has "
+                f"{len(self._load)}"
+            )
+        if self._device[task] >= 0:
+            name = self.cluster.devices[self._device[task]].name
+            raise SchedulingError(f"Task '{self.label(task)}' is placed on '{name}' already")
+        if self.seconds(task)[device] == math.inf:
+            name = self.cluster.devices[device].name
+            raise SchedulingError(f"Device '{name}' cannot run task '{self.label(task)}'")
+        if rank is not None and rank != rank:
+            raise SchedulingError(f"Task '{self.label(task)}' was placed with rank {rank}")
+
+    def _check_job_placement(
+        self, job: int, devices: Sequence[int], ranks: Sequence[float]
+    ) -> tuple[int, int]:
+        """The job's first task and their number, if every placement is possible."""
+        if not 0 <= job < len(self.jobs):
+            raise SchedulingError(f"There is no job {job} to place")
+        first, matrix = self._first_task[job], self._job_index[job].matrix
+        count = len(matrix)
+        if len(devices) != count or len(ranks) != count:
+            raise SchedulingError(
+                f"Job {job} has {count} tasks; got {len(devices)} devices and {len(ranks)} ranks"
+            )
+        place, rank = np.asarray(devices), np.asarray(ranks, dtype=np.float64)
+        wrong = (place < 0) | (place >= matrix.shape[1]) | np.isnan(rank)
+        if not wrong.any():
+            wrong = ~np.isfinite(matrix[np.arange(count), place])
+        taken = [*self._device[first : first + count]]
+        if taken.count(-1) < count:
+            wrong |= np.array(taken) >= 0
+        if wrong.any():  # say which and why
+            task = int(np.argmax(wrong))
+            self._check_placement(first + task, int(place[task]), float(rank[task]))
+        return first, count
+
+    def _check_run(self, workload: Workload, scheduler: Scheduler) -> None:
+        """Refuse before the run what cannot be run.
+
+        Raises:
+            SchedulingError: the scheduler needs an ability that this world lacks.
+            InvalidInput: a job's memory space or times are missing.
+        """
+        self._check_abilities(scheduler)
+        different = {(job.graph, job.origin, job.destination): job for job in workload}
+        for job in different.values():
+            self._check_job(job)
+
+    def _check_abilities(self, scheduler: Scheduler) -> None:
+        """Refuse a scheduler that needs an ability that this world lacks."""
+        missing = scheduler.needs - self.offers
+        if missing:
+            ways = [self._ways_out[ability] for ability in sorted(missing & self._ways_out.keys())]
+            raise SchedulingError(
+                f"Scheduler '{scheduler.name}' needs {', '.join(sorted(missing))}, which "
+                f"{self.world} runs do not offer{'; '.join(['', *ways])}"
+            )
+
+    def _check_job(self, job: Job) -> None:
+        """Refuse a job that cannot be run.
+
+        Raises:
+            InvalidInput: its memory space or times are missing.
+        """
+        self._believed[job.graph]
+        for what, space in (("origin", job.origin), ("destination", job.destination)):
+            if space is not None and space not in self.cluster.space_index:
+                raise InvalidInput(
+                    f"A job of '{job.graph.name}' has {what} '{space}', which is no memory space "
+                    f"of cluster '{self.cluster.name}'; it has "
+                    f"{', '.join(self.cluster.space_index)}"
+                )
+        for device in {*self.cluster.space_of}:
+            for what, space in (("origin", job.origin), ("destination", job.destination)):
+                other = device if space is None else self.cluster.space_index[space]
+                if other != device:
+                    ends = (other, device) if what == "origin" else (device, other)
+                    self.cluster.route(*ends)
+
+    def _check_finished(self, scheduler: Scheduler) -> None:
+        """Called when nothing runs and nothing can start.
+
+        Raises:
+            SchedulingError: work is left; names the task that holds it up.
+        """
+        left = sum(count for _, count in entries(self._left))
+        if not left:
+            return
+        unplaced = [t for t, d in entries(self._device) if d < 0 and self._left[self._job[t]]]
+        if unplaced:
+            raise SchedulingError(
+                f"Scheduler '{scheduler.name}' ended with {left} tasks not run: {len(unplaced)} were "
+                f"never placed, the first is '{self.label(unplaced[0])}'"
+            )
+        device = next(d for d, queue in enumerate(self._queues) if queue)
+        raise SchedulingError(
+            f"Scheduler '{scheduler.name}' ended with {left} tasks not run: device "
+            f"'{self.cluster.devices[device].name}' must run '{self.label(self._head(device))}' next, "
+            "whose predecessors wait behind other tasks; the queues' order contradicts the graph"
+        )
+
+    def _admit(self, job: Job) -> int:
+        """Register a job that arrives now; its source tasks become ready."""
+        number = len(self.jobs)
+        graph = job.graph
+        index = self._index_of(graph)
+        first_task = len(self._job)
+        first_tensor = self._tensors
+        tasks = len(graph)
+        self._tensors += len(graph.tensors)
+        self.jobs.append(job)
+        self._job_index.append(index)
+        self._first_task.append(first_task)
+        self._first_tensor.append(first_tensor)
+        self._left.append(tasks)
+        self._destination.append(
+            EVERYWHERE if job.destination is None else self.cluster.space_index[job.destination]
+        )
+        self._done_at.append(self.now)
+        self._job += [number] * tasks
+        self._add_to_data(index)
+        self._add_tasks(tasks)
+        origin = EVERYWHERE if job.origin is None else self.cluster.space_index[job.origin]
+        for tensor in index.inputs:
+            self._home[first_tensor + tensor] = origin
+            self._written[first_tensor + tensor] = self.now
+        self.arrived.append(number)
+        for operator in index.sources:
+            self.ready.append(first_task + operator)
+            self._ready_at[first_task + operator] = self.now
+        return number
+
+    def _index_of(self, graph: DataflowGraph) -> GraphIndex:
+        index = self._index.get(graph)
+        if index is None:
+            index = GraphIndex(graph, self._believed[graph], self._overhead)
+            self._index[graph] = index
+        return index
+
+    def _add_tasks(self, count: int) -> None:
+        """Make room for what is kept of a new job's tasks."""
+        self._device += [-1] * count
+        self._sequence += [0] * count
+        self._rank += [0.0] * count
+        self._ready_at += [math.inf] * count
+        self._placed_at += [math.inf] * count
+        self._started += [False] * count
+        self._expected += [math.inf] * count
+
+    def _add_to_data(self, index: GraphIndex) -> None:
+        """Make room for what is kept of a new job's tensors and of what its tasks wait for."""
+        tensors = len(index.graph.tensors)
+        self._pending += index.pending
+        self._home += [EVERYWHERE] * tensors
+        self._written += [math.inf] * tensors
+
+    def _successors(self, task: int) -> list[int]:
+        """The tasks that wait for a task."""
+        job = self._job[task]
+        first = self._first_task[job]
+        return [first + s for s in self._job_index[job].successors[task - first]]
+
+    def _predecessors(self, task: int) -> list[int]:
+        """The tasks that a task waits for."""
+        job = self._job[task]
+        first = self._first_task[job]
+        return [first + p for p in self._job_index[job].graph.predecessors[task - first]]
+
+    def _complete(self, task: int, device: int) -> list[int]:
+        """Apply a task's finish now; returns the tasks that it made ready."""
+        job = self._job[task]
+        index = self._job_index[job]
+        first = self._first_task[job]
+        space = self._space_of[device]
+        first_tensor = self._first_tensor[job]
+        homes, written, now = self._home, self._written, self.now
+        for tensor in index.writes[task - first]:
+            number = first_tensor + tensor
+            if written[number] == math.inf:  # or else it ran again, and this was not lost
+                homes[number] = space
+                written[number] = now
+        load = self._load[device] = self._load[device] - 1
+        if load == self._slots[device] - 1:
+            insort(self._idle, device)
+        self._running[device].remove(task)
+        if self._expected[task] != now:
+            self._stale[device] = True
+        left_of = self._left
+        left_of[job] -= 1
+        if self._members and not left_of[job] and job in self._members:
+            for member in self._members[job][1:]:
+                left_of[member] = 0
+                self._done_at[member] = now
+        pending, device_of, returned = self._pending, self._device, self._returned
+        released = []
+        for operator in index.successors[task - first]:
+            successor = first + operator
+            left = pending[successor] = pending[successor] - 1
+            if left:
+                continue
+            self._ready_at[successor] = now
+            if returned and self._started[successor]:  # before this task had to run again
+                continue
+            released.append(successor)
+            if device_of[successor] >= 0:  # when its data arrives is known from now on
+                self._stale[device_of[successor]] = True
+        self.ready += released
+        return released
+
+    def _route(self, source: int, destination: int) -> Route:
+        return self.cluster.route(source, destination)
+
+    def _lay(self, source: int, destination: int) -> Wire:
+        route = self._route(source, destination)
+        wire = (route.channels[0], route.latency, route.bandwidth, route.channels)
+        self._wires[source][destination] = wire
+        return wire
+
+    def _job_of_tensor(self, tensor: int) -> int:
+        """The job that a (global) tensor belongs to."""
+        return bisect_right(self._first_tensor, tensor) - 1
+
+    def _request_inputs(self, task: int, device: int) -> None:
+        """Ask for the inputs of a placed task that exist and are not on their way to its space."""
+        job = self._job[task]
+        index = self._job_index[job]
+        first = self._first_tensor[job]
+        space = self._space_of[device]
+        for t in index.reads[task - self._first_task[job]]:
+            home = self._home[first + t]
+            if home not in (space, EVERYWHERE):
+                self._request(first + t, space, index.bytes[t])
+
+    def _request_outputs(self, task: int, device: int) -> None:
+        """Ask for what a finished task wrote to go where it is wanted: to the spaces of placed
+        consumers (``push``) and, if it is a result, to the job's destination.
+        """
+        job = self._job[task]
+        index = self._job_index[job]
+        first_task, first_tensor = self._first_task[job], self._first_tensor[job]
+        home = self._space_of[device]
+        for t in index.writes[task - first_task]:
+            if self._push:
+                for reader in index.consumers[t]:
+                    place = self._device[first_task + reader]
+                    if place < 0 or (space := self._space_of[place]) == home:
+                        continue
+                    if first_tensor + t not in self._copies[space]:
+                        self._request(first_tensor + t, space, index.bytes[t])
+            if t in index.outputs:
+                self._request_result(job, t, home)
+
+    def _request_result(self, job: int, output: int, space: int) -> None:
+        """Ask for a result, just written in a space, to go to its job's destination."""
+        destination = self._destination[job]
+        if destination not in (EVERYWHERE, space):
+            size = self._job_index[job].bytes[output]
+            self._request(self._first_tensor[job] + output, destination, size)
+
+    def _head(self, device: int) -> int:
+        """The task that a device must run next, -1 if its queue is empty."""
+        queue = self._queues[device]
+        return queue[0][2] if queue else -1
+
+    def _start(self, device: int) -> int:
+        """Take the head of a device's queue into execution."""
+        task = heappop(self._queues[device])[2]
+        self._running[device].append(task)
+        return task
+
+    def _data_expected(self, task: int, device: int) -> float:
+        """When all inputs of a placed task are believed to be in its device's memory."""
+        if self._pending[task]:
+            # Some producer has not finished: the planned start is the best that is known.
+            return max(self.now, self._rank[task])
+        job = self._job[task]
+        space = self._space_of[device]
+        first = self._first_tensor[job]
+        latest = self.now
+        for t in self._job_index[job].reads[task - self._first_task[job]]:
+            time = self.copy_time(first + t, space)
+            if time is not None and time > latest:
+                latest = time
+        return latest
+
+    def _project(self, device: int) -> float:
+        """Believed time at which a task behind everything queued on a device could begin."""
+        project = self._projections.get(device)
+        if project is not None:
+            return project()
+        free = []
+        last = self.now  # tasks start in the order of the queue
+        for task in self._running[device]:
+            began = self._began(task)
+            last = max(last, began)
+            free.append(max(self.now, began + self.seconds(task)[device]))
+            self._expected[task] = free[-1]
+        free += [self.now] * (self._slots[device] - len(free))
+        heapify(free)
+        for _, _, task in sorted(self._queues[device]):
+            last = max(last, heappop(free), self._data_expected(task, device))
+            end = self._expected[task] = last + self.seconds(task)[device]
+            heappush(free, end)
+        return max(last, free[0])
+
+    def _began(self, task: int) -> float:
+        """When a task that was taken into execution starts or started."""
+        raise NotImplementedError
+
+    def _clear_instant(self) -> None:
+        """The scheduler has heard of everything."""
+        self.ready.clear()
+        self.finished.clear()
+        if self.arrived:
+            self.arrived.clear()
+        if self.delivered:
+            self.delivered.clear()
+        if self.lost or self.failed:
+            self.lost.clear()
+            self.failed.clear()

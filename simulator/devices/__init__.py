@@ -1,0 +1,1 @@
+"""How a device executes what it begins."""

@@ -1,0 +1,237 @@
+"""Decisions that take simulated time: a part of the engine that delays the scheduler's verbs.
+
+The scheduler is asked as ever, and its verbs answer its own questions at once. Then they are undone and
+kept until the decision's cost has passed; meanwhile the scheduler is busy and is not asked, and what it
+did not decide goes on. When the cost has passed, after the events of that instant, the verbs take effect
+as far as they still can, and the scheduler is asked anew if anything happened while it was busy. The
+semantics are stated in docs/semantics.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from heapq import heappush
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from simulator.engine.clock import Moment
+from simulator.engine.decision_cost import DecisionCost
+from simulator.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from simulator.engine.engine import Simulation
+
+
+class Placement(NamedTuple):
+    """A task in a device's queue."""
+
+    device: int
+    rank: float
+    sequence: int
+    placed_at: float
+
+
+class Change(NamedTuple):
+    """What a decision does with one task."""
+
+    task: int
+    before: Placement | None
+    after: Placement | None
+    rank: float | None
+    """As the scheduler gave it."""
+    ready: bool
+    """Whether the task was ready at the decision."""
+    up: bool
+    """Whether its new device was."""
+
+
+class DecisionDelay:
+    """Lets a run's decisions take effect when their cost has passed.
+
+    Args:
+        run: the simulation.
+        cost: what a decision costs.
+
+    Raises:
+        InvalidInput: the scheduler evicts or packs, which takes effect at once.
+    """
+
+    def __init__(self, run: Simulation, cost: DecisionCost) -> None:
+        scheduler = run._scheduler
+        beyond = sorted(scheduler.needs & {"evict", "pack"})
+        if beyond:
+            raise InvalidInput(
+                f"Scheduler '{scheduler.name}' needs {', '.join(beyond)}, which takes effect at once; "
+                "decisions about placements alone can be charged for: leave out the decision cost"
+            )
+        self._run = run
+        self._cost = cost
+        self._busy = False
+        self._freed = False
+        self._news = False  # whether anything happened since the scheduler was asked
+        self._known: set[int] = set()  # ready tasks that it has been told of
+        # By task: where it was before the decision.
+        self._undecided: dict[int, Placement | None] = {}
+        self._ranks: dict[int, float | None] = {}
+        self._asking = False
+        self._wakes: list[float] = []
+        self._changes: list[Change] = []
+        self._charged = 0.0
+
+    # -- the loop -------------------------------------------------------------------------------
+
+    def may_decide(self, news: bool) -> bool:
+        """Whether the scheduler is to be asked at this instant, at which there is ``news`` or none."""
+        self._news |= news
+        if self._freed:
+            self._freed = self._busy = False
+            self._take_effect()
+        if self._busy:
+            return False
+        news, self._news = self._news, False
+        return news
+
+    def decide(self, ask: Callable[[], None]) -> None:
+        """Let the scheduler decide, and put off what it decided."""
+        run = self._run
+        run.finished.sort()
+        tasks = self._considered()
+        before = run._deciding_seconds
+        self._asking = True
+        run._noted = self._note
+        ask()
+        run._noted = None
+        self._asking = False
+        pairs = sum(len(run.able(task)) for task in tasks)
+        cost = self._cost.seconds(len(tasks), pairs, run._deciding_seconds - before)
+        if cost > 0:
+            self._charged += cost
+            self._put_off()
+            self._busy = True
+            run._clock.at(run.now + cost, [self._on_free])
+        else:
+            self._wake_up()
+        self._undecided.clear()
+        self._ranks.clear()
+
+    def _considered(self) -> Collection[int]:
+        """The tasks that the decision is about."""
+        run = self._run
+        if run._static:
+            arrived = [task for job in run.arrived for task in run.tasks_of(job)]
+            return {*arrived, *run.lost}
+        self._known.update(run.placeable)
+        self._known = {t for t in self._known if run._device[t] < 0 and run.is_ready(t)}
+        return self._known
+
+    def _on_free(self, _: Moment) -> None:
+        self._freed = True
+
+    # -- verbs ----------------------------------------------------------------------------------
+
+    def _note(self, task: int, rank: float | None) -> None:
+        """The placement of a task is about to change."""
+        self._undecided.setdefault(task, self._placement(task))
+        if self._run._device[task] < 0:  # it is being placed
+            self._ranks[task] = rank
+
+    def wake(self, moment: float) -> None:
+        """The scheduler is to be asked at a moment: from its decision's effect on."""
+        self._wakes.append(moment)
+        if not self._asking:
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        for moment in self._wakes:
+            self._run.wake(max(moment, self._run.now))
+        self._wakes.clear()
+
+    def _placement(self, task: int) -> Placement | None:
+        """Where a task stands; None if nowhere."""
+        run = self._run
+        if run._device[task] < 0:
+            return None
+        return Placement(
+            run._device[task], run._rank[task], run._sequence[task], run._placed_at[task]
+        )
+
+    # -- between a decision and its effect ------------------------------------------------------
+
+    def _put_off(self) -> None:
+        """Undo what was decided now, and keep it."""
+        run = self._run
+        changes = [
+            Change(
+                task,
+                before,
+                after,
+                self._ranks.get(task),
+                not run._pending[task],
+                after is not None and run.is_up(after.device),
+            )
+            for task, before in self._undecided.items()
+            for after in [self._placement(task)]
+            if before is not None or after is not None
+        ]
+        for change in changes:
+            if change.after is not None:
+                run.withdraw(change.task)
+        for change in changes:
+            if change.before is not None:
+                self._restore(change.task, change.before)
+        self._changes = sorted(
+            changes, key=lambda c: (-1 if c.after is None else c.after.sequence, c.task)
+        )
+
+    def _restore(self, task: int, where: Placement) -> None:
+        """Put a task back to where it stood in a queue."""
+        run, device = self._run, where.device
+        run._device[task], run._rank[task] = device, where.rank
+        run._sequence[task], run._placed_at[task] = where.sequence, where.placed_at
+        run._accept(task, device, where.rank)
+        queue = run._queues[device]
+        run._tail_rank[device] = max(where.rank, run._tail_rank[device] if queue else -math.inf)
+        heappush(queue, (where.rank, where.sequence, task))
+        run._occupy(device)
+        run._stale[device] = True
+
+    def _take_effect(self) -> None:
+        """Do now what was decided: as far as tasks are where they were, have not started, and still are
+        ready if they were, on devices that still are up if they were. Tasks that the latter two hinder
+        come back through ``lost``.
+        """
+        run = self._run
+        run._last_news = run.now
+        changes = [c for c in self._changes if self._is_possible(c)]
+        self._changes = []
+        for change in changes:
+            if change.before is not None:
+                run.withdraw(change.task)
+        lost = []
+        for change in changes:
+            if change.after is None:
+                continue
+            unready = change.ready and run._pending[change.task]
+            if unready or (change.up and not run.is_up(change.after.device)):
+                lost.append(change.task)
+            else:
+                run.place(change.task, change.after.device, change.rank)
+        if lost:
+            run.lost = sorted({*run.lost, *lost})
+            self._news = True
+        self._wake_up()
+
+    def _is_possible(self, change: Change) -> bool:
+        run, task, before = self._run, change.task, change.before
+        if run._job[task] in run._failed_jobs:
+            return False
+        if before is None:
+            return True
+        here = run._device[task] == before.device and run._sequence[task] == before.sequence
+        return here and not run.has_started(task)
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def report(self) -> dict[str, Any]:
+        """What a trace's description says of it."""
+        return {"decision_cost": self._cost.report() | {"charged_s": self._charged}}

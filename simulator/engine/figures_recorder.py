@@ -1,0 +1,227 @@
+"""Runs of any number of requests: state for those in the system, figures of those that have left.
+
+The engine is the same. What differs is what is kept: the columns by job, task and tensor are windows, and a job
+that is done is counted (:class:`simulator.analysis.streamed_figures.StreamedFigures`) and dropped from them.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from simulator.analysis.streamed_figures import StreamedFigures
+from simulator.context import EVERYWHERE
+from simulator.engine.clock import Moment
+from simulator.engine.recorder import FINISHED
+from simulator.errors import SchedulingError
+
+if TYPE_CHECKING:
+    from simulator.engine.engine import Request, Simulation
+    from simulator.links.flows import Flow
+    from simulator.model.workload import Job
+
+T = TypeVar("T")
+
+
+class Window(dict[int, T], Generic[T]):
+    """A column of which the entries of jobs that have left are gone; its length counts these, too.
+
+    Args:
+        default: of entries that nobody has set; None: such an entry has left.
+    """
+
+    __slots__ = ("default", "length")
+
+    def __init__(self, default: T | None = None) -> None:
+        super().__init__()
+        self.default = default
+        self.length = 0
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __missing__(self, number: int) -> T:
+        if self.default is None:
+            raise SchedulingError(
+                f"Number {number} is of a request that has left: this run keeps figures only. Keep the "
+                "whole trace for a scheduler that looks back"
+            )
+        return self.default
+
+    def append(self, value: T) -> None:
+        """The entry of a new number."""
+        self[self.length] = value
+        self.length += 1
+
+    def __iadd__(self, values: Sequence[T]) -> Window[T]:
+        """The entries of new numbers; where there is a default, they have that."""
+        if self.default is None:
+            self.update(enumerate(values, self.length))
+        self.length += len(values)
+        return self
+
+
+class FiguresRecorder:
+    """Counts jobs when they leave and drops them; the result is :class:`StreamedFigures`.
+
+    Args:
+        run: the simulation, which has begun nothing yet.
+        warm_up: seconds from the start that figures leave out.
+    """
+
+    forgets = True
+
+    def __init__(self, run: Simulation, warm_up: float) -> None:
+        self._run = run
+        self.figures = StreamedFigures(run.cluster, warm_up)
+        self._leaving: list[int] = []  # jobs that may be done
+        # By job: the transfers of its tensors, and until when they last, or how many are under way.
+        self._crossings: dict[int, list[tuple[int, int]]] = {}
+        self._until: dict[int, float] = {}
+        self._flying: dict[int, int] = {}
+        run.jobs = Window()  # type: ignore[assignment]
+        run._job_index = Window()  # type: ignore[assignment]
+        run._first_task = array("q")  # type: ignore[assignment]
+        run._first_tensor = array("q")  # type: ignore[assignment]
+        run._left = Window()  # type: ignore[assignment]
+        run._destination = Window()  # type: ignore[assignment]
+        run._done_at = Window()  # type: ignore[assignment]
+        run._actual = Window()  # type: ignore[assignment]
+        run._job = Window()  # type: ignore[assignment]
+        run._pending = Window()  # type: ignore[assignment]
+        run._device = Window()  # type: ignore[assignment]
+        run._ready_at = Window(math.inf)  # type: ignore[assignment]
+        run._sequence = Window(0)  # type: ignore[assignment]
+        run._rank = Window(0.0)  # type: ignore[assignment]
+        run._placed_at = Window(math.inf)  # type: ignore[assignment]
+        run._started = Window(False)  # type: ignore[assignment]
+        run._expected = Window(math.inf)  # type: ignore[assignment]
+        run._start_time = Window(math.inf)  # type: ignore[assignment]
+        run._finish_time = Window(math.inf)  # type: ignore[assignment]
+        run._slot = Window(0)  # type: ignore[assignment]
+        run._data_at = Window(-1.0)  # type: ignore[assignment]
+        run._home = Window(EVERYWHERE)  # type: ignore[assignment]
+        run._written = Window(math.inf)  # type: ignore[assignment]
+        self._of_job: tuple[Any, ...] = (
+            *(run.jobs, run._job_index, run._left, run._destination, run._done_at, run._actual),
+        )
+        self._of_task: tuple[Any, ...] = (
+            *(run._job, run._pending, run._device, run._ready_at, run._sequence, run._rank),
+            *(run._placed_at, run._started, run._expected, run._start_time, run._finish_time),
+            *(run._slot, run._data_at),
+        )
+
+    def arrived(self, job: Job) -> None:
+        """See :class:`simulator.engine.recorder.Recorder`."""
+        self.figures.arrive(job.arrival)
+
+    def execution(self, task: int, device: int, finish: float, status: str) -> None:
+        """See :class:`simulator.engine.recorder.Recorder`."""
+        run = self._run
+        job = run._job[task]
+        self.figures.execute(
+            run._job_index[job].graph,
+            task - run._first_task[job],
+            device,
+            run._start_time[task],
+            finish,
+            len(run._members[job]) if job in run._members else 1,
+            done=status == FINISHED,
+        )
+
+    def booked(self, requests: Sequence[Request]) -> None:
+        """See :class:`simulator.engine.recorder.Recorder`."""
+        run, until = self._run, self._until
+        horizon = run._setting.horizon
+        for tensor, space, *_, end, size in requests:
+            job = run._job_of_tensor(tensor)
+            self._crossings.setdefault(job, []).append((tensor, space))
+            if end > until.get(job, -1.0):
+                until[job] = end
+            if end <= horizon:
+                self.figures.move(1, size)
+
+    def sent(self, flow: Flow) -> None:
+        """See :class:`simulator.engine.recorder.Recorder`."""
+        for tensor in flow.tensors:
+            job = self._run._job_of_tensor(tensor)
+            self._crossings.setdefault(job, []).append((tensor, flow.destination))
+            self._flying[job] = self._flying.get(job, 0) + 1
+
+    def delivered(self, flow: Flow) -> None:
+        """See :class:`simulator.engine.recorder.Recorder`."""
+        run = self._run
+        for tensor in flow.tensors:
+            job = run._job_of_tensor(tensor)
+            self._flying[job] -= 1
+            self._leaving.append(job)
+            size = flow.size * flow.carried
+            if len(flow.tensors) > 1:
+                size = run.own_bytes(tensor)
+            self.figures.move(1, size)
+
+    def left(self, jobs: Iterable[int]) -> None:
+        """See :class:`simulator.engine.recorder.Recorder`."""
+        self._leaving += jobs
+
+    def settled(self) -> None:
+        """An instant is settled: count and forget the jobs that are done."""
+        run = self._run
+        kept: dict[int, Job] = run.jobs  # type: ignore[assignment]
+        for job in self._leaving:
+            if job not in kept or run._left[job] or self._flying.get(job):
+                continue
+            until = max(self._until.get(job, -1.0), run._done_at[job])
+            if until > run.now:
+                run._clock.at(until, [self._come_back], job)
+                continue
+            entry = kept[job]
+            if job in run._rejected:
+                self.figures.reject(entry, run._rejected.pop(job)[0])
+            else:
+                graph = run._served_by.pop(job, entry.graph)
+                self.figures.finish(entry, run._done_at[job], graph)
+            self._forget(job)
+        self._leaving.clear()
+
+    def _come_back(self, event: Moment) -> None:
+        self._leaving.append(event.subject)
+
+    def _forget(self, job: int) -> None:
+        run = self._run
+        index, task, tensor = run._job_index[job], run._first_task[job], run._first_tensor[job]
+        for number in range(task, task + len(index.pending)):
+            for column in self._of_task:
+                column.pop(number, None)
+        for number in range(tensor, tensor + len(index.bytes)):
+            run._home.pop(number, None)  # type: ignore[call-arg]
+            run._written.pop(number, None)  # type: ignore[call-arg]
+        for crossing, space in self._crossings.pop(job, ()):
+            run._copies[space].pop(crossing, None)
+        self._until.pop(job, None)
+        self._flying.pop(job, None)
+        for column in self._of_job:
+            del column[job]
+        if job in run._members:
+            del run._members[job]
+        elif job in run._leader:
+            del run._leader[job]
+        run._followed.discard(job)
+
+    def result(self) -> StreamedFigures:
+        """See :class:`simulator.engine.recorder.Recorder`."""
+        run, figures, horizon = self._run, self.figures, self._run._setting.horizon
+        if horizon < math.inf:
+            figures.horizon = horizon
+            for task, device, end, status in run.cut_off():
+                self.execution(task, device, end, status)
+        for entry in run.jobs.values():  # type: ignore[attr-defined]
+            figures.queue(entry)
+        figures.settings = run.settings()
+        figures.wallclock = {
+            "decisions": float(run._decisions),
+            "deciding_seconds": run._deciding_seconds,
+        }
+        return figures

@@ -1,0 +1,1 @@
+"""Room in memory spaces: tensors, weights, transfers that wait for it."""

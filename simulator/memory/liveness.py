@@ -1,0 +1,153 @@
+"""Tensors that exist or are being written, who still wants them, and the room that they hold for it.
+
+A tensor that an operator writes, or a job brings, is wanted in its home until every reader has finished
+there or has its copy elsewhere, and no transfer of it is under way; a copy until every reader has finished
+or is placed elsewhere; a result until its job is done, at the job's destination or where it was written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator.context import EVERYWHERE
+from simulator.memory.room import Room
+from simulator.memory.tensor_table import JobTensors
+
+if TYPE_CHECKING:
+    from simulator.engine.engine import Simulation
+
+
+class LiveTensor:
+    """A tensor that exists or is being written, and who still wants it."""
+
+    __slots__ = (
+        "bytes",
+        "copies",
+        "flying",
+        "home",
+        "idle",
+        "input",
+        "result",
+        "target",
+        "unplaced",
+        "users",
+        "written",
+    )
+
+    def __init__(
+        self,
+        size: int,
+        home: int,
+        result: bool,
+        target: int,
+        written: bool,
+        brought: bool = False,
+    ) -> None:
+        self.bytes = size
+        self.home = home
+        self.input = brought  # by its job
+        self.result = result  # and its job is not done
+        self.target = target  # space where the job wants it
+        self.written = written
+        self.unplaced = 0  # readers in no queue
+        self.users: dict[int, int] = {}  # space -> placed readers that have not finished
+        self.copies: dict[int, bool] = {}  # space -> whether it has arrived
+        self.flying = 0  # transfers under way
+        self.idle: set[int] = set()  # spaces where nobody wants it, and it still lies
+
+    def is_wanted(self, space: int) -> bool:
+        """Whether anybody wants it where it or a copy of it lies."""
+        if self.unplaced or not self.written or space in self.users:
+            return True
+        delivers = self.result and self.target != EVERYWHERE
+        if space != self.home:
+            return not self.copies[space] or (delivers and space == self.target)
+        if self.flying or not all(self.copies.get(other) for other in self.users):
+            return True
+        return self.result and not (delivers and self.copies.get(self.target, False))
+
+
+class LiveTensors:
+    """All of a run but weights.
+
+    Args:
+        run: the simulation.
+        room: what they occupy.
+        tensors: of the run's jobs.
+    """
+
+    def __init__(self, run: Simulation, room: Room, tensors: JobTensors) -> None:
+        self._run = run
+        self._room = room
+        self._tensors = tensors
+        self.all: dict[int, LiveTensor] = {}
+        """By number."""
+
+    def hold(self, tensor: int, live: LiveTensor) -> None:
+        """Keep account of a tensor whose room was taken, and of its readers."""
+        run = self._run
+        for reader in self._tensors.readers(tensor):
+            device = run.device_of(reader)
+            if device < 0:
+                live.unplaced += 1
+            else:
+                space = run.cluster.space_of[device]
+                live.users[space] = live.users.get(space, 0) + 1
+        self.all[tensor] = live
+
+    def read_by(self, task: int) -> list[tuple[int, LiveTensor]]:
+        """The tensors that a task reads and that are accounted for."""
+        live = self.all
+        return [(t, live[t]) for t in self._tensors.read(task) if t in live]
+
+    def review(self, tensor: int, live: LiveTensor) -> None:
+        """Give back the room of what nobody wants, take it for what is wanted again."""
+        room = self._room
+        if live.written and not (live.unplaced or live.users or live.flying or live.result):
+            for space in (live.home, *live.copies):
+                self._leave(tensor, live, space)
+            del self.all[tensor]
+            return
+        for space in (live.home, *live.copies):
+            wanted = live.is_wanted(space)
+            if wanted and space in live.idle:
+                live.idle.discard(space)
+                room.pick_up(tensor, space)
+                room.inputs[space] += live.input * live.bytes
+                room.take(space, live.bytes)
+            elif not wanted and space not in live.idle:
+                live.idle.add(space)
+                room.lay_down(tensor, space, live.bytes)
+                self._give_back(live, space)
+
+    def drop(self, tensor: int, space: int) -> None:
+        """Let unwanted data go for good."""
+        self._room.pick_up(tensor, space)
+        live = self.all[tensor]
+        live.idle.discard(space)
+        if space == live.home:
+            # From now on it crosses from where it is still wanted.
+            live.home = min(s for s, here in live.copies.items() if here and s not in live.idle)
+            del live.copies[live.home]
+            self._tensors.move_home(tensor, live.home)
+        else:
+            del live.copies[space]
+            self._tensors.forget_copy(tensor, space)
+
+    def move(self, tensor: int, live: LiveTensor, space: int) -> None:
+        """What was sent ahead lies in ``space`` from now on, and no longer where it lay."""
+        before = live.home
+        del live.copies[space]
+        live.home = space
+        self._leave(tensor, live, before)
+        live.idle.discard(before)
+
+    def _leave(self, tensor: int, live: LiveTensor, space: int) -> None:
+        if space in live.idle:
+            self._room.pick_up(tensor, space)
+        else:
+            self._give_back(live, space)
+
+    def _give_back(self, live: LiveTensor, space: int) -> None:
+        self._room.inputs[space] -= live.input * live.bytes
+        self._room.give_back(space, live.bytes)

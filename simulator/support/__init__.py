@@ -1,0 +1,1 @@
+"""What every part of the program shares: files, own code, options."""
