@@ -91,14 +91,14 @@ class HardwareRun(ServingRun):
                 "answers; take arrivals that do not (poisson, gamma, trace)"
             )
         self._workload = workload
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._patience = patience
         self._given = self._checked_inputs(inputs)
         self._lock = threading.Lock()
         self._attention = threading.Event()  # the main thread has something to do
         self._entered = threading.Semaphore(0)
         self._gone = threading.Semaphore(0)
-        self._serving: set[str] = set()
+        self.serving: set[str] = set()
         self._recorder = TraceRecorder()
         self._origin = 0.0
         self._over = False
@@ -106,10 +106,10 @@ class HardwareRun(ServingRun):
         self._next_job = 0
         self._busy = 0  # tasks handed to workers and not finished
         self._wakes: list[float] = []
-        self._parked: list[list[Worker]] = [[] for _ in self._slots]
-        self._touched: set[int] = set()
-        self._decisions = 0
-        self._deciding_seconds = 0.0
+        self._parked: list[list[Worker]] = [[] for _ in self.slots]
+        self.touched: set[int] = set()
+        self.decisions = 0
+        self.deciding_seconds = 0.0
         # Devices that are submitted to ahead of what is known.
         self._issuing = {
             worker.device: Issuing(self, worker)
@@ -123,11 +123,11 @@ class HardwareRun(ServingRun):
 
     def execute(self, limit: float) -> Execution:
         """Run to the end; see :meth:`calibration.runner.Machine.run`."""
-        self._scheduler.begin(self)
+        self.scheduler.begin(self)
         self._admit_due()
         if self.arrived:
             self._decide()
-        planning = self._deciding_seconds
+        planning = self.deciding_seconds
         workers = self._machine.workers
         try:
             for issuing in self._issuing.values():
@@ -138,7 +138,7 @@ class HardwareRun(ServingRun):
                 while not self._entered.acquire(timeout=LOOK_SECONDS):
                     self._check_workers()
             with self._lock:
-                self._touched.update(range(len(self._slots)))
+                self.touched.update(range(len(self.slots)))
                 self._origin = time.perf_counter()
                 for copier, values, arrived in self._early:
                     copier.copy(values, arrived)
@@ -166,7 +166,7 @@ class HardwareRun(ServingRun):
             with self._lock:
                 if self._over:
                     return
-                self.now = self._clock()
+                self.now = self.clock()
                 due = self._admit_due()
                 while self._wakes and self._wakes[0] <= self.now:
                     heappop(self._wakes)
@@ -182,14 +182,14 @@ class HardwareRun(ServingRun):
                     look = self.now + LOOK_SECONDS
                 moment = min(limit, look, self._next_arrival(), *self._wakes[:1])
                 self._attention.clear()
-            self._attention.wait(max(0.0, moment - self._clock()))
+            self._attention.wait(max(0.0, moment - self.clock()))
 
     def _check_workers(self) -> None:
         """Refuse to wait for a worker that is gone, or that an operator does not give back."""
         for worker in self._machine.workers:
             if not worker.is_alive():
                 raise ExecutionError(f"Worker '{worker.name}' died; make a new machine")
-        for device in range(len(self._running)):
+        for device in range(len(self.running)):
             for task, began in self._executing(device):
                 spent, believed = self.now - began, self.seconds(task)[device]
                 if spent > self._patience + PATIENCE_FACTOR * believed:
@@ -204,14 +204,14 @@ class HardwareRun(ServingRun):
         """What a device executes as far as is known, and since when at the earliest."""
         issuing = self._issuing.get(device)
         if issuing is None:
-            return [(task, self._start_time[task]) for task in self._running[device]]
+            return [(task, self.start_time[task]) for task in self.running[device]]
         task, began = issuing.window.oldest()
         return [(task, began)] if task >= 0 else []
 
     def _too_long(self, limit: float) -> str:
         running = [
             f"'{self.label(task)}' on '{self.cluster.devices[device].name}'"
-            for device, tasks in enumerate(self._running)
+            for device, tasks in enumerate(self.running)
             for task in tasks
         ]
         return (
@@ -230,9 +230,9 @@ class HardwareRun(ServingRun):
             if not self._gone.acquire(timeout=max(0.0, patience - time.monotonic())):
                 break
         with self._lock:
-            self._machine.mark_stuck(sorted(self._serving))
-            if self._serving and self._error is None:
-                self._error = ExecutionError(f"Worker {', '.join(self._serving)} did not stop")
+            self._machine.mark_stuck(sorted(self.serving))
+            if self.serving and self._error is None:
+                self._error = ExecutionError(f"Worker {', '.join(self.serving)} did not stop")
 
     # -- a worker's thread ----------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class HardwareRun(ServingRun):
         worker.task = -1
         worker.bell = self._machine.new_bell()
         with self._lock:
-            self._serving.add(worker.name)
+            self.serving.add(worker.name)
             if worker.device in self._issuing:
                 pass  # its worker finds out itself whether there is anything to do
             elif self._over:
@@ -261,7 +261,7 @@ class HardwareRun(ServingRun):
             with self._lock:
                 self._stop(ExecutionError(f"Worker '{worker.name}' died of {reason_of(error)}"))
         with self._lock:
-            self._serving.discard(worker.name)
+            self.serving.discard(worker.name)
         self._gone.release()
 
     def _work(self, worker: Worker) -> None:
@@ -288,7 +288,7 @@ class HardwareRun(ServingRun):
     def _caller(self, worker: Worker, awaits: bool) -> Call:
         """What calls a task's kernel on a worker's thread; ``awaits`` lets it wait until the kernel has ended."""
         kernels = self._kernels[worker.spec.kind]
-        space = self._space_of[worker.device]
+        space = self.space_of[worker.device]
         values = self._values[space]
         arguments, joining = self._arguments, self._joining
         synchronise = worker.stream.synchronize if worker.stream is not None and awaits else None
@@ -314,7 +314,7 @@ class HardwareRun(ServingRun):
 
     def _failure(self, task: int, worker: Worker, error: Exception) -> ExecutionError:
         device = self.cluster.devices[worker.device].name
-        operator = self._job_index[self._job[task]].graph.operators[self.operator_of(task)]
+        operator = self.job_index[self.task_job[task]].graph.operators[self.operator_of(task)]
         what = f"Operator '{self.label(task)}' (kind {operator.kind})"
         if is_out_of_memory(error):
             return ExecutionError(
@@ -325,12 +325,13 @@ class HardwareRun(ServingRun):
 
     # -- events ---------------------------------------------------------------------------------
 
-    def _clock(self) -> float:
+    def clock(self) -> float:
+        """Seconds since the run began."""
         return time.perf_counter() - self._origin
 
     def _keep(self, task: int, device: int, written: tuple[torch.Tensor, ...]) -> None:
         """Put what a task wrote where its readers find it."""
-        readers, values = self._readers, self._values[self._space_of[device]]
+        readers, values = self._readers, self._values[self.space_of[device]]
         for tensor, value in zip(self._results[task], written, strict=True):
             if readers[tensor]:
                 values[tensor] = value
@@ -372,48 +373,46 @@ class HardwareRun(ServingRun):
         written: tuple[torch.Tensor, ...],
     ) -> None:
         """Apply a task's end."""
-        self.now = self._clock()
+        self.now = self.clock()
         device = worker.device
-        job = self._job[task]
+        job = self.task_job[task]
         readers = self._readers
         if job in self._cuts:
-            self._divide(job, task, self._values[self._space_of[device]], written)
+            self._divide(job, task, self._values[self.space_of[device]], written)
         for tensor in self._consumed[task]:
             readers[tensor] -= 1
             if not readers[tensor]:
                 for held in self._values:
                     held[tensor] = None
-        touched = self._touched
+        touched = self.touched
         for successor in self._complete(task, device):
-            place = self._device[successor]
+            place = self.task_device[successor]
             if place >= 0:
                 touched.add(place)
-                if not self._push and self._moves:
+                if not self.pushes and self._moves:
                     self._request_inputs(successor, place)
         if self._issuing:
             # The others that a successor waits for may all be submitted to its own device.
-            places = (self._device[successor] for successor in self._successors(task))
+            places = (self.task_device[successor] for successor in self.successors_of(task))
             touched.update(place for place in places if place in self._issuing)
         if self._moves:
             self._request_outputs(task, device)
         self.finished.append(task)
         done = self.now if device in self._issuing else finish  # a job is done when that is known
-        self._done_at[job] = max(self._done_at[job], done)
-        if not self._left[job]:
-            for member in self._members.get(job, ())[1:]:
-                self._done_at[member] = self._done_at[job]
+        self.done_at[job] = max(self.done_at[job], done)
+        if not self.tasks_left[job]:
+            for member in self.members.get(job, ())[1:]:
+                self.done_at[member] = self.done_at[job]
         self._unfinished -= 1
         self._busy -= 1
         self._recorder.execution(
             task,
             job,
-            task - self._first_task[job],
+            task - self.first_task[job],
             device,
             worker.slot,
-            min(
-                self._ready_at[task], start
-            ),  # it may have begun before the host knew that it could
-            self._placed_at[task],
+            min(self.ready_at[task], start),  # it may have begun before the host knew that it could
+            self.placed_at[task],
             start,
             finish,
         )
@@ -422,22 +421,22 @@ class HardwareRun(ServingRun):
     def _decide(self) -> None:
         self.ready.sort()
         began = time.perf_counter()
-        self._scheduler.decide(self)
-        self._deciding_seconds += time.perf_counter() - began
-        self._decisions += 1
+        self.scheduler.decide(self)
+        self.deciding_seconds += time.perf_counter() - began
+        self.decisions += 1
         self._clear_instant()
-        if self._requests:
+        if self.requested:
             self._send()
 
     def _proceed(self, current: Worker | None) -> None:
         """Give startable heads of queues to parked workers, and see whether the run is over."""
-        for device in self._touched:
+        for device in self.touched:
             if device in self._issuing:
                 self._issuing[device].feed()
             workers = self._parked[device]
             while workers:
-                task = self._head(device)
-                if task < 0 or self._pending[task] or not self._has_inputs(task, device):
+                task = self.head(device)
+                if task < 0 or self.pending[task] or not self._has_inputs(task, device):
                     break
                 self._take(device)
                 # The thread that is awake goes on itself; another would have to be woken.
@@ -447,12 +446,12 @@ class HardwareRun(ServingRun):
                 worker.task = task
                 if worker is not current:
                     worker.bell.ring()
-        self._touched.clear()
+        self.touched.clear()
         if not self._busy and not self._copying and self._next_job == len(self._workload):
             if not self._unfinished:
                 self._stop(None)
             elif not self._wakes:
-                self._check_finished(self._scheduler)
+                self._check_finished(self.scheduler)
 
     def _has_inputs(self, task: int, device: int) -> bool:
         """Whether what a task reads and is known to be written is in its device's memory."""
@@ -461,8 +460,8 @@ class HardwareRun(ServingRun):
     def _take(self, device: int) -> None:
         """Take the head of a device's queue out of it: it can no longer be withdrawn."""
         task = self._start(device)
-        self._started[task] = True
-        self._start_time[task] = self.now
+        self.started[task] = True
+        self.start_time[task] = self.now
         self._busy += 1
 
     def _stop(self, error: BaseException | None) -> None:
@@ -491,16 +490,17 @@ class HardwareRun(ServingRun):
 
     # -- placement ------------------------------------------------------------------------------
 
-    def _accept(self, task: int, device: int, rank: float) -> None:
-        self._touched.add(device)
-        if self._moves and (self._push or not self._pending[task]):
+    def accept(self, task: int, device: int, rank: float) -> None:
+        """See :class:`SchedulingContext`."""
+        self.touched.add(device)
+        if self._moves and (self.pushes or not self.pending[task]):
             self._request_inputs(task, device)
 
     def _release(self, task: int, device: int) -> None:
-        self._touched.add(device)
+        self.touched.add(device)
 
     def _began(self, task: int) -> float:
-        return self._start_time[task]
+        return self.start_time[task]
 
     def _wake(self, time: float) -> None:
         heappush(self._wakes, time)
@@ -511,11 +511,11 @@ class HardwareRun(ServingRun):
     def _trace(self, planning: float) -> Trace:
         count = len(self.jobs)
         statuses, reasons = ["finished"] * count, [""] * count
-        for job, (_, reason) in self._rejected.items():
+        for job, (_, reason) in self.rejected.items():
             statuses[job], reasons[job] = "rejected", reason
         settings: dict[str, Any] = {
             "world": self.world,
-            "scheduler": self._scheduler.name,
+            "scheduler": self.scheduler.name,
             "movement": self.movement,
             "contention": self.contention,
             "workers": [_described(spec) for spec in self._machine.specs],
@@ -537,15 +537,15 @@ class HardwareRun(ServingRun):
         trace = self._recorder.trace(
             cluster=self.cluster,
             jobs=self._workload.jobs,
-            first_tensor=self._first_tensor,
-            finishes=self._done_at,
+            first_tensor=self.first_tensor,
+            finishes=self.done_at,
             settings=settings,
-            decisions=self._decisions,
-            deciding_seconds=self._deciding_seconds,
+            decisions=self.decisions,
+            deciding_seconds=self.deciding_seconds,
             statuses=statuses,
             reasons=reasons,
-            members=self._members,
-            served_by=self._served_by,
+            members=self.members,
+            served_by=self.served_by,
         )
         return Trace(
             trace.executions,

@@ -38,14 +38,14 @@ class MovingRun(BatchingContext):
     """The part of a run that brings tensors to other memories. Everything happens under ``_lock``."""
 
     _machine: Machine
-    _scheduler: Scheduler
+    scheduler: Scheduler
     _lock: threading.Lock
     _recorder: TraceRecorder
-    _touched: set[int]
+    touched: set[int]
     _consumed: list[tuple[int, ...]]
     _origin: float
     _over: bool
-    _clock: Callable[[], float]
+    clock: Callable[[], float]
     _stop: Callable[[BaseException | None], None]
     _decide: Callable[[], None]
     _proceed: Callable[[Any], None]
@@ -53,57 +53,57 @@ class MovingRun(BatchingContext):
     def __init__(self, machine: Machine, *context: Any) -> None:
         super().__init__(*context)
         self._machine = machine
-        self._links = link_model(self.contention)
+        self.links = link_model(self.contention)
         self._moves = bool(machine.copiers)
         self._copying = 0  # tensors
         # Copies asked for before the clock started.
         self._early: list[tuple[Copier, Sequence[torch.Tensor], Any]] = []
-        self._requests: list[Request] = []  # of this instant
+        self.requested: list[Request] = []  # of this instant
         self._free_before: list[float] = []  # when each channel was free, before them
-        self._packed: dict[tuple[int, int], Message] = {}  # by tensor and destination, of these
-        self._under_way: set[tuple[int, int]] = set()
+        self.packed: dict[tuple[int, int], Message] = {}  # by tensor and destination, of these
+        self.under_way: set[tuple[int, int]] = set()
         self._present: set[tuple[int, int]] = set()  # (tensor, space) of copies that have arrived
         # By tensor.
         self._values: list[list[torch.Tensor | None]] = [[] for _ in machine.memories]
         self._readers: list[int] = []
 
     def _data_is_here(self, task: int, device: int) -> bool:
-        space = self._space_of[device]
+        space = self.space_of[device]
         return all(
-            self._home[tensor] in (space, EVERYWHERE) or (tensor, space) in self._present
+            self.tensor_home[tensor] in (space, EVERYWHERE) or (tensor, space) in self._present
             for tensor in self._consumed[task]
         )
 
     def _request(self, tensor: int, space: int, size: float) -> None:
         """Ask for a copy; it is sent when the scheduler has decided."""
-        if tensor in self._copies[space]:
+        if tensor in self.copies[space]:
             return
-        if not self._requests:
-            self._free_before = list(self._channel_free)
-        request = Request(tensor, space, self._home[tensor], size)
-        self._requests.append(request)
+        if not self.requested:
+            self._free_before = list(self.channel_free)
+        request = Request(tensor, space, self.tensor_home[tensor], size)
+        self.requested.append(request)
         self._copying += 1
         self._book(request)
 
     def _book(self, request: Request) -> None:
         """Until a copy has arrived, what the link's figures say is what schedulers believe."""
         key = request[:2]
-        if request.tensor in self._copies[request.space]:  # with the rest of its message
+        if request.tensor in self.copies[request.space]:  # with the rest of its message
             return
-        parcel = self._packed.get(key)
+        parcel = self.packed.get(key)
         route = self.cluster.route(request.home, request.space)
         size = request.bytes if parcel is None else parcel.bytes
-        end = self._links.book(route, size, self.now, self._channel_free)[1]
+        end = self.links.book(route, size, self.now, self.channel_free)[1]
         for tensor in (request.tensor,) if parcel is None else parcel.tensors:
-            self._copies[request.space][tensor] = end
+            self.copies[request.space][tensor] = end
 
     def requests(self) -> list[RequestedTransfer]:
         """See :class:`SchedulingContext`."""
         self._check_packs()
         return [
             RequestedTransfer(tensor, size, home, space)
-            for tensor, space, home, size in sorted(self._requests)
-            if (tensor, space) not in self._packed and not is_weight(self, tensor)
+            for tensor, space, home, size in sorted(self.requested)
+            if (tensor, space) not in self.packed and not is_weight(self, tensor)
         ]
 
     def pack(self, transfers: Iterable[tuple[int, int]]) -> None:
@@ -111,54 +111,55 @@ class MovingRun(BatchingContext):
         self._check_packs()
         parcel = message(self, transfers)
         space = parcel.destination
-        asked = {request[:2] for request in self._requests}
-        if not self._requests:
-            self._free_before = list(self._channel_free)
+        asked = {request[:2] for request in self.requested}
+        if not self.requested:
+            self._free_before = list(self.channel_free)
         for tensor in parcel.tensors:
-            self._packed[tensor, space] = parcel
+            self.packed[tensor, space] = parcel
             if (tensor, space) not in asked:
-                size = self._tensor_bytes(tensor)
-                self._requests.append(Request(tensor, space, self._home[tensor], size))
+                size = self.tensor_bytes(tensor)
+                self.requested.append(Request(tensor, space, self.tensor_home[tensor], size))
                 self._copying += 1
-        self._channel_free = list(self._free_before)
-        for request in self._requests:
-            self._copies[request.space].pop(request.tensor, None)
-        for request in self._requests:
+        self.channel_free = list(self._free_before)
+        for request in self.requested:
+            self.copies[request.space].pop(request.tensor, None)
+        for request in self.requested:
             self._book(request)
-        self._stale = [True] * len(self._stale)
+        self.stale = [True] * len(self.stale)
 
     def _check_packs(self) -> None:
-        if "pack" not in self._scheduler.needs:
+        if "pack" not in self.scheduler.needs:
             raise SchedulingError(
-                f"Scheduler '{self._scheduler.name}' packs transfers without having declared it: "
+                f"Scheduler '{self.scheduler.name}' packs transfers without having declared it: "
                 'needs = {"pack"}'
             )
 
-    def _tensor_bytes(self, tensor: int) -> float:
-        job = self._job_of_tensor(tensor)
-        return self._job_index[job].bytes[tensor - self._first_tensor[job]]
+    def tensor_bytes(self, tensor: int) -> float:
+        """Bytes of a tensor of a job."""
+        job = self.job_of_tensor(tensor)
+        return self.job_index[job].bytes[tensor - self.first_tensor[job]]
 
     def is_under_way(self, tensor: int, space: int) -> bool:
         """Whether a tensor is being copied to a space."""
-        return (tensor, space) in self._under_way
+        return (tensor, space) in self.under_way
 
-    def _readers_of(self, tensor: int) -> list[int]:
+    def readers_of(self, tensor: int) -> list[int]:
         """The tasks that read a tensor."""
-        job = self._job_of_tensor(tensor)
-        first = self._first_task[job]
-        return [first + r for r in self._job_index[job].consumers[tensor - self._first_tensor[job]]]
+        job = self.job_of_tensor(tensor)
+        first = self.first_task[job]
+        return [first + r for r in self.job_index[job].consumers[tensor - self.first_tensor[job]]]
 
     def _send(self) -> None:
         """Have what was asked for at this instant copied, a message's tensors together."""
         messages: dict[tuple[int, int], list[Request]] = {}
-        for request in self._requests:
-            parcel = self._packed.get(request[:2])
+        for request in self.requested:
+            parcel = self.packed.get(request[:2])
             first = request.tensor if parcel is None else parcel.tensors[0]
             messages.setdefault((first, request.space), []).append(request)
-        self._requests = []
-        self._packed.clear()
+        self.requested = []
+        self.packed.clear()
         for requests in messages.values():
-            self._under_way.update(request[:2] for request in requests)
+            self.under_way.update(request[:2] for request in requests)
             self._copy(requests)
 
     def _copy(self, requests: Sequence[Request]) -> None:
@@ -194,7 +195,7 @@ class MovingRun(BatchingContext):
 
     def _value_at_home(self, request: Request) -> torch.Tensor:
         tensor = request.tensor
-        self._join(self._job_of_tensor(tensor), request.home)
+        self._join(self.job_of_tensor(tensor), request.home)
         value = self._values[request.home][tensor]
         assert value is not None
         return value
@@ -209,27 +210,27 @@ class MovingRun(BatchingContext):
         """Copies are there: tasks that waited for them can start. The scheduler is asked if they were
         sent ahead, and only then, as in the simulation.
         """
-        self.now = self._clock()
+        self.now = self.clock()
         for request, copy in zip(requests, copies, strict=True):
             tensor, space, home, size = request
             self._copying -= 1
-            self._copies[space][tensor] = self.now
-            self._under_way.discard((tensor, space))
+            self.copies[space][tensor] = self.now
+            self.under_way.discard((tensor, space))
             self._present.add((tensor, space))
             if self._readers[tensor]:
                 self._values[space][tensor] = copy
-            job = self._job_of_tensor(tensor)
+            job = self.job_of_tensor(tensor)
             for channel in self.cluster.route(home, space).channels:
                 self._recorder.transfer(
                     tensor, job, home, space, channel, requested, start, self.now, size
                 )
-            local = tensor - self._first_tensor[job]
-            if self._destination[job] == space and local in self._job_index[job].outputs:
-                self._done_at[job] = max(self._done_at[job], self.now)
+            local = tensor - self.first_tensor[job]
+            if self.destination[job] == space and local in self.job_index[job].outputs:
+                self.done_at[job] = max(self.done_at[job], self.now)
             self._note_delivery(tensor, space)
-        self._stale = [True] * len(self._stale)
+        self.stale = [True] * len(self.stale)
         space = requests[0].space
-        self._touched.update(d for d, place in enumerate(self._space_of) if place == space)
+        self.touched.update(d for d, place in enumerate(self.space_of) if place == space)
         if self.delivered:
             self._decide()
         self._proceed(None)
@@ -238,8 +239,8 @@ class MovingRun(BatchingContext):
         """Make sure that the inputs of a batch that a job leads are in a memory space."""
 
     def _tensor_name(self, tensor: int) -> str:
-        job = self._job_of_tensor(tensor)
-        return self.jobs[job].graph.tensors[tensor - self._first_tensor[job]].name
+        job = self.job_of_tensor(tensor)
+        return self.jobs[job].graph.tensors[tensor - self.first_tensor[job]].name
 
 
 def reason_of(error: BaseException) -> str:

@@ -42,7 +42,7 @@ class ServingRun(MovingRun):
         self._arguments: list[tuple[int, ...]] = []
         self._results: list[tuple[int, ...]] = []
         self._consumed: list[tuple[int, ...]] = []
-        self._start_time: list[float] = []
+        self.start_time: list[float] = []
         # Of batches.
         self._joints: dict[int, Joint] = {}  # by leader
         self._joining: dict[int, Joint] = {}  # by task that reads inputs of a batch
@@ -71,13 +71,13 @@ class ServingRun(MovingRun):
         graph = job.graph
         program = self._machine.program(graph)
         number = self._admit(job)
-        first = self._first_tensor[number]
+        first = self.first_tensor[number]
         sets = self._given[graph]
         given = sets[self._turns[graph] % len(sets)]
         self._turns[graph] += 1
         self._taken.append(given)
         self._unfinished += len(graph)
-        self._start_time += [0.0] * len(graph)
+        self.start_time += [0.0] * len(graph)
         for kind, kernels in self._kernels.items():
             kernels += program.kernels[kind]
         for name, rows in (
@@ -93,35 +93,35 @@ class ServingRun(MovingRun):
                 # What an operator changes is the job's own; other jobs and the module keep theirs.
                 values[tensor] = value.clone() if tensor in graph.changed else value
             for tensor in graph.inputs:
-                if self._home[first + tensor] in (space, EVERYWHERE):
+                if self.tensor_home[first + tensor] in (space, EVERYWHERE):
                     place = self._machine.memories[space]
                     value = given[graph.tensors[tensor].name]
                     values[tensor] = value.to(place, copy=tensor in graph.changed)
             held += values
 
     def _may_serve(self) -> bool:
-        return bool(SERVING & self._scheduler.needs)
+        return bool(SERVING & self.scheduler.needs)
 
     def _note_batch(self, leader: int, graph: DataflowGraph) -> None:
-        members = self._members[leader]
+        members = self.members[leader]
         self._unfinished -= sum(len(self.tasks_of(job)) for job in members[1:])
         own = self.jobs[leader].graph
         if graph is not own:
             self._run_by(leader, own, graph)
         if len(members) == 1:
             return
-        first = self._first_tensor[leader]
+        first = self.first_tensor[leader]
         inputs = []
         for t in graph.inputs:
-            tensors = [self._first_tensor[job] + t for job in members]
+            tensors = [self.first_tensor[job] + t for job in members]
             inputs.append((graph.tensors[t].name, tensors, self._cut(members, graph, t)))
         given = frozenset(graph.inputs)
         self._cuts[leader] = {
             t: self._cut(members, graph, t) for t in graph.outputs if t not in given
         }
-        home = self._home[first + graph.inputs[0]] if graph.inputs else EVERYWHERE
+        home = self.tensor_home[first + graph.inputs[0]] if graph.inputs else EVERYWHERE
         joint = self._joints[leader] = Joint(home, len(members), inputs)
-        first_task = self._first_task[leader]
+        first_task = self.first_task[leader]
         for operator, row in enumerate(graph.activations_read):
             if not given.isdisjoint(row):
                 self._joining[first_task + operator] = joint
@@ -134,8 +134,8 @@ class ServingRun(MovingRun):
                 f"{graph.batch}: their operators depend on each other in different ways"
             )
         program = self._machine.program(graph)
-        tasks = slice(self._first_task[leader], self._first_task[leader] + len(graph))
-        first = self._first_tensor[leader]
+        tasks = slice(self.first_task[leader], self.first_task[leader] + len(graph))
+        first = self.first_tensor[leader]
         tensors = slice(first, first + len(graph.tensors))
         for kind, kernels in self._kernels.items():
             kernels[tasks] = program.kernels[kind]
@@ -153,7 +153,7 @@ class ServingRun(MovingRun):
     def _graph_of(self, job: int) -> DataflowGraph:
         """The graph that serves a job, at the job's own batch."""
         entry = self.jobs[job]
-        graph, size = self._served_by.get(job, entry.graph), entry.batch or 1
+        graph, size = self.served_by.get(job, entry.graph), entry.batch or 1
         if (graph.batch or 1) == size:
             return graph
         return self._workload.batches.get(graph, {}).get(size, entry.graph)
@@ -172,16 +172,16 @@ class ServingRun(MovingRun):
     ) -> None:
         """Give each job of a batch its share of the results that a task has written."""
         began = time.perf_counter()
-        cuts, first = self._cuts[leader], self._first_tensor[leader]
-        members = self._members[leader]
+        cuts, first = self._cuts[leader], self.first_tensor[leader]
+        members = self.members[leader]
         for tensor, value in zip(self._results[task], written, strict=True):
             how = cuts.get(tensor - first)
             if how is None:
                 continue
             shares = how.shares(value)
             for job, share in zip(members[1:], shares[1:], strict=True):
-                values[self._first_tensor[job] + tensor - first] = share
-            if self._job_index[leader].consumers[tensor - first]:
+                values[self.first_tensor[job] + tensor - first] = share
+            if self.job_index[leader].consumers[tensor - first]:
                 self._whole[tensor] = how
             else:
                 values[tensor] = shares[0]
@@ -198,11 +198,11 @@ class ServingRun(MovingRun):
             joint.gather(self._values[space], space)
 
     def _outputs(self, job: int) -> dict[str, torch.Tensor]:
-        if job in self._rejected:
+        if job in self.rejected:
             return {}
         graph = self._graph_of(job)
-        first = self._first_tensor[job]
-        together = len(self._members.get(self._leader.get(job, job), ())) > 1
+        first = self.first_tensor[job]
+        together = len(self.members.get(self.leader.get(job, job), ())) > 1
         found = {}
         for tensor in graph.outputs:
             name = graph.tensors[tensor].name
@@ -210,8 +210,8 @@ class ServingRun(MovingRun):
                 own = self.jobs[job].graph
                 found[name] = self._taken[job][own.tensors[tensor].name]
                 continue
-            home = self._home[first + tensor]
-            space = self._destination[job]
+            home = self.tensor_home[first + tensor]
+            space = self.destination[job]
             if space == EVERYWHERE:
                 space = home if home != EVERYWHERE else 0
             value = self._values[space][first + tensor]

@@ -24,30 +24,44 @@ class PackingRun(Protocol):
 
     cluster: Cluster
     jobs: list[Job]
-    _copies: list[dict[int, float]]
-    _first_tensor: list[int]
+    copies: list[dict[int, float]]
+    first_tensor: list[int]
 
     @property
-    def _requests(self) -> Sequence[Sequence[Any]]:
+    def requested(self) -> Sequence[Sequence[Any]]:
         """Of this instant; their first two entries are tensor and destination."""
 
     @property
-    def _packed(self) -> Mapping[tuple[int, int], Message]: ...
+    def packed(self) -> Mapping[tuple[int, int], Message]:
+        """Messages of this instant, by tensor and destination."""
+
     def is_under_way(self, tensor: int, space: int) -> bool:
         """Whether a transfer of a tensor to a space has begun and not ended."""
         ...
 
     @property
-    def _home(self) -> Sequence[int]: ...
+    def tensor_home(self) -> Sequence[int]:
+        """By tensor: the memory space where it lies."""
+
     @property
-    def _written(self) -> Sequence[float]: ...
+    def tensor_written(self) -> Sequence[float]:
+        """By tensor: when it was written, seconds; ``inf`` before."""
+
     def has_started(self, task: int) -> bool:
         """Whether a task has begun to execute."""
         ...
 
-    def _job_of_tensor(self, tensor: int) -> int: ...
-    def _tensor_bytes(self, tensor: int) -> float: ...
-    def _readers_of(self, tensor: int) -> list[int]: ...
+    def job_of_tensor(self, tensor: int) -> int:
+        """The job that a tensor belongs to."""
+        ...
+
+    def tensor_bytes(self, tensor: int) -> float:
+        """Its bytes."""
+        ...
+
+    def readers_of(self, tensor: int) -> list[int]:
+        """The tasks that read it."""
+        ...
 
 
 class Message(NamedTuple):
@@ -69,7 +83,7 @@ def message(run: PackingRun, transfers: Iterable[tuple[int, int]]) -> Message:
         raise SchedulingError("A message needs at least one tensor")
     spaces = [space.name for space in run.cluster.spaces]
     for tensor, space in pairs:
-        if not 0 <= tensor < len(run._home):
+        if not 0 <= tensor < len(run.tensor_home):
             raise SchedulingError(f"There is no tensor {tensor} to pack")
         if not 0 <= space < len(spaces):
             raise SchedulingError(
@@ -78,7 +92,7 @@ def message(run: PackingRun, transfers: Iterable[tuple[int, int]]) -> Message:
             )
     first, destination = pairs[0]
     found: set[int] = set()
-    asked = {(request[0], request[1]) for request in run._requests}
+    asked = {(request[0], request[1]) for request in run.requested}
     for tensor, space in pairs:
         if space != destination:
             raise SchedulingError(
@@ -91,26 +105,26 @@ def message(run: PackingRun, transfers: Iterable[tuple[int, int]]) -> Message:
         why = _obstacle(run, tensor, space, (tensor, space) in asked)
         if why:
             raise SchedulingError(f"Cannot pack {_name(run, tensor)} for '{spaces[space]}': {why}")
-        if run._home[tensor] != run._home[first]:
+        if run.tensor_home[tensor] != run.tensor_home[first]:
             raise SchedulingError(
                 f"A message comes from one memory space: {_name(run, first)} lies in "
-                f"'{spaces[run._home[first]]}' and {_name(run, tensor)} in '{spaces[run._home[tensor]]}'"
+                f"'{spaces[run.tensor_home[first]]}' and {_name(run, tensor)} in '{spaces[run.tensor_home[tensor]]}'"
             )
     tensors = tuple(sorted(found))
     # Rounded once, so that it does not depend on the order.
-    return Message(tensors, destination, math.fsum(run._tensor_bytes(t) for t in tensors))
+    return Message(tensors, destination, math.fsum(run.tensor_bytes(t) for t in tensors))
 
 
 def _name(run: PackingRun, tensor: int) -> str:
-    job = run._job_of_tensor(tensor)
-    name = run.jobs[job].graph.tensors[tensor - run._first_tensor[job]].name
+    job = run.job_of_tensor(tensor)
+    name = run.jobs[job].graph.tensors[tensor - run.first_tensor[job]].name
     return f"tensor '{name}'" if len(run.jobs) == 1 else f"tensor '{name}' of job {job}"
 
 
 def is_weight(run: PackingRun, tensor: int) -> bool:
     """Whether a tensor is a weight: these cross alone."""
-    job = run._job_of_tensor(tensor)
-    return run.jobs[job].graph.tensors[tensor - run._first_tensor[job]].role == "weight"
+    job = run.job_of_tensor(tensor)
+    return run.jobs[job].graph.tensors[tensor - run.first_tensor[job]].role == "weight"
 
 
 def _obstacle(run: PackingRun, tensor: int, space: int, asked: bool) -> str:
@@ -118,23 +132,23 @@ def _obstacle(run: PackingRun, tensor: int, space: int, asked: bool) -> str:
 
     ``asked``: whether it was asked for there at this instant.
     """
-    home, key = run._home[tensor], (tensor, space)
+    home, key = run.tensor_home[tensor], (tensor, space)
     if is_weight(run, tensor):
         return "weights cross alone"
-    if run._written[tensor] == math.inf:
+    if run.tensor_written[tensor] == math.inf:
         return "it is not written yet"
     if home == EVERYWHERE:
         return "it lies in every memory space"
     if home == space:
         return "it lies there"
-    if key in run._packed:
+    if key in run.packed:
         return "it is in another message"
     if asked:
         return ""
     if run.is_under_way(tensor, space):
         return "it is under way"
-    if tensor in run._copies[space]:
+    if tensor in run.copies[space]:
         return "it is there"
-    if all(map(run.has_started, run._readers_of(tensor))):
+    if all(map(run.has_started, run.readers_of(tensor))):
         return "no task that has yet to start reads it"
     return ""

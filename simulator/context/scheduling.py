@@ -204,62 +204,60 @@ class SchedulingContext:
         self.explain: Callable[[str], None] | None = None
         """Where schedulers report each decision in one line; None when nobody listens."""
 
-        self._believed = costs
-        self._push = movement == "push"
-        self._space_of = cluster.space_of
+        self.believed_costs = costs
+        self.pushes = movement == "push"
+        self.space_of = cluster.space_of
         self._overhead = np.array([device.launch_overhead for device in cluster.devices])
         self._index: dict[DataflowGraph, GraphIndex] = {}
-        self._job_index: list[GraphIndex] = []
-        self._first_task: list[int] = []
-        self._first_tensor: list[int] = []
-        self._left: list[int] = []  # unfinished tasks of each job
-        self._destination: list[int] = []  # memory space where each job's outputs must arrive
-        self._done_at: list[float] = []  # last finish or delivery of each job so far
+        self.job_index: list[GraphIndex] = []
+        self.first_task: list[int] = []
+        self.first_tensor: list[int] = []
+        self.tasks_left: list[int] = []  # unfinished tasks of each job
+        self.destination: list[int] = []  # memory space where each job's outputs must arrive
+        self.done_at: list[float] = []  # last finish or delivery of each job so far
         # By task.
-        self._job: list[int] = []
-        self._pending: MutableSequence[int] = []
-        self._device: MutableSequence[int] = []  # -1 until placed
-        self._sequence: MutableSequence[int] = []  # number of the placement
-        self._rank: MutableSequence[float] = []
-        self._ready_at: MutableSequence[float] = []
-        self._placed_at: MutableSequence[float] = []
-        self._started: MutableSequence[bool] = []
-        self._expected: MutableSequence[float] = []  # believed finish, while placed
+        self.task_job: list[int] = []
+        self.pending: MutableSequence[int] = []
+        self.task_device: MutableSequence[int] = []  # -1 until placed
+        self.task_sequence: MutableSequence[int] = []  # number of the placement
+        self.task_rank: MutableSequence[float] = []
+        self.ready_at: MutableSequence[float] = []
+        self.placed_at: MutableSequence[float] = []
+        self.started: MutableSequence[bool] = []
+        self.expected_finish: MutableSequence[float] = []  # believed finish, while placed
         # By tensor.
         self._tensors = 0
-        self._home: MutableSequence[int] = []
-        self._written: MutableSequence[float] = []
+        self.tensor_home: MutableSequence[int] = []
+        self.tensor_written: MutableSequence[float] = []
         # By memory space: tensor -> arrival.
-        self._copies: list[dict[int, float]] = [{} for _ in cluster.spaces]
+        self.copies: list[dict[int, float]] = [{} for _ in cluster.spaces]
         # By device.
         devices = len(cluster.devices)
-        self._queues: MutableSequence[list[Queued]] = [[] for _ in range(devices)]
-        self._slots = [device.slots for device in cluster.devices]
+        self.queues: MutableSequence[list[Queued]] = [[] for _ in range(devices)]
+        self.slots = [device.slots for device in cluster.devices]
         # Whether a device can begin a task as soon as it has ended the one before.
         self._serial = [d.slots == 1 and not d.completion_latency for d in cluster.devices]
         self._issue_overheads = [device.issue_overhead for device in cluster.devices]
         # Devices whose queue is projected in another way: they are submitted to ahead.
         self._projections: dict[int, Callable[[], float]] = {}
-        self._tail_rank = [0.0] * devices  # largest rank in the queue, where it is not empty
-        self._load: MutableSequence[int] = [0] * devices  # placed and unfinished
+        self.tail_rank = [0.0] * devices  # largest rank in the queue, where it is not empty
+        self.load: MutableSequence[int] = [0] * devices  # placed and unfinished
         self._idle = list(range(devices))  # those of fewer than their slots, ascending
-        self._down = [0] * devices  # failures in force
+        self.down = [0] * devices  # failures in force
         self._fails = False  # whether any device may ever be down
-        self._running: MutableSequence[list[int]] = [[] for _ in range(devices)]
+        self.running: MutableSequence[list[int]] = [[] for _ in range(devices)]
         self._available: MutableSequence[float] = [0.0] * devices
         # Whether _available must be worked out again.
-        self._stale: MutableSequence[bool] = [False] * devices
+        self.stale: MutableSequence[bool] = [False] * devices
         self._placements = 0
         # Told of a task and the rank that was asked for before its placement changes.
-        self._noted: Callable[[int, float | None], None] | None = None
-        self._returned = False  # whether a task ever left a device unfinished, or runs again
+        self.noted: Callable[[int, float | None], None] | None = None
+        self.returned = False  # whether a task ever left a device unfinished, or runs again
         self._restricted = False  # whether some tasks must not be placed although they are not
-        self._members: dict[int, tuple[int, ...]] = {}  # by leader: all jobs of its batch
-        self._channel_free: MutableSequence[float] = [0.0] * len(cluster.channels)
+        self.members: dict[int, tuple[int, ...]] = {}  # by leader: all jobs of its batch
+        self.channel_free: MutableSequence[float] = [0.0] * len(cluster.channels)
         # By source and destination: first channel, latency, bandwidth and all channels of the route.
-        self._wires: list[list[Wire | None]] = [
-            [None] * len(cluster.spaces) for _ in cluster.spaces
-        ]
+        self.wires: list[list[Wire | None]] = [[None] * len(cluster.spaces) for _ in cluster.spaces]
 
     # -- what a scheduler may ask ---------------------------------------------------------------
 
@@ -267,7 +265,7 @@ class SchedulingContext:
     def idle(self) -> list[int]:
         """Devices that work and have fewer tasks, running and queued together, than slots, ascending."""
         if self._fails:
-            return [device for device in self._idle if not self._down[device]]
+            return [device for device in self._idle if not self.down[device]]
         return self._idle.copy()
 
     @property
@@ -283,11 +281,11 @@ class SchedulingContext:
 
     def is_idle(self, device: int) -> bool:
         """Whether a device is among :attr:`idle`."""
-        return self._load[device] < self._slots[device]
+        return self.load[device] < self.slots[device]
 
     def slots_in_use(self, device: int) -> int:
         """Slots of a device that run a task, or have one queued for them."""
-        return min(self._load[device], self._slots[device])
+        return min(self.load[device], self.slots[device])
 
     @property
     def forecasts_hold(self) -> bool:
@@ -298,81 +296,86 @@ class SchedulingContext:
 
     def is_up(self, device: int) -> bool:
         """Whether a device works; what is placed on one that does not waits for its recovery."""
-        return not self._down[device]
+        return not self.down[device]
 
     def job_of(self, task: int) -> int:
         """The job that a task belongs to."""
-        return self._job[task]
+        return self.task_job[task]
 
     def tasks_of(self, job: int) -> range:
         """The tasks of a job, in the topological order of its graph."""
-        first = self._first_task[job]
-        return range(first, first + len(self._job_index[job].pending))
+        first = self.first_task[job]
+        return range(first, first + len(self.job_index[job].pending))
 
     def operator_of(self, task: int) -> int:
         """Index of a task's operator in its job's graph."""
-        return task - self._first_task[self._job[task]]
+        return task - self.first_task[self.task_job[task]]
 
     def label(self, task: int) -> str:
         """A task's name for people: the operator, and the job where there are several."""
-        job = self._job[task]
-        name = self._job_index[job].graph.operators[self.operator_of(task)].name
+        job = self.task_job[task]
+        name = self.job_index[job].graph.operators[self.operator_of(task)].name
         return name if len(self.jobs) == 1 else f"{name}#{job}"
 
     def seconds(self, task: int) -> Sequence[float]:
         """Believed seconds of a task on every device, launch overhead included; ``inf`` where it
         cannot run.
         """
-        job = self._job[task]
-        return self._job_index[job].seconds[task - self._first_task[job]]
+        job = self.task_job[task]
+        return self.job_index[job].seconds[task - self.first_task[job]]
 
     def able(self, task: int) -> Sequence[int]:
         """The devices that can run a task, ascending."""
-        job = self._job[task]
-        return self._job_index[job].able[task - self._first_task[job]]
+        job = self.task_job[task]
+        return self.job_index[job].able[task - self.first_task[job]]
 
     def cost_matrix(self, job: int) -> np.ndarray:
         """Believed seconds [operators, devices] of a job's graph, launch overhead included."""
-        return self._job_index[job].matrix
+        return self.job_index[job].matrix
 
     def cached_parts(self, job: int) -> np.ndarray | None:
         """Believed parts [operators, devices] of the seconds that are left when all weights are cached;
         None where nobody knows.
         """
-        return self._job_index[job].costs.cached
+        return self.job_index[job].costs.cached
 
     def is_ready(self, task: int) -> bool:
         """Whether all predecessors have finished."""
-        return not self._pending[task]
+        return not self.pending[task]
 
     def is_queued(self, task: int) -> bool:
         """Whether a task is placed and has not started: it can still be withdrawn."""
-        return self._device[task] >= 0 and not self.has_started(task)
+        return self.task_device[task] >= 0 and not self.has_started(task)
 
     def has_started(self, task: int) -> bool:
         """Whether a placed task has begun to execute: it can no longer be withdrawn."""
-        return self._started[task]
+        return self.started[task]
 
     def device_of(self, task: int) -> int:
         """The device a task is placed on, -1 if none."""
-        return self._device[task]
+        return self.task_device[task]
 
     def inputs(self, task: int) -> list[InputTensor]:
         """The tensors a task reads, weights left out."""
-        job = self._job[task]
-        index = self._job_index[job]
-        first = self._first_tensor[job]
+        job = self.task_job[task]
+        index = self.job_index[job]
+        first = self.first_tensor[job]
         return [
-            InputTensor(first + t, index.bytes[t], self._home[first + t], self._written[first + t])
-            for t in index.reads[task - self._first_task[job]]
+            InputTensor(
+                first + t,
+                index.bytes[t],
+                self.tensor_home[first + t],
+                self.tensor_written[first + t],
+            )
+            for t in index.reads[task - self.first_task[job]]
         ]
 
     def copy_time(self, tensor: int, space: int) -> float | None:
         """When a tensor is (believed to be) in a space; None if no transfer was requested."""
-        home = self._home[tensor]
+        home = self.tensor_home[tensor]
         if home in (space, EVERYWHERE):
-            return self._written[tensor]
-        return self._copies[space].get(tensor)
+            return self.tensor_written[tensor]
+        return self.copies[space].get(tensor)
 
     def transfer_seconds(self, size: float, source: int, destination: int) -> float:
         """Believed seconds for ``size`` bytes between two spaces over an idle route; 0 within one."""
@@ -391,14 +394,14 @@ class SchedulingContext:
         """When the route between two spaces is believed to be free; never before now."""
         if source in (destination, EVERYWHERE):
             return self.now
-        free = self._channel_free
+        free = self.channel_free
         route = self.cluster.route(source, destination)
         return max(self.now, max(free[channel] for channel in route.channels))
 
     def availabilities(self, devices: Sequence[int]) -> list[float]:
         """:meth:`available` of several devices."""
-        now, load, stale, known = self.now, self._load, self._stale, self._available
-        running, expected, down = self._running, self._expected, self._down
+        now, load, stale, known = self.now, self.load, self.stale, self._available
+        running, expected, down = self.running, self.expected_finish, self.down
         found = []
         for device in devices:
             if not load[device] or stale[device] or down[device]:
@@ -415,18 +418,18 @@ class SchedulingContext:
         """When a task appended to a device's queue now could begin, its data aside; ``inf`` while the device is
         down.
         """
-        if self._down[device]:
+        if self.down[device]:
             return math.inf
-        if not self._load[device]:
+        if not self.load[device]:
             return self.now + self._issue_overheads[device]
-        if not self._stale[device]:
+        if not self.stale[device]:
             # A task that runs longer than believed moves everything behind it.
-            for task in self._running[device]:
-                if self._expected[task] < self.now:
-                    self._stale[device] = True
-        if self._stale[device]:
+            for task in self.running[device]:
+                if self.expected_finish[task] < self.now:
+                    self.stale[device] = True
+        if self.stale[device]:
             self._available[device] = self._project(device)
-            self._stale[device] = False
+            self.stale[device] = False
         return max(self.now, self._available[device])
 
     def free_bytes(self, space: int) -> float:
@@ -466,38 +469,38 @@ class SchedulingContext:
                 not a number.
         """
         now, seconds = self.now, math.inf
-        if 0 <= task < len(self._job) and 0 <= device < len(self._load):
-            job = self._job[task]
-            seconds = self._job_index[job].seconds[task - self._first_task[job]][device]
-        if seconds == math.inf or self._device[task] >= 0 or rank != rank or self._restricted:
+        if 0 <= task < len(self.task_job) and 0 <= device < len(self.load):
+            job = self.task_job[task]
+            seconds = self.job_index[job].seconds[task - self.first_task[job]][device]
+        if seconds == math.inf or self.task_device[task] >= 0 or rank != rank or self._restricted:
             self._check_placement(task, device, rank)
-        if self._noted is not None:
-            self._noted(task, rank)
+        if self.noted is not None:
+            self.noted(task, rank)
         if rank is None:
             rank = now
         sequence = self._placements = self._placements + 1
-        self._device[task] = device
-        self._sequence[task] = sequence
-        self._rank[task] = rank
-        self._placed_at[task] = now
-        data = self._accept(task, device, rank)
-        queue = self._queues[device]
-        tail = not queue or rank >= self._tail_rank[device]
+        self.task_device[task] = device
+        self.task_sequence[task] = sequence
+        self.task_rank[task] = rank
+        self.placed_at[task] = now
+        data = self.accept(task, device, rank)
+        queue = self.queues[device]
+        tail = not queue or rank >= self.tail_rank[device]
         # The common case, a task at the tail of a queue whose end is known, needs no projection.
-        known = not self._load[device] or (tail and not self._stale[device])
+        known = not self.load[device] or (tail and not self.stale[device])
         if known and self._serial[device]:
             begin = self.available(device)
             if data is None:
-                data = self._data_expected(task, device)
+                data = self.data_expected(task, device)
             end = (begin if begin > data else data) + seconds
-            self._available[device] = self._expected[task] = end
-            self._stale[device] = False
+            self._available[device] = self.expected_finish[task] = end
+            self.stale[device] = False
         else:
-            self._stale[device] = True
+            self.stale[device] = True
         if tail:
-            self._tail_rank[device] = rank
+            self.tail_rank[device] = rank
         heappush(queue, (rank, sequence, task))
-        self._occupy(device)
+        self.occupy(device)
 
     def place_job(self, job: int, devices: Sequence[int], ranks: Sequence[float]) -> None:
         """Place every task of a job, as :meth:`place` does one by one in the order of operators.
@@ -520,74 +523,74 @@ class SchedulingContext:
         Raises:
             SchedulingError: it is not placed, or has started.
         """
-        device = self._device[task]
+        device = self.task_device[task]
         if device < 0:
             raise SchedulingError(f"Task '{self.label(task)}' is not placed, so not to withdraw")
         if self.has_started(task):
             raise SchedulingError(f"Task '{self.label(task)}' has started; only queued tasks move")
-        if self._noted is not None:
-            self._noted(task, None)
-        self._returned = True
+        if self.noted is not None:
+            self.noted(task, None)
+        self.returned = True
         self._release(task, device)
         self._unqueue(task, device)
-        self._device[task] = -1
-        self._vacate(device)
-        self._stale[device] = True
+        self.task_device[task] = -1
+        self.vacate(device)
+        self.stale[device] = True
 
-    def _occupy(self, device: int) -> None:
+    def occupy(self, device: int) -> None:
         """One task more is placed on a device."""
-        load = self._load[device] = self._load[device] + 1
-        if load == self._slots[device]:
+        load = self.load[device] = self.load[device] + 1
+        if load == self.slots[device]:
             self._idle.remove(device)
 
-    def _vacate(self, device: int) -> None:
+    def vacate(self, device: int) -> None:
         """One task fewer is."""
-        load = self._load[device] = self._load[device] - 1
-        if load == self._slots[device] - 1:
+        load = self.load[device] = self.load[device] - 1
+        if load == self.slots[device] - 1:
             insort(self._idle, device)
 
     def _unqueue(self, task: int, device: int) -> None:
         """Take a task out of a device's queue."""
-        queue = self._queues[device]
-        queue.remove((self._rank[task], self._sequence[task], task))
+        queue = self.queues[device]
+        queue.remove((self.task_rank[task], self.task_sequence[task], task))
         heapify(queue)
 
-    def _empty_queue(self, device: int) -> list[int]:
+    def empty_queue(self, device: int) -> list[int]:
         """Withdraw all that is queued on a device; returns the tasks in the queue's order."""
-        self._returned = True
-        tasks = [task for _, _, task in sorted(self._queues[device])]
+        self.returned = True
+        tasks = [task for _, _, task in sorted(self.queues[device])]
         for task in tasks:
             self._release(task, device)
-            self._device[task] = -1
-            self._vacate(device)
-        self._queues[device] = []
-        self._stale[device] = True
+            self.task_device[task] = -1
+            self.vacate(device)
+        self.queues[device] = []
+        self.stale[device] = True
         return tasks
 
-    def _drop(self, task: int) -> None:
+    def drop(self, task: int) -> None:
         """Take a started task from its device; its execution is lost."""
-        self._returned = True
-        device = self._device[task]
-        self._running[device].remove(task)
-        self._started[task] = False
-        self._device[task] = -1
-        self._vacate(device)
-        self._stale[device] = True
+        self.returned = True
+        device = self.task_device[task]
+        self.running[device].remove(task)
+        self.started[task] = False
+        self.task_device[task] = -1
+        self.vacate(device)
+        self.stale[device] = True
 
-    def _reopen(self, task: int) -> list[int]:
+    def reopen(self, task: int) -> list[int]:
         """A finished task must run again; returns the tasks that were ready and wait for it now."""
-        job = self._job[task]
-        first = self._first_task[job]
-        self._returned = True
-        self._left[job] += 1
-        self._started[task] = False
-        self._device[task] = -1
+        job = self.task_job[task]
+        first = self.first_task[job]
+        self.returned = True
+        self.tasks_left[job] += 1
+        self.started[task] = False
+        self.task_device[task] = -1
         held = []
-        for operator in self._job_index[job].successors[task - first]:
+        for operator in self.job_index[job].successors[task - first]:
             successor = first + operator
-            if not self._pending[successor]:
+            if not self.pending[successor]:
                 held.append(successor)
-            self._pending[successor] += 1
+            self.pending[successor] += 1
         return held
 
     def wake_at(self, time: float) -> None:
@@ -643,9 +646,9 @@ class SchedulingContext:
 
     # -- what the two worlds supply -------------------------------------------------------------
 
-    def _accept(self, task: int, device: int, rank: float) -> float | None:
+    def accept(self, task: int, device: int, rank: float) -> float | None:
         """A task was placed: request the transfers that its placement allows. Returns when its data is
-        expected in the device's memory space; None where :meth:`_data_expected` has to find out.
+        expected in the device's memory space; None where :meth:`data_expected` has to find out.
         """
         raise NotImplementedError
 
@@ -663,15 +666,15 @@ class SchedulingContext:
     # -- bookkeeping shared by both worlds ------------------------------------------------------
 
     def _check_placement(self, task: int, device: int, rank: float | None) -> None:
-        if not 0 <= task < len(self._job):
+        if not 0 <= task < len(self.task_job):
             raise SchedulingError(f"There is no task {task} to place")
-        if not 0 <= device < len(self._load):
+        if not 0 <= device < len(self.load):
             raise SchedulingError(
                 f"There is no device {device} for task '{self.label(task)}'; the cluster has "
-                f"{len(self._load)}"
+                f"{len(self.load)}"
             )
-        if self._device[task] >= 0:
-            name = self.cluster.devices[self._device[task]].name
+        if self.task_device[task] >= 0:
+            name = self.cluster.devices[self.task_device[task]].name
             raise SchedulingError(f"Task '{self.label(task)}' is placed on '{name}' already")
         if self.seconds(task)[device] == math.inf:
             name = self.cluster.devices[device].name
@@ -685,7 +688,7 @@ class SchedulingContext:
         """The job's first task and their number, if every placement is possible."""
         if not 0 <= job < len(self.jobs):
             raise SchedulingError(f"There is no job {job} to place")
-        first, matrix = self._first_task[job], self._job_index[job].matrix
+        first, matrix = self.first_task[job], self.job_index[job].matrix
         count = len(matrix)
         if len(devices) != count or len(ranks) != count:
             raise SchedulingError(
@@ -695,7 +698,7 @@ class SchedulingContext:
         wrong = (place < 0) | (place >= matrix.shape[1]) | np.isnan(rank)
         if not wrong.any():
             wrong = ~np.isfinite(matrix[np.arange(count), place])
-        taken = [*self._device[first : first + count]]
+        taken = [*self.task_device[first : first + count]]
         if taken.count(-1) < count:
             wrong |= np.array(taken) >= 0
         if wrong.any():  # say which and why
@@ -731,7 +734,7 @@ class SchedulingContext:
         Raises:
             InvalidInput: its memory space or times are missing.
         """
-        self._believed[job.graph]
+        self.believed_costs[job.graph]
         for what, space in (("origin", job.origin), ("destination", job.destination)):
             if space is not None and space not in self.cluster.space_index:
                 raise InvalidInput(
@@ -752,19 +755,21 @@ class SchedulingContext:
         Raises:
             SchedulingError: work is left; names the task that holds it up.
         """
-        left = sum(count for _, count in entries(self._left))
+        left = sum(count for _, count in entries(self.tasks_left))
         if not left:
             return
-        unplaced = [t for t, d in entries(self._device) if d < 0 and self._left[self._job[t]]]
+        unplaced = [
+            t for t, d in entries(self.task_device) if d < 0 and self.tasks_left[self.task_job[t]]
+        ]
         if unplaced:
             raise SchedulingError(
                 f"Scheduler '{scheduler.name}' ended with {left} tasks not run: {len(unplaced)} were "
                 f"never placed, the first is '{self.label(unplaced[0])}'"
             )
-        device = next(d for d, queue in enumerate(self._queues) if queue)
+        device = next(d for d, queue in enumerate(self.queues) if queue)
         raise SchedulingError(
             f"Scheduler '{scheduler.name}' ended with {left} tasks not run: device "
-            f"'{self.cluster.devices[device].name}' must run '{self.label(self._head(device))}' next, "
+            f"'{self.cluster.devices[device].name}' must run '{self.label(self.head(device))}' next, "
             "whose predecessors wait behind other tasks; the queues' order contradicts the graph"
         )
 
@@ -773,130 +778,132 @@ class SchedulingContext:
         number = len(self.jobs)
         graph = job.graph
         index = self._index_of(graph)
-        first_task = len(self._job)
+        first_task = len(self.task_job)
         first_tensor = self._tensors
         tasks = len(graph)
         self._tensors += len(graph.tensors)
         self.jobs.append(job)
-        self._job_index.append(index)
-        self._first_task.append(first_task)
-        self._first_tensor.append(first_tensor)
-        self._left.append(tasks)
-        self._destination.append(
+        self.job_index.append(index)
+        self.first_task.append(first_task)
+        self.first_tensor.append(first_tensor)
+        self.tasks_left.append(tasks)
+        self.destination.append(
             EVERYWHERE if job.destination is None else self.cluster.space_index[job.destination]
         )
-        self._done_at.append(self.now)
-        self._job += [number] * tasks
+        self.done_at.append(self.now)
+        self.task_job += [number] * tasks
         self._add_to_data(index)
         self._add_tasks(tasks)
         origin = EVERYWHERE if job.origin is None else self.cluster.space_index[job.origin]
         for tensor in index.inputs:
-            self._home[first_tensor + tensor] = origin
-            self._written[first_tensor + tensor] = self.now
+            self.tensor_home[first_tensor + tensor] = origin
+            self.tensor_written[first_tensor + tensor] = self.now
         self.arrived.append(number)
         for operator in index.sources:
             self.ready.append(first_task + operator)
-            self._ready_at[first_task + operator] = self.now
+            self.ready_at[first_task + operator] = self.now
         return number
 
     def _index_of(self, graph: DataflowGraph) -> GraphIndex:
         index = self._index.get(graph)
         if index is None:
-            index = GraphIndex(graph, self._believed[graph], self._overhead)
+            index = GraphIndex(graph, self.believed_costs[graph], self._overhead)
             self._index[graph] = index
         return index
 
     def _add_tasks(self, count: int) -> None:
         """Make room for what is kept of a new job's tasks."""
-        self._device += [-1] * count
-        self._sequence += [0] * count
-        self._rank += [0.0] * count
-        self._ready_at += [math.inf] * count
-        self._placed_at += [math.inf] * count
-        self._started += [False] * count
-        self._expected += [math.inf] * count
+        self.task_device += [-1] * count
+        self.task_sequence += [0] * count
+        self.task_rank += [0.0] * count
+        self.ready_at += [math.inf] * count
+        self.placed_at += [math.inf] * count
+        self.started += [False] * count
+        self.expected_finish += [math.inf] * count
 
     def _add_to_data(self, index: GraphIndex) -> None:
         """Make room for what is kept of a new job's tensors and of what its tasks wait for."""
         tensors = len(index.graph.tensors)
-        self._pending += index.pending
-        self._home += [EVERYWHERE] * tensors
-        self._written += [math.inf] * tensors
+        self.pending += index.pending
+        self.tensor_home += [EVERYWHERE] * tensors
+        self.tensor_written += [math.inf] * tensors
 
-    def _successors(self, task: int) -> list[int]:
+    def successors_of(self, task: int) -> list[int]:
         """The tasks that wait for a task."""
-        job = self._job[task]
-        first = self._first_task[job]
-        return [first + s for s in self._job_index[job].successors[task - first]]
+        job = self.task_job[task]
+        first = self.first_task[job]
+        return [first + s for s in self.job_index[job].successors[task - first]]
 
-    def _predecessors(self, task: int) -> list[int]:
+    def predecessors_of(self, task: int) -> list[int]:
         """The tasks that a task waits for."""
-        job = self._job[task]
-        first = self._first_task[job]
-        return [first + p for p in self._job_index[job].graph.predecessors[task - first]]
+        job = self.task_job[task]
+        first = self.first_task[job]
+        return [first + p for p in self.job_index[job].graph.predecessors[task - first]]
 
     def _complete(self, task: int, device: int) -> list[int]:
         """Apply a task's finish now; returns the tasks that it made ready."""
-        job = self._job[task]
-        index = self._job_index[job]
-        first = self._first_task[job]
-        space = self._space_of[device]
-        first_tensor = self._first_tensor[job]
-        homes, written, now = self._home, self._written, self.now
+        job = self.task_job[task]
+        index = self.job_index[job]
+        first = self.first_task[job]
+        space = self.space_of[device]
+        first_tensor = self.first_tensor[job]
+        homes, written, now = self.tensor_home, self.tensor_written, self.now
         for tensor in index.writes[task - first]:
             number = first_tensor + tensor
             if written[number] == math.inf:  # or else it ran again, and this was not lost
                 homes[number] = space
                 written[number] = now
-        load = self._load[device] = self._load[device] - 1
-        if load == self._slots[device] - 1:
+        load = self.load[device] = self.load[device] - 1
+        if load == self.slots[device] - 1:
             insort(self._idle, device)
-        self._running[device].remove(task)
-        if self._expected[task] != now:
-            self._stale[device] = True
-        left_of = self._left
+        self.running[device].remove(task)
+        if self.expected_finish[task] != now:
+            self.stale[device] = True
+        left_of = self.tasks_left
         left_of[job] -= 1
-        if self._members and not left_of[job] and job in self._members:
-            for member in self._members[job][1:]:
+        if self.members and not left_of[job] and job in self.members:
+            for member in self.members[job][1:]:
                 left_of[member] = 0
-                self._done_at[member] = now
-        pending, device_of, returned = self._pending, self._device, self._returned
+                self.done_at[member] = now
+        pending, device_of, returned = self.pending, self.task_device, self.returned
         released = []
         for operator in index.successors[task - first]:
             successor = first + operator
             left = pending[successor] = pending[successor] - 1
             if left:
                 continue
-            self._ready_at[successor] = now
-            if returned and self._started[successor]:  # before this task had to run again
+            self.ready_at[successor] = now
+            if returned and self.started[successor]:  # before this task had to run again
                 continue
             released.append(successor)
             if device_of[successor] >= 0:  # when its data arrives is known from now on
-                self._stale[device_of[successor]] = True
+                self.stale[device_of[successor]] = True
         self.ready += released
         return released
 
-    def _route(self, source: int, destination: int) -> Route:
+    def route(self, source: int, destination: int) -> Route:
+        """The route between two memory spaces."""
         return self.cluster.route(source, destination)
 
-    def _lay(self, source: int, destination: int) -> Wire:
-        route = self._route(source, destination)
+    def lay_wire(self, source: int, destination: int) -> Wire:
+        """Keep a route as plain numbers, for pricing."""
+        route = self.route(source, destination)
         wire = (route.channels[0], route.latency, route.bandwidth, route.channels)
-        self._wires[source][destination] = wire
+        self.wires[source][destination] = wire
         return wire
 
-    def _job_of_tensor(self, tensor: int) -> int:
+    def job_of_tensor(self, tensor: int) -> int:
         """The job that a (global) tensor belongs to."""
-        return bisect_right(self._first_tensor, tensor) - 1
+        return bisect_right(self.first_tensor, tensor) - 1
 
     def _request_inputs(self, task: int, device: int) -> None:
         """Ask for the inputs of a placed task that exist and are not on their way to its space."""
-        job = self._job[task]
-        index = self._job_index[job]
-        first = self._first_tensor[job]
-        space = self._space_of[device]
-        for t in index.reads[task - self._first_task[job]]:
-            home = self._home[first + t]
+        job = self.task_job[task]
+        index = self.job_index[job]
+        first = self.first_tensor[job]
+        space = self.space_of[device]
+        for t in index.reads[task - self.first_task[job]]:
+            home = self.tensor_home[first + t]
             if home not in (space, EVERYWHERE):
                 self._request(first + t, space, index.bytes[t])
 
@@ -904,49 +911,49 @@ class SchedulingContext:
         """Ask for what a finished task wrote to go where it is wanted: to the spaces of placed
         consumers (``push``) and, if it is a result, to the job's destination.
         """
-        job = self._job[task]
-        index = self._job_index[job]
-        first_task, first_tensor = self._first_task[job], self._first_tensor[job]
-        home = self._space_of[device]
+        job = self.task_job[task]
+        index = self.job_index[job]
+        first_task, first_tensor = self.first_task[job], self.first_tensor[job]
+        home = self.space_of[device]
         for t in index.writes[task - first_task]:
-            if self._push:
+            if self.pushes:
                 for reader in index.consumers[t]:
-                    place = self._device[first_task + reader]
-                    if place < 0 or (space := self._space_of[place]) == home:
+                    place = self.task_device[first_task + reader]
+                    if place < 0 or (space := self.space_of[place]) == home:
                         continue
-                    if first_tensor + t not in self._copies[space]:
+                    if first_tensor + t not in self.copies[space]:
                         self._request(first_tensor + t, space, index.bytes[t])
             if t in index.outputs:
                 self._request_result(job, t, home)
 
     def _request_result(self, job: int, output: int, space: int) -> None:
         """Ask for a result, just written in a space, to go to its job's destination."""
-        destination = self._destination[job]
+        destination = self.destination[job]
         if destination not in (EVERYWHERE, space):
-            size = self._job_index[job].bytes[output]
-            self._request(self._first_tensor[job] + output, destination, size)
+            size = self.job_index[job].bytes[output]
+            self._request(self.first_tensor[job] + output, destination, size)
 
-    def _head(self, device: int) -> int:
+    def head(self, device: int) -> int:
         """The task that a device must run next, -1 if its queue is empty."""
-        queue = self._queues[device]
+        queue = self.queues[device]
         return queue[0][2] if queue else -1
 
     def _start(self, device: int) -> int:
         """Take the head of a device's queue into execution."""
-        task = heappop(self._queues[device])[2]
-        self._running[device].append(task)
+        task = heappop(self.queues[device])[2]
+        self.running[device].append(task)
         return task
 
-    def _data_expected(self, task: int, device: int) -> float:
+    def data_expected(self, task: int, device: int) -> float:
         """When all inputs of a placed task are believed to be in its device's memory."""
-        if self._pending[task]:
+        if self.pending[task]:
             # Some producer has not finished: the planned start is the best that is known.
-            return max(self.now, self._rank[task])
-        job = self._job[task]
-        space = self._space_of[device]
-        first = self._first_tensor[job]
+            return max(self.now, self.task_rank[task])
+        job = self.task_job[task]
+        space = self.space_of[device]
+        first = self.first_tensor[job]
         latest = self.now
-        for t in self._job_index[job].reads[task - self._first_task[job]]:
+        for t in self.job_index[job].reads[task - self.first_task[job]]:
             time = self.copy_time(first + t, space)
             if time is not None and time > latest:
                 latest = time
@@ -959,16 +966,16 @@ class SchedulingContext:
             return project()
         free = []
         last = self.now  # tasks start in the order of the queue
-        for task in self._running[device]:
+        for task in self.running[device]:
             began = self._began(task)
             last = max(last, began)
             free.append(max(self.now, began + self.seconds(task)[device]))
-            self._expected[task] = free[-1]
-        free += [self.now] * (self._slots[device] - len(free))
+            self.expected_finish[task] = free[-1]
+        free += [self.now] * (self.slots[device] - len(free))
         heapify(free)
-        for _, _, task in sorted(self._queues[device]):
-            last = max(last, heappop(free), self._data_expected(task, device))
-            end = self._expected[task] = last + self.seconds(task)[device]
+        for _, _, task in sorted(self.queues[device]):
+            last = max(last, heappop(free), self.data_expected(task, device))
+            end = self.expected_finish[task] = last + self.seconds(task)[device]
             heappush(free, end)
         return max(last, free[0])
 

@@ -26,10 +26,10 @@ class BatchingContext(SchedulingContext):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._leader: dict[int, int] = {}  # of the others
-        self._served_by: dict[int, DataflowGraph] = {}  # by job, where not by its own graph
-        self._coming: dict[int, tuple[int, int]] = {}  # job: space, inputs still on their way
-        self._rejected: dict[int, tuple[float, str]] = {}  # when and why
+        self.leader: dict[int, int] = {}  # of the others
+        self.served_by: dict[int, DataflowGraph] = {}  # by job, where not by its own graph
+        self.coming: dict[int, tuple[int, int]] = {}  # job: space, inputs still on their way
+        self.rejected: dict[int, tuple[float, str]] = {}  # when and why
 
     # -- what a scheduler may ask ---------------------------------------------------------------
 
@@ -67,25 +67,25 @@ class BatchingContext(SchedulingContext):
 
     def is_waiting(self, job: int) -> bool:
         """Whether nothing of a job was placed yet, and it belongs to no batch."""
-        if job in self._leader or job in self._members or job in self._rejected:
+        if job in self.leader or job in self.members or job in self.rejected:
             return False
-        first, count = self._first_task[job], len(self._job_index[job].pending)
+        first, count = self.first_task[job], len(self.job_index[job].pending)
         if count == 1:  # the usual request
-            return self._device[first] < 0 and bool(self._left[job])
-        return all(self._device[t] < 0 for t in range(first, first + count)) and bool(
-            self._left[job]
+            return self.task_device[first] < 0 and bool(self.tasks_left[job])
+        return all(self.task_device[t] < 0 for t in range(first, first + count)) and bool(
+            self.tasks_left[job]
         )
 
     def inputs_in(self, job: int) -> set[int] | None:
         """Memory spaces where all of a job's inputs are now; None: wherever they are wanted."""
-        first = self._first_tensor[job]
+        first = self.first_tensor[job]
         found: set[int] | None = None
-        inputs = self._job_index[job].inputs
+        inputs = self.job_index[job].inputs
         if len(inputs) == 1:
-            home = self._home[first + inputs[0]]
+            home = self.tensor_home[first + inputs[0]]
             return None if home == EVERYWHERE else {home}
         for t in inputs:
-            home = self._home[first + t]
+            home = self.tensor_home[first + t]
             if home != EVERYWHERE:
                 found = {home} if found is None else found & {home}
         return found
@@ -98,11 +98,11 @@ class BatchingContext(SchedulingContext):
 
     def inputs_under_way(self, job: int) -> list[int]:
         """The tensors of a job that were sent ahead and are not there yet."""
-        if job not in self._coming:
+        if job not in self.coming:
             return []
-        space, first = self._coming[job][0], self._first_tensor[job]
-        tensors = (first + t for t in self._job_index[job].inputs)
-        return [t for t in tensors if self._home[t] not in (space, EVERYWHERE)]
+        space, first = self.coming[job][0], self.first_tensor[job]
+        tensors = (first + t for t in self.job_index[job].inputs)
+        return [t for t in tensors if self.tensor_home[t] not in (space, EVERYWHERE)]
 
     # -- what a scheduler may do ----------------------------------------------------------------
 
@@ -119,14 +119,14 @@ class BatchingContext(SchedulingContext):
         if not 0 <= space < len(self.cluster.spaces):
             raise SchedulingError(f"There is no memory space {space} to send job {job} to")
         here = self.inputs_in(job)
-        if here is None or space in here or job in self._coming:
+        if here is None or space in here or job in self.coming:
             raise SchedulingError(
                 f"The inputs of job {job} are in '{self.cluster.spaces[space].name}', or on their way, "
                 "already"
             )
-        index, first = self._job_index[job], self._first_tensor[job]
-        away = [t for t in index.inputs if self._home[first + t] not in (space, EVERYWHERE)]
-        self._coming[job] = (space, len(away))
+        index, first = self.job_index[job], self.first_tensor[job]
+        away = [t for t in index.inputs if self.tensor_home[first + t] not in (space, EVERYWHERE)]
+        self.coming[job] = (space, len(away))
         for t in away:
             self._request(first + t, space, index.bytes[t])
 
@@ -176,21 +176,21 @@ class BatchingContext(SchedulingContext):
             alike = other
         space = self._common_space(members)
         index = self._index_of(graph)
-        first = self._first_tensor[leader]
+        first = self.first_tensor[leader]
         if space is not None:
             for t in index.inputs:
-                self._home[first + t] = space
-                self._written[first + t] = min(self._written[first + t], self.now)
-        self._job_index[leader] = index
-        self._members[leader] = members
+                self.tensor_home[first + t] = space
+                self.tensor_written[first + t] = min(self.tensor_written[first + t], self.now)
+        self.job_index[leader] = index
+        self.members[leader] = members
         self._restricted = True
         for job in members:
             if self.jobs[job].graph is not graph:
-                self._served_by[job] = graph
+                self.served_by[job] = graph
         others = set(members[1:])
-        self._leader.update(dict.fromkeys(others, leader))
+        self.leader.update(dict.fromkeys(others, leader))
         if others and self.ready:
-            self.ready = [task for task in self.ready if self._job[task] not in others]
+            self.ready = [task for task in self.ready if self.task_job[task] not in others]
         self._note_batch(leader, graph)
         return leader
 
@@ -203,11 +203,11 @@ class BatchingContext(SchedulingContext):
         """
         self._check_serving(job)
         self._restricted = True
-        self._rejected[job] = (self.now, reason)
-        self._coming.pop(job, None)  # what is under way arrives, but nobody is told
-        self._left[job] = 0
-        self._done_at[job] = self.now
-        self.ready = [task for task in self.ready if self._job[task] != job]
+        self.rejected[job] = (self.now, reason)
+        self.coming.pop(job, None)  # what is under way arrives, but nobody is told
+        self.tasks_left[job] = 0
+        self.done_at[job] = self.now
+        self.ready = [task for task in self.ready if self.task_job[task] != job]
 
     # -- bookkeeping ----------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class BatchingContext(SchedulingContext):
             here = self.inputs_in(job)
             if here is not None and here != common:
                 common = here if common is None else common & here
-            if job in self._coming or common == set() or self.awaits_room(job):
+            if job in self.coming or common == set() or self.awaits_room(job):
                 raise SchedulingError(
                     f"Job {job} cannot be batched: its inputs are not where those of job {members[0]} "
                     "are; send them there first, or wait until they are"
@@ -248,51 +248,51 @@ class BatchingContext(SchedulingContext):
 
     def _check_placement(self, task: int, device: int, rank: float | None) -> None:
         super()._check_placement(task, device, rank)
-        job = self._job[task]
-        if job in self._leader:
+        job = self.task_job[task]
+        if job in self.leader:
             raise SchedulingError(
-                f"Task '{self.label(task)}' runs with job {self._leader[job]}, which leads its batch"
+                f"Task '{self.label(task)}' runs with job {self.leader[job]}, which leads its batch"
             )
-        if job in self._rejected:
+        if job in self.rejected:
             raise SchedulingError(f"Task '{self.label(task)}' belongs to a job that was refused")
 
     def _request_result(self, job: int, output: int, space: int) -> None:
-        members = self._members.get(job)
+        members = self.members.get(job)
         if members is None:
             super()._request_result(job, output, space)
             return
         for member in members:
-            tensor = self._first_tensor[member] + output
+            tensor = self.first_tensor[member] + output
             if member != job:
-                self._home[tensor] = space
-                self._written[tensor] = self.now
-            destination = self._destination[member]
+                self.tensor_home[tensor] = space
+                self.tensor_written[tensor] = self.now
+            destination = self.destination[member]
             if destination not in (EVERYWHERE, space):
                 # The leader's index is that of the batch.
-                own = self._job_index[member]
+                own = self.job_index[member]
                 if member == job:
                     own = self._index_of(self.jobs[member].graph)
                 self._request(tensor, destination, own.bytes[output])
 
     def _note_delivery(self, tensor: int, space: int) -> None:
         """A tensor has arrived: it may have been sent ahead."""
-        if not self._coming:
+        if not self.coming:
             return
-        job = self._job_of_tensor(tensor)
-        to, away = self._coming.get(job, (-1, 0))
-        if to == space and tensor - self._first_tensor[job] in self._job_index[job].inputs:
-            self._home[tensor] = space
-            self._written[tensor] = self.now
+        job = self.job_of_tensor(tensor)
+        to, away = self.coming.get(job, (-1, 0))
+        if to == space and tensor - self.first_tensor[job] in self.job_index[job].inputs:
+            self.tensor_home[tensor] = space
+            self.tensor_written[tensor] = self.now
             if away > 1:
-                self._coming[job] = (to, away - 1)
+                self.coming[job] = (to, away - 1)
             else:
-                del self._coming[job]
+                del self.coming[job]
                 self.delivered.append(job)
 
-    def _is_sent_ahead(self, tensor: int, space: int) -> bool:
+    def is_sent_ahead(self, tensor: int, space: int) -> bool:
         """Whether a tensor is on its way to a space because a job's inputs were sent there."""
-        job = self._job_of_tensor(tensor)
-        return self._coming.get(job, (-1, 0))[0] == space
+        job = self.job_of_tensor(tensor)
+        return self.coming.get(job, (-1, 0))[0] == space
 
 
 def _is_alike(one: DataflowGraph, two: DataflowGraph) -> bool:

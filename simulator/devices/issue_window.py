@@ -45,8 +45,8 @@ class IssueWindow:
         """The task that is next in the queue, if it may be submitted as soon as its data is here; -1 if not."""
         if len(self._submitted_at) == self._room:
             return -1
-        task = self._run._head(self._device)
-        if task < 0 or self._run._pending[task] > self._submitted.get(task, 0):
+        task = self._run.head(self._device)
+        if task < 0 or self._run.pending[task] > self._submitted.get(task, 0):
             return -1
         return task
 
@@ -54,13 +54,13 @@ class IssueWindow:
         """The task at the head of the queue is submitted now; returns when the device can begin with it."""
         self._issued = max(self._issued, self._run.now) + self._overhead
         self._submitted_at[task] = self._issued
-        for successor in self._run._successors(task):
+        for successor in self._run.successors_of(task):
             self._submitted[successor] = self._submitted.get(successor, 0) + 1
         return self._issued
 
     def known(self, task: int, slot: int, end: float) -> None:
         """The host learns now that a task ended in a slot at ``end``."""
-        for successor in self._run._successors(task):
+        for successor in self._run.successors_of(task):
             self._submitted[successor] -= 1
             if not self._submitted[successor]:
                 del self._submitted[successor]
@@ -95,19 +95,19 @@ class IssueWindow:
         def append(task: int, begin: float, at_least: float) -> float:
             start = max(last, heappop(free), begin)
             end = max(start + run.seconds(task)[device], at_least)
-            ends[task] = run._expected[task] = end
+            ends[task] = run.expected_finish[task] = end
             heappush(free, end)
             heappush(known, end + self._latency)
             return start
 
         for task, moment in self._submitted_at.items():
-            parents = [ends[p] for p in run._predecessors(task) if p in ends]
+            parents = [ends[p] for p in run.predecessors_of(task) if p in ends]
             last = append(task, max([moment, *parents]), run.now - self._latency)
         issued = self._issued
-        for _, _, task in sorted(run._queues[device]):
-            begin = run._data_expected(task, device)
+        for _, _, task in sorted(run.queues[device]):
+            begin = run.data_expected(task, device)
             submitted = heappop(known) if len(known) == self._room else run.now
-            if not run._pending[task]:  # or else it may be submitted behind what it waits for
+            if not run.pending[task]:  # or else it may be submitted behind what it waits for
                 submitted = max(submitted, begin)
             issued = max(issued, submitted) + self._overhead
             last = append(task, max(begin, issued), 0.0)

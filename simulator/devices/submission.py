@@ -36,7 +36,7 @@ class Submission:
         description = run.real.devices[device]
         self._run = run
         self._device = device
-        self._slots = run._free_slots[device]
+        self._slots = run.free_slots[device]
         self._latency = description.completion_latency
         self.window = IssueWindow(run, device, description)
         self._waiting: deque[int] = deque()  # submitted, in no slot yet
@@ -53,7 +53,7 @@ class Submission:
         self._submit_heads()
         while self._slots and self._waiting:
             task = self._waiting[0]
-            if self._run._pending[task] > self._ended.get(task, 0):
+            if self._run.pending[task] > self._ended.get(task, 0):
                 return
             if self._issued[0] > self._run.now:
                 self._wait(self._issued[0])
@@ -73,26 +73,26 @@ class Submission:
         """Come back when the host has done with an operator that a slot waits for."""
         if self._awaited != issued:
             self._awaited = issued
-            self._run._clock.at(issued, [self._on_issued])
+            self._run.clock.at(issued, [self._on_issued])
 
     def _on_issued(self, _: Moment) -> None:
-        self._run._touched.add(self._device)
+        self._run.touched.add(self._device)
 
     def ended(self, task: int) -> None:
         """The device has ended a task now."""
         run = self._run
-        now = self._end[task] = run._clock.now
-        heappush(self._slots, run._slot[task])
-        for successor in run._successors(task):
+        now = self._end[task] = run.clock.now
+        heappush(self._slots, run.task_slot[task])
+        for successor in run.successors_of(task):
             self._ended[successor] = self._ended.get(successor, 0) + 1
-        run._touched.add(self._device)
-        run._clock.at(now + self._latency, [self._on_known], task)
+        run.touched.add(self._device)
+        run.clock.at(now + self._latency, [self._on_known], task)
 
     def _on_known(self, event: Moment) -> None:
         task = event.subject
         # Not if the device has failed in between.
-        if task in self._end and self._end[task] + self._latency == self._run._clock.now:
-            self._run._due.append(task)
+        if task in self._end and self._end[task] + self._latency == self._run.clock.now:
+            self._run.due.append(task)
 
     def reset(self) -> None:
         """The device has lost everything that it had begun or was submitted."""
@@ -104,12 +104,12 @@ class Submission:
 
     def known(self, task: int) -> float:
         """The host learns of an end now; returns when that end was, seconds."""
-        for successor in self._run._successors(task):
+        for successor in self._run.successors_of(task):
             self._ended[successor] -= 1
             if not self._ended[successor]:
                 del self._ended[successor]
         end = self._end.pop(task)
-        self.window.known(task, self._run._slot[task], end)
+        self.window.known(task, self._run.task_slot[task], end)
         return end
 
     def end_of(self, task: int) -> float | None:

@@ -57,7 +57,7 @@ class DecisionDelay:
     """
 
     def __init__(self, run: Simulation, cost: DecisionCost) -> None:
-        scheduler = run._scheduler
+        scheduler = run.scheduler
         beyond = sorted(scheduler.needs & {"evict", "pack"})
         if beyond:
             raise InvalidInput(
@@ -96,19 +96,19 @@ class DecisionDelay:
         run = self._run
         run.finished.sort()
         tasks = self._considered()
-        before = run._deciding_seconds
+        before = run.deciding_seconds
         self._asking = True
-        run._noted = self._note
+        run.noted = self._note
         ask()
-        run._noted = None
+        run.noted = None
         self._asking = False
         pairs = sum(len(run.able(task)) for task in tasks)
-        cost = self._cost.seconds(len(tasks), pairs, run._deciding_seconds - before)
+        cost = self._cost.seconds(len(tasks), pairs, run.deciding_seconds - before)
         if cost > 0:
             self._charged += cost
             self._put_off()
             self._busy = True
-            run._clock.at(run.now + cost, [self._on_free])
+            run.clock.at(run.now + cost, [self._on_free])
         else:
             self._wake_up()
         self._undecided.clear()
@@ -117,11 +117,11 @@ class DecisionDelay:
     def _considered(self) -> Collection[int]:
         """The tasks that the decision is about."""
         run = self._run
-        if run._static:
+        if run.is_static:
             arrived = [task for job in run.arrived for task in run.tasks_of(job)]
             return {*arrived, *run.lost}
         self._known.update(run.placeable)
-        self._known = {t for t in self._known if run._device[t] < 0 and run.is_ready(t)}
+        self._known = {t for t in self._known if run.task_device[t] < 0 and run.is_ready(t)}
         return self._known
 
     def _on_free(self, _: Moment) -> None:
@@ -132,7 +132,7 @@ class DecisionDelay:
     def _note(self, task: int, rank: float | None) -> None:
         """The placement of a task is about to change."""
         self._undecided.setdefault(task, self._placement(task))
-        if self._run._device[task] < 0:  # it is being placed
+        if self._run.task_device[task] < 0:  # it is being placed
             self._ranks[task] = rank
 
     def wake(self, moment: float) -> None:
@@ -149,10 +149,10 @@ class DecisionDelay:
     def _placement(self, task: int) -> Placement | None:
         """Where a task stands; None if nowhere."""
         run = self._run
-        if run._device[task] < 0:
+        if run.task_device[task] < 0:
             return None
         return Placement(
-            run._device[task], run._rank[task], run._sequence[task], run._placed_at[task]
+            run.task_device[task], run.task_rank[task], run.task_sequence[task], run.placed_at[task]
         )
 
     # -- between a decision and its effect ------------------------------------------------------
@@ -166,7 +166,7 @@ class DecisionDelay:
                 before,
                 after,
                 self._ranks.get(task),
-                not run._pending[task],
+                not run.pending[task],
                 after is not None and run.is_up(after.device),
             )
             for task, before in self._undecided.items()
@@ -186,14 +186,14 @@ class DecisionDelay:
     def _restore(self, task: int, where: Placement) -> None:
         """Put a task back to where it stood in a queue."""
         run, device = self._run, where.device
-        run._device[task], run._rank[task] = device, where.rank
-        run._sequence[task], run._placed_at[task] = where.sequence, where.placed_at
-        run._accept(task, device, where.rank)
-        queue = run._queues[device]
-        run._tail_rank[device] = max(where.rank, run._tail_rank[device] if queue else -math.inf)
+        run.task_device[task], run.task_rank[task] = device, where.rank
+        run.task_sequence[task], run.placed_at[task] = where.sequence, where.placed_at
+        run.accept(task, device, where.rank)
+        queue = run.queues[device]
+        run.tail_rank[device] = max(where.rank, run.tail_rank[device] if queue else -math.inf)
         heappush(queue, (where.rank, where.sequence, task))
-        run._occupy(device)
-        run._stale[device] = True
+        run.occupy(device)
+        run.stale[device] = True
 
     def _take_effect(self) -> None:
         """Do now what was decided: as far as tasks are where they were, have not started, and still are
@@ -201,7 +201,7 @@ class DecisionDelay:
         come back through ``lost``.
         """
         run = self._run
-        run._last_news = run.now
+        run.last_news = run.now
         changes = [c for c in self._changes if self._is_possible(c)]
         self._changes = []
         for change in changes:
@@ -211,7 +211,7 @@ class DecisionDelay:
         for change in changes:
             if change.after is None:
                 continue
-            unready = change.ready and run._pending[change.task]
+            unready = change.ready and run.pending[change.task]
             if unready or (change.up and not run.is_up(change.after.device)):
                 lost.append(change.task)
             else:
@@ -223,11 +223,11 @@ class DecisionDelay:
 
     def _is_possible(self, change: Change) -> bool:
         run, task, before = self._run, change.task, change.before
-        if run._job[task] in run._failed_jobs:
+        if run.task_job[task] in run.failed_jobs:
             return False
         if before is None:
             return True
-        here = run._device[task] == before.device and run._sequence[task] == before.sequence
+        here = run.task_device[task] == before.device and run.task_sequence[task] == before.sequence
         return here and not run.has_started(task)
 
     # -- the end --------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class Disturbances:
     """
 
     def __init__(self, run: Simulation, faults: Faults) -> None:
-        setting, cluster = run._setting, run.cluster
+        setting, cluster = run.setting, run.cluster
         faults.check(cluster)
         unusual = setting.memory != "unlimited" or setting.weights != "resident"
         if faults.fails_devices and unusual:
@@ -71,7 +71,7 @@ class Disturbances:
             "link_outage": self._on_link,
             "link_degradation": self._on_link,
         }
-        self._injector = FaultInjector(faults, cluster, run._clock, setting.seed, self._is_over)
+        self._injector = FaultInjector(faults, cluster, run.clock, setting.seed, self._is_over)
 
     # -- what the engine asks -------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class Disturbances:
         clock forward.
         """
         run = self._run
-        self._rests = run.is_at_rest() and (run._memory is None or not run._memory.relax())
+        self._rests = run.is_at_rest() and (run.memory is None or not run.memory.relax())
 
     def stops(self, tensor: int, space: int) -> bool:
         """Whether a transfer that is asked for cannot be sent now: a memory is lost, or it was called off as
@@ -94,7 +94,7 @@ class Disturbances:
         if self._are_too_many(self._called_off[tensor, space]):
             self._given_up.add((tensor, space))
             self._run.wake(self._run.now)
-        elif space in self._closed or self._run._home[tensor] in self._closed:
+        elif space in self._closed or self._run.tensor_home[tensor] in self._closed:
             self._held.add((tensor, space))
         else:
             return False
@@ -112,14 +112,14 @@ class Disturbances:
             for task in self._gone:
                 self._check_attempts(task)
             lost = {*run.lost, *self._gone}
-            run.lost = sorted(t for t in lost if run._job[t] not in run._failed_jobs)
+            run.lost = sorted(t for t in lost if run.task_job[t] not in run.failed_jobs)
             self._gone.clear()
         return self._give_up() or bool(changes)
 
     def _check_attempts(self, task: int) -> None:
         """Fail the job of a task that was begun as often as it may be and would have to be again."""
         run = self._run
-        executed, submitted = run._attempts.get(task, 0), self._unissued[task]
+        executed, submitted = run.attempts.get(task, 0), self._unissued[task]
         for attempts, what in (
             (executed, f"executed {_times(executed)} and would have to run again"),
             (
@@ -128,8 +128,8 @@ class Disturbances:
                 "be submitted again",
             ),
         ):
-            if self._are_too_many(attempts) and run._job[task] not in run._failed_jobs:
-                self._fail_job(run._job[task], f"'{run.label(task)}' was {what}")
+            if self._are_too_many(attempts) and run.task_job[task] not in run.failed_jobs:
+                self._fail_job(run.task_job[task], f"'{run.label(task)}' was {what}")
 
     def _are_too_many(self, attempts: int) -> bool:
         return self._limit is not None and attempts >= self._limit
@@ -137,16 +137,16 @@ class Disturbances:
     def _give_up(self) -> bool:
         """Fail the jobs whose transfers were called off as often as they may be; whether there were any."""
         run = self._run
-        given_up = [key for key in sorted(self._given_up) if run._is_wanted(*key, -1)]
+        given_up = [key for key in sorted(self._given_up) if run.is_wanted(*key, -1)]
         self._given_up.clear()
         for tensor, space in given_up:
-            job = run._job_of_tensor(tensor)
-            if job not in run._failed_jobs:
+            job = run.job_of_tensor(tensor)
+            if job not in run.failed_jobs:
                 spaces = run.cluster.spaces
-                what = run._job_index[job].graph.tensors[tensor - run._first_tensor[job]].name
+                what = run.job_index[job].graph.tensors[tensor - run.first_tensor[job]].name
                 self._fail_job(
                     job,
-                    f"The transfer of '{what}' from '{spaces[run._home[tensor]].name}' to "
+                    f"The transfer of '{what}' from '{spaces[run.tensor_home[tensor]].name}' to "
                     f"'{spaces[space].name}' was called off {_times(self._called_off[tensor, space])} and "
                     "would have to start again; allow more with max_attempts, or let the memory survive "
                     "(memory_lost: false)",
@@ -156,14 +156,14 @@ class Disturbances:
     def finished(self, task: int) -> None:
         """A task has finished: ask for what it wrote wherever it is wanted."""
         run = self._run
-        job = run._job[task]
-        index, first = run._job_index[job], run._first_tensor[job]
-        writes = index.writes[task - run._first_task[job]]
+        job = run.task_job[task]
+        index, first = run.job_index[job], run.first_tensor[job]
+        writes = index.writes[task - run.first_task[job]]
         if job in self._missing:
             self._missing[job].difference_update(first + t for t in writes)
         self._done.add(task)
         for t in writes:
-            if run._push or t in index.outputs:
+            if run.pushes or t in index.outputs:
                 self._request_again(first + t)
 
     # -- changes --------------------------------------------------------------------------------
@@ -173,31 +173,31 @@ class Disturbances:
         device = run.cluster.device_index[fault.where]
         factors = self._slowdowns[device]
         (factors.append if begins else factors.remove)(fault.left)
-        run._shared_rates[run._space_of[device]].set_factor(device, math.prod(sorted(factors)))
+        run.shared_rates[run.space_of[device]].set_factor(device, math.prod(sorted(factors)))
 
     def _on_link(self, fault: Fault, begins: bool) -> None:
         factors = self._links_left[fault.where]
         (factors.append if begins else factors.remove)(fault.left)
         for channel in self._channels_of[fault.where]:
-            self._run._links.set_capacity(channel, math.prod(sorted(factors)))
+            self._run.links.set_capacity(channel, math.prod(sorted(factors)))
 
     def _on_failure(self, fault: Fault, begins: bool) -> None:
         run = self._run
         device = run.cluster.device_index[fault.where]
-        space = run._space_of[device]
+        space = run.space_of[device]
         if not begins:
-            run._down[device] -= 1
-            if not run._down[device]:
+            run.down[device] -= 1
+            if not run.down[device]:
                 self._outages.append((device, self._down_since[device], run.now))
-                run._stale[device] = True
-                run._touched.add(device)
+                run.stale[device] = True
+                run.touched.add(device)
                 self._open(space)
             return
-        run._down[device] += 1
-        if run._down[device] == 1:
+        run.down[device] += 1
+        if run.down[device] == 1:
             self._down_since[device] = run.now
             self._halt(device)
-            self._gone.update(run._empty_queue(device))
+            self._gone.update(run.empty_queue(device))
         if self._takes_memory(fault, device):
             self._lose(space)
 
@@ -205,8 +205,8 @@ class Disturbances:
         if fault.memory_lost is not None:
             return fault.memory_lost
         run = self._run
-        space = run._space_of[device]
-        return run._space_of.count(space) == 1 and run.cluster.spaces[space].name != (
+        space = run.space_of[device]
+        return run.space_of.count(space) == 1 and run.cluster.spaces[space].name != (
             run.cluster.host
         )
 
@@ -215,40 +215,40 @@ class Disturbances:
     def _halt(self, device: int) -> None:
         """Take all that a device has begun or was submitted."""
         run = self._run
-        submission = run._submissions[device]
-        running = list(run._running[device])
-        waiting = [task for task in running if run._start_time[task] == math.inf]
-        if len(running) - len(waiting) < run._slots[device]:
+        submission = run.submissions[device]
+        running = list(run.running[device])
+        waiting = [task for task in running if run.start_time[task] == math.inf]
+        if len(running) - len(waiting) < run.slots[device]:
             self._unissued.update(waiting[:1])  # a slot waited for the host to issue it
         for task in running:
-            if run._start_time[task] < math.inf:
+            if run.start_time[task] < math.inf:
                 end = None if submission is None else submission.end_of(task)
                 run.recorder.execution(task, device, run.now if end is None else end, LOST)
-                run._attempts[task] = run._attempts.get(task, 0) + 1
-                if run._finish_time[task] < math.inf:
-                    run._models[device].end(task, run.now)
-            run._start_time[task] = run._finish_time[task] = math.inf
-            run._ready_at[task] = run.now
-            run._drop(task)
+                run.attempts[task] = run.attempts.get(task, 0) + 1
+                if run.finish_time[task] < math.inf:
+                    run.device_models[device].end(task, run.now)
+            run.start_time[task] = run.finish_time[task] = math.inf
+            run.ready_at[task] = run.now
+            run.drop(task)
             self._gone.add(task)
-        run._free_slots[device][:] = range(run._slots[device])
+        run.free_slots[device][:] = range(run.slots[device])
         if submission is not None:
             submission.reset()
-        run._due = [task for task in run._due if run._device[task] >= 0]
+        run.due = [task for task in run.due if run.task_device[task] >= 0]
 
     # -- what a memory loses --------------------------------------------------------------------
 
     def _lose(self, space: int) -> None:
         """Everything in a memory space is gone, and so are transfers from and to it."""
         run = self._run
-        inside = [d for d, home in enumerate(run._space_of) if home == space]
+        inside = [d for d, home in enumerate(run.space_of) if home == space]
         for device in inside:
             self._halt(device)
-        if all(run._down[device] for device in inside):
+        if all(run.down[device] for device in inside):
             self._closed.add(space)
         changed = self._call_off(space)
-        changed |= run._copies[space].keys()
-        run._copies[space].clear()
+        changed |= run.copies[space].keys()
+        run.copies[space].clear()
         for job in range(len(run.jobs)):
             if not self._is_beyond(job):
                 changed |= self._move_homes(job, space)
@@ -258,18 +258,18 @@ class Disturbances:
     def _call_off(self, space: int) -> set[int]:
         """Cancel transfers from and to a space; returns their tensors."""
         run = self._run
-        kept = [row for row in run._requests if space not in (row[1], row[2])]
-        changed = {row[0] for row in run._requests} - {row[0] for row in kept}
-        if len(kept) < len(run._requests):
-            run._book_again(kept)
+        kept = [row for row in run.requested if space not in (row[1], row[2])]
+        changed = {row[0] for row in run.requested} - {row[0] for row in kept}
+        if len(kept) < len(run.requested):
+            run.book_again(kept)
         flows = {
             id(flow): flow
-            for flow in run._under_way.values()
+            for flow in run.under_way.values()
             if space in (flow.source, flow.destination)
         }
         for flow in flows.values():
             started = flow.start < run.now
-            run._links.cancel(flow)
+            run.links.cancel(flow)
             if started:
                 run.recorder.delivered(flow)
                 self._called_off.update((tensor, flow.destination) for tensor in flow.tensors)
@@ -281,24 +281,24 @@ class Disturbances:
     def _move_homes(self, job: int, space: int) -> set[int]:
         """What was written into a lost space is at home where a copy is left, or is missing."""
         run = self._run
-        index, first = run._job_index[job], run._first_tensor[job]
-        asked = {row[:2] for row in run._requests}
+        index, first = run.job_index[job], run.first_tensor[job]
+        asked = {row[:2] for row in run.requested}
         changed = set()
         for tensors in index.writes:
             for tensor in (first + t for t in tensors):
-                if run._home[tensor] != space or run._written[tensor] == math.inf:
+                if run.tensor_home[tensor] != space or run.tensor_written[tensor] == math.inf:
                     continue
                 changed.add(tensor)
                 for other in range(len(run.cluster.spaces)):
                     key = (tensor, other)
-                    there = tensor in run._copies[other]
-                    if there and key not in run._under_way and key not in asked:
-                        run._home[tensor] = other
-                        run._written[tensor] = run._copies[other].pop(tensor)
+                    there = tensor in run.copies[other]
+                    if there and key not in run.under_way and key not in asked:
+                        run.tensor_home[tensor] = other
+                        run.tensor_written[tensor] = run.copies[other].pop(tensor)
                         break
                 else:
-                    run._home[tensor] = EVERYWHERE
-                    run._written[tensor] = math.inf
+                    run.tensor_home[tensor] = EVERYWHERE
+                    run.tensor_written[tensor] = math.inf
                     self._missing.setdefault(job, set()).add(tensor)
         return changed
 
@@ -308,8 +308,8 @@ class Disturbances:
             del self._missing[job]
             return
         run = self._run
-        index = run._job_index[job]
-        first, first_tensor = run._first_task[job], run._first_tensor[job]
+        index = run.job_index[job]
+        first, first_tensor = run.first_task[job], run.first_tensor[job]
         missing = self._missing[job]
         again, held = [], set()
         for operator in range(len(index.pending) - 1, -1, -1):
@@ -320,30 +320,30 @@ class Disturbances:
             ):
                 self._done.remove(task)
                 again.append(task)
-                held.update(run._reopen(task))
-                run._attempts[task] = run._attempts.get(task, 0) + 1
-                run._start_time[task] = run._finish_time[task] = math.inf
+                held.update(run.reopen(task))
+                run.attempts[task] = run.attempts.get(task, 0) + 1
+                run.start_time[task] = run.finish_time[task] = math.inf
         self._gone.update(again)
         for task in again:
-            run._ready_at[task] = math.inf if run._pending[task] else run.now
+            run.ready_at[task] = math.inf if run.pending[task] else run.now
         for task in held - self._done:
-            if run._started[task]:
+            if run.started[task]:
                 continue
             if task not in self._gone and run.is_queued(task):
                 run.withdraw(task)
                 self._gone.add(task)
-            run._ready_at[task] = math.inf
+            run.ready_at[task] = math.inf
         if held:
-            run.ready = [task for task in run.ready if not run._pending[task]]
+            run.ready = [task for task in run.ready if not run.pending[task]]
 
     def _is_needed(self, job: int, tensor: int) -> bool:
         """Whether a missing tensor (of a job's graph) is a result or has readers yet to start."""
         run = self._run
-        index = run._job_index[job]
+        index = run.job_index[job]
         if tensor in index.outputs:
             return True
-        readers = (run._first_task[job] + reader for reader in index.consumers[tensor])
-        return any(task not in self._done and not run._started[task] for task in readers)
+        readers = (run.first_task[job] + reader for reader in index.consumers[tensor])
+        return any(task not in self._done and not run.started[task] for task in readers)
 
     # -- what comes back ------------------------------------------------------------------------
 
@@ -358,20 +358,20 @@ class Disturbances:
     def _request_again(self, tensor: int) -> None:
         """Ask for a tensor wherever it is wanted and not on its way."""
         run = self._run
-        job = run._job_of_tensor(tensor)
-        if run._written[tensor] == math.inf or self._is_beyond(job):
+        job = run.job_of_tensor(tensor)
+        if run.tensor_written[tensor] == math.inf or self._is_beyond(job):
             return
-        index = run._job_index[job]
-        t = tensor - run._first_tensor[job]
+        index = run.job_index[job]
+        t = tensor - run.first_tensor[job]
         wanted = set()
         for reader in index.consumers[t]:
-            task = run._first_task[job] + reader
-            if run.is_queued(task) and (run._push or not run._pending[task]):
-                wanted.add(run._space_of[run._device[task]])
-        if t in index.outputs and t not in index.inputs and run._destination[job] != EVERYWHERE:
-            wanted.add(run._destination[job])
+            task = run.first_task[job] + reader
+            if run.is_queued(task) and (run.pushes or not run.pending[task]):
+                wanted.add(run.space_of[run.task_device[task]])
+        if t in index.outputs and t not in index.inputs and run.destination[job] != EVERYWHERE:
+            wanted.add(run.destination[job])
         for space in sorted(wanted):
-            if run._home[tensor] not in (space, EVERYWHERE):
+            if run.tensor_home[tensor] not in (space, EVERYWHERE):
                 run.request(tensor, space, index.bytes[t])
 
     # -- jobs -----------------------------------------------------------------------------------
@@ -379,20 +379,20 @@ class Disturbances:
     def _is_beyond(self, job: int) -> bool:
         """Whether a job has failed, or is done with all outputs delivered."""
         run = self._run
-        if job in self._over or job in run._failed_jobs:
+        if job in self._over or job in run.failed_jobs:
             return True
-        if run._left[job]:
+        if run.tasks_left[job]:
             return False
-        destination, first = run._destination[job], run._first_tensor[job]
-        index = run._job_index[job]
+        destination, first = run.destination[job], run.first_tensor[job]
+        index = run.job_index[job]
         if destination != EVERYWHERE:
-            asked = {row[:2] for row in run._requests}
+            asked = {row[:2] for row in run.requested}
             for t in index.outputs:
                 key = (first + t, destination)
-                if t in index.inputs or run._home[key[0]] == destination:
+                if t in index.inputs or run.tensor_home[key[0]] == destination:
                     continue
-                there = key[0] in run._copies[destination]
-                if not there or key in run._under_way or key in asked:
+                there = key[0] in run.copies[destination]
+                if not there or key in run.under_way or key in asked:
                     return False
         self._over.add(job)
         return True
@@ -404,7 +404,7 @@ class Disturbances:
             return False
         if all(self._is_beyond(job) for job in range(len(run.jobs))):
             return True
-        pending = run._due or run._delivered or run._woken or run._requests
+        pending = run.due or run.delivered_flows or run.woken or run.requested
         return not pending and self._rests
 
     def unfinished_jobs(self) -> set[int]:
@@ -414,15 +414,15 @@ class Disturbances:
     def _fail_job(self, job: int, reason: str) -> None:
         """A job runs no more: what is queued of it is withdrawn; what runs, runs to its end."""
         run = self._run
-        run._failed_jobs[job] = (run.now, reason)
+        run.failed_jobs[job] = (run.now, reason)
         run.failed.append(job)
         for task in run.tasks_of(job):
             if run.is_queued(task):
                 run.withdraw(task)
             if task not in self._done:
-                run._pending[task] += NEVER
-        run.ready = [task for task in run.ready if run._job[task] != job]
-        run.lost = [task for task in run.lost if run._job[task] != job]
+                run.pending[task] += NEVER
+        run.ready = [task for task in run.ready if run.task_job[task] != job]
+        run.lost = [task for task in run.lost if run.task_job[task] != job]
 
     def give_up(self) -> bool:
         """Nothing is left to happen: fail the jobs that wait for what is never mended. Returns whether
@@ -430,16 +430,16 @@ class Disturbances:
         """
         run = self._run
         # What was to happen after the last news was overtaken by faults.
-        run.now = run._last_news
+        run.now = run.last_news
         broken = self._broken()
         if broken:
             for job in range(len(run.jobs)):
                 if not self._is_beyond(job):
                     self._fail_job(job, self._reason(job))
-        for job in run._failed_jobs:  # nothing is expected of these
-            run._left[job] = 0
+        for job in run.failed_jobs:  # nothing is expected of these
+            run.tasks_left[job] = 0
             for task in run.tasks_of(job):
-                run._device[task] = max(0, run._device[task])
+                run.task_device[task] = max(0, run.task_device[task])
         return bool(broken)
 
     def _broken(self) -> list[Fault]:
@@ -463,11 +463,11 @@ class Disturbances:
     def report(self) -> dict[str, Any]:
         """What a trace's description says of it."""
         run = self._run
-        horizon = run._setting.horizon
-        end = max(run.now, *run._done_at) if horizon == math.inf else horizon
+        horizon = run.setting.horizon
+        end = max(run.now, *run.done_at) if horizon == math.inf else horizon
         down = [
             (device, self._down_since[device], max(end, self._down_since[device]))
-            for device, count in enumerate(run._down)
+            for device, count in enumerate(run.down)
             if count
         ]
         report: dict[str, Any] = {}

@@ -92,7 +92,7 @@ class Simulation(BatchingContext):
         self, setting: Setting, recorder: Callable[[Simulation], Recorder] = TraceRecorder
     ) -> None:
         cluster, costs = setting.cluster, setting.costs
-        self._setting = setting
+        self.setting = setting
         believed = cluster if setting.believed is None else setting.believed
         cluster.check_same_parts(believed)
         super().__init__(believed, costs, setting.movement, setting.contention)
@@ -110,50 +110,50 @@ class Simulation(BatchingContext):
             for graph in setting.workload.graphs:
                 _check_possible(graph, cluster, costs[graph], setting.actual[graph])
         self._workload = setting.workload
-        self._scheduler = setting.scheduler
-        self._static = setting.scheduler.static
+        self.scheduler = setting.scheduler
+        self.is_static = setting.scheduler.static
         self._reacts = setting.workload.reacts
         self._actual_source = setting.actual
         self._rng = np.random.default_rng(setting.seed)
-        self._clock = Clock()
-        self._actual: list[list[Sequence[float]]] = []  # [job][operator][device]
+        self.clock = Clock()
+        self.actual_seconds: list[list[Sequence[float]]] = []  # [job][operator][device]
         # What is believed of transfers, and true of those whose ends are final.
         self._link_model = link_model(setting.contention)
         self._book = self._link_model.book
-        self._requests: list[Request] = []  # asked for at this instant
+        self.requested: list[Request] = []  # asked for at this instant
         self._results: list[tuple[int, int]] = []  # tensors and destinations of results among them
         self._free_before: dict[int, float] = {}  # when channels were free before them
         self._fetched: list[int] = []  # tasks whose data was asked for at this instant
-        self._packed: dict[tuple[int, int], Message] = {}  # by tensor and destination, of these
+        self.packed: dict[tuple[int, int], Message] = {}  # by tensor and destination, of these
         self._routes: list[list[Route | None]] = [
             [None] * len(cluster.spaces) for _ in cluster.spaces
         ]
-        self._due: list[int] = []  # tasks that finish at this instant
+        self.due: list[int] = []  # tasks that finish at this instant
         # By task; inf until it is known.
-        self._start_time: MutableSequence[float] = []
-        self._finish_time: MutableSequence[float] = []
-        self._slot: MutableSequence[int] = []
-        self._data_at: MutableSequence[float] = []  # -1 until it is known
-        self._free_slots: list[list[int]] = [list(range(n)) for n in self._slots]
-        self._touched: set[int] = set()
+        self.start_time: MutableSequence[float] = []
+        self.finish_time: MutableSequence[float] = []
+        self.task_slot: MutableSequence[int] = []
+        self.data_at: MutableSequence[float] = []  # -1 until it is known
+        self.free_slots: list[list[int]] = [list(range(n)) for n in self.slots]
+        self.touched: set[int] = set()
         self._to_come: Iterator[Job] = iter(())
         self._next: Job | None = None
         self._joining: deque[Job] = deque()  # jobs of this instant, where jobs follow on others
-        self._followed: set[int] = set()  # jobs that are done, there
-        self._woken = False
+        self.followed: set[int] = set()  # jobs that are done, there
+        self.woken = False
         self._settled_at = -1.0  # the instant whose starts have happened
-        self._last_news = 0.0  # when anything has happened last
-        self._deciding_seconds = 0.0
-        self._decisions = 0
-        self._under_way: dict[tuple[int, int], Flow] = {}  # by tensor and destination
-        self._delivered: list[Flow] = []  # at this instant, not applied yet
+        self.last_news = 0.0  # when anything has happened last
+        self.deciding_seconds = 0.0
+        self.decisions = 0
+        self.under_way: dict[tuple[int, int], Flow] = {}  # by tensor and destination
+        self.delivered_flows: list[Flow] = []  # at this instant, not applied yet
         self._landed: list[
             tuple[int, int]
         ] = []  # the same of booked transfers that somebody awaits
-        self._attempts: dict[int, int] = {}  # executions that are over, of tasks to run again
-        self._failed_jobs: dict[int, tuple[float, str]] = {}  # when and why
+        self.attempts: dict[int, int] = {}  # executions that are over, of tasks to run again
+        self.failed_jobs: dict[int, tuple[float, str]] = {}  # when and why
         self._awaiting: set[int] = set()  # jobs that it will be told of when their inputs have room
-        self._serving = bool(SERVING & self.offers & setting.scheduler.needs)
+        self.serving = bool(SERVING & self.offers & setting.scheduler.needs)
         self._plans_ahead = False  # whether a task was ever placed before it was ready
         self.recorder = recorder(self)
         self._forgets = self.recorder.forgets
@@ -161,7 +161,7 @@ class Simulation(BatchingContext):
 
     def _prepare(self) -> None:
         """Compose the parts."""
-        setting, cluster = self._setting, self.real
+        setting, cluster = self.setting, self.real
         devices = range(len(cluster.devices))
         self._on_finish = [self._end]
         self._on_alarm = [self._ring]
@@ -176,38 +176,38 @@ class Simulation(BatchingContext):
         )
         launchers = launchers_of(cluster)
         slowed = setting.faults.slowed(cluster)
-        self._models, self._shared_rates = execution_models(
+        self.device_models, self.shared_rates = execution_models(
             cluster, self._bytes_of, self.finish_at, launchers, slowed
         )
-        self._submissions: list[Submission | None] = [submission_of(self, d) for d in devices]
-        for device, submission in enumerate(self._submissions):
+        self.submissions: list[Submission | None] = [submission_of(self, d) for d in devices]
+        for device, submission in enumerate(self.submissions):
             if submission is not None:
                 self._projections[device] = submission.window.project
-        self._submits_ahead = any(s is not None for s in self._submissions)
+        self._submits_ahead = any(s is not None for s in self.submissions)
         self._caches = WeightCaches(cluster) if caches_weights(cluster) else None
         self._far_inputs = FarInputs(cluster) if reads_far(cluster) else None
-        self._links = flows_of(cluster, self.contention, self._clock, launchers, self._on_delivered)
-        self._memory: Memory | None = make_memory(
-            self, self._links, setting.memory, setting.weights, setting.workload
+        self.links = flows_of(cluster, self.contention, self.clock, launchers, self._on_delivered)
+        self.memory: Memory | None = make_memory(
+            self, self.links, setting.memory, setting.weights, setting.workload
         )
         launched = any(link.launcher is not None for link in cluster.links)
-        self._booked = self._link_model.final and not (
-            self._memory or self._faults or launched or self.real is not self.cluster
+        self.booked = self._link_model.final and not (
+            self.memory or self._faults or launched or self.real is not self.cluster
         )
         # Devices whose next start needs no event although its data is on its way, and the tasks there.
         unaffected = self._caches is None and self._far_inputs is None
         self._foresees = [
-            self._booked
+            self.booked
             and unaffected
-            and self._models[d].final
-            and self._submissions[d] is None
-            and self._slots[d] == 1
+            and self.device_models[d].final
+            and self.submissions[d] is None
+            and self.slots[d] == 1
             for d in devices
         ]
-        self._foreseen = [-1 for _ in devices]
+        self.foreseen = [-1 for _ in devices]
         self._overheads = [device.launch_overhead for device in cluster.devices]
         self._alarms = [-1.0 for _ in devices]  # when a device looks again at its queue
-        self._shared = list(dict.fromkeys(self._shared_rates.values()))
+        self._shared = list(dict.fromkeys(self.shared_rates.values()))
 
     # -- the loop -------------------------------------------------------------------------------
 
@@ -217,14 +217,14 @@ class Simulation(BatchingContext):
         Raises:
             SchedulingError: work is left that can never run; names it.
         """
-        self._scheduler.begin(self)
+        self.scheduler.begin(self)
         self._workload.begin()
         self._to_come = iter(self._workload)
         self._schedule_arrival()
-        horizon, memory = self._setting.horizon, self._memory
-        self._clock.run_instants(self._settle, horizon)
+        horizon, memory = self.setting.horizon, self.memory
+        self.clock.run_instants(self._settle, horizon)
         while self.is_at_rest() and memory is not None and memory.relax():
-            self._clock.run_instants(self._settle, horizon)
+            self.clock.run_instants(self._settle, horizon)
         if self.is_at_rest():
             self._check_rest()
         return self.recorder.result()
@@ -233,14 +233,14 @@ class Simulation(BatchingContext):
         """Whether nothing is left to happen, faults aside: they are no reason to go on."""
         if self._faults is not None and self._faults.is_all_that_waits:
             return True
-        return self._clock.peek() == math.inf
+        return self.clock.peek() == math.inf
 
     def _check_rest(self) -> None:
         """Nothing is left to happen: refuse that anything is left to do."""
-        faults, memory = self._faults, self._memory
+        faults, memory = self._faults, self.memory
         if not (faults is not None and faults.give_up()) and memory is not None:
             memory.check()
-        self._check_finished(self._scheduler)
+        self._check_finished(self.scheduler)
 
     def _settle(self, now: float) -> None:
         """One round of an instant: apply what happened, decide, send and start what can be.
@@ -248,12 +248,12 @@ class Simulation(BatchingContext):
         Tasks that take no time end in another round of the same instant.
         """
         self.now = now
-        memory = self._memory
+        memory = self.memory
         news = self._apply(now)
         if self._delay is not None:
             news = self._delay.may_decide(news)
         if news:
-            self._last_news = now
+            self.last_news = now
             if len(self.ready) > 1:
                 self.ready.sort()
             if self._delay is None:
@@ -262,16 +262,16 @@ class Simulation(BatchingContext):
                 self._delay.decide(self._decide)
         if memory is not None:
             memory.settle()
-        if not self._booked:
+        if not self.booked:
             self._send_flows()
-            self._links.settle()
-        elif self._requests:
+            self.links.settle()
+        elif self.requested:
             self._send_booked()
-        if self._touched:
-            touched, self._touched = self._touched, set()
+        if self.touched:
+            touched, self.touched = self.touched, set()
             for device in sorted(touched) if len(touched) > 1 else touched:
-                submission = self._submissions[device]
-                if self._down[device]:
+                submission = self.submissions[device]
+                if self.down[device]:
                     continue
                 if submission is None:
                     self._feed(device)
@@ -287,18 +287,18 @@ class Simulation(BatchingContext):
 
     def _apply(self, now: float) -> bool:
         """Apply everything that happened; returns whether the scheduler must be asked."""
-        news = self._woken
-        self._woken = False
-        if self._due:
-            news = news or not self._static
-            self._last_news = now
-            due, self._due = self._due, []
+        news = self.woken
+        self.woken = False
+        if self.due:
+            news = news or not self.is_static
+            self.last_news = now
+            due, self.due = self.due, []
             if len(due) > 1:
                 due.sort()
             for task in due:
                 self._finish(task)
             self.finished += due
-        if self._delivered:
+        if self.delivered_flows:
             self._deliver()
         if self._landed:
             self._apply_landed()
@@ -307,16 +307,16 @@ class Simulation(BatchingContext):
         while self._joining:
             news = True
             self._arrive()
-        if self._serving and self._memory is not None:  # inputs that find room at once are there
-            self._memory.settle()
+        if self.serving and self.memory is not None:  # inputs that find room at once are there
+            self.memory.settle()
         return news or len(self.delivered) > 0
 
     def _decide(self) -> None:
         """Let the scheduler decide once."""
         began = time.perf_counter()
-        self._scheduler.decide(self)
-        self._deciding_seconds += time.perf_counter() - began
-        self._decisions += 1
+        self.scheduler.decide(self)
+        self.deciding_seconds += time.perf_counter() - began
+        self.decisions += 1
         self._clear_instant()
 
     # -- arrivals -------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ class Simulation(BatchingContext):
             self._check_next(job)
         self._next = job
         if job is not None:
-            self._clock.at(job.arrival, self._on_arrival, job)
+            self.clock.at(job.arrival, self._on_arrival, job)
 
     def _check_next(self, job: Job) -> None:
         """Refuse a job that is drawn while the run goes on and cannot be run."""
@@ -351,28 +351,28 @@ class Simulation(BatchingContext):
 
     def _follow(self, job: int) -> None:
         """A job may be done: if its outputs are where they must be, another may follow on it."""
-        if self._left[job] or job in self._followed:
+        if self.tasks_left[job] or job in self.followed:
             return
-        destination, first = self._destination[job], self._first_tensor[job]
-        for t in self._job_index[job].outputs if destination != EVERYWHERE else ():
+        destination, first = self.destination[job], self.first_tensor[job]
+        for t in self.job_index[job].outputs if destination != EVERYWHERE else ():
             at = self.copy_time(first + t, destination)
-            if at is None or at > self.now or (first + t, destination) in self._under_way:
+            if at is None or at > self.now or (first + t, destination) in self.under_way:
                 return
         self._send_next(job)
 
     def _send_next(self, job: int) -> None:
-        self._followed.add(job)
+        self.followed.add(job)
         follower = self._workload.follow(self.jobs[job], self.now)
         if follower is not None:
-            self._clock.at(follower.arrival, self._on_follower, follower)
+            self.clock.at(follower.arrival, self._on_follower, follower)
 
     def reject(self, job: int, reason: str) -> None:
         """See :class:`BatchingContext`."""
         super().reject(job, reason)
         self._awaiting.discard(job)
-        if self._memory is not None:
-            self._memory.rejected(job)
-        if self._requests:
+        if self.memory is not None:
+            self.memory.rejected(job)
+        if self.requested:
             self._take_back_requests(-1)
         if self._reacts:
             self._send_next(job)
@@ -381,22 +381,22 @@ class Simulation(BatchingContext):
     def _arrive(self) -> None:
         job = self._joining.popleft()
         number = self._admit(job)
-        self._actual.append(self._actual_of(job.graph, job.arrival))
-        if self._memory is not None:
-            self._memory.arrived(number)
+        self.actual_seconds.append(self._actual_of(job.graph, job.arrival))
+        if self.memory is not None:
+            self.memory.arrived(number)
         self.recorder.arrived(job)
 
     def _may_serve(self) -> bool:
-        return self._serving
+        return self.serving
 
     def _note_batch(self, leader: int, graph: DataflowGraph) -> None:
-        self._actual[leader] = self._actual_of(graph, self.now)
-        if self._memory is not None:
-            self._memory.batched(leader)
+        self.actual_seconds[leader] = self._actual_of(graph, self.now)
+        if self.memory is not None:
+            self.memory.batched(leader)
 
     def awaits_room(self, job: int) -> bool:
         """See :class:`BatchingContext`."""
-        if self._memory is None or not self._memory.is_outside(job):
+        if self.memory is None or not self.memory.is_outside(job):
             return False
         self._awaiting.add(job)
         return True
@@ -409,10 +409,10 @@ class Simulation(BatchingContext):
 
     def _add_tasks(self, count: int) -> None:
         super()._add_tasks(count)
-        self._start_time += [math.inf] * count
-        self._finish_time += [math.inf] * count
-        self._slot += [0] * count
-        self._data_at += [-1.0] * count
+        self.start_time += [math.inf] * count
+        self.finish_time += [math.inf] * count
+        self.task_slot += [0] * count
+        self.data_at += [-1.0] * count
 
     def _actual_of(self, graph: DataflowGraph, moment: float) -> list[Sequence[float]]:
         """Actual seconds [operators][devices] of an execution of a graph that was known from then on;
@@ -420,27 +420,27 @@ class Simulation(BatchingContext):
         """
         source = self._actual_source
         if source is None:
-            return self._believed[graph].lists
+            return self.believed_costs[graph].lists
         if isinstance(source, CostTable):
             return source[graph].lists
-        return rows_of(source.realise(graph, self._believed[graph], self._rng, moment))
+        return rows_of(source.realise(graph, self.believed_costs[graph], self._rng, moment))
 
     # -- tasks ----------------------------------------------------------------------------------
 
     def _feed(self, device: int) -> None:
         """Let a device begin the heads of its queue, as far as it has slots and they lack nothing."""
-        slots, queue = self._free_slots[device], self._queues[device]
+        slots, queue = self.free_slots[device], self.queues[device]
         now = self.now
         foresees = self._foresees[device]
         while slots and queue:
             task = queue[0][2]
-            if self._pending[task]:
+            if self.pending[task]:
                 return
             start = now
-            if self._booked:
-                start = self._data_at[task]
+            if self.booked:
+                start = self.data_at[task]
                 if start < 0:
-                    start = self._data_at[task] = self._data_arrival(task, device)
+                    start = self.data_at[task] = self._data_arrival(task, device)
                 if start > now and not foresees:
                     self._look_again(device, start)
                     return
@@ -449,146 +449,146 @@ class Simulation(BatchingContext):
             elif not self.admits(task, device):
                 return
             if foresees:
-                job = self._job[task]
-                seconds = self._actual[job][task - self._first_task[job]][device]
+                job = self.task_job[task]
+                seconds = self.actual_seconds[job][task - self.first_task[job]][device]
                 finish = start + (self._overheads[device] + seconds)
                 if start > now:
                     if finish == start:  # it ends in another round of the instant of its start
                         self._look_again(device, start)
                         return
-                    self._foreseen[device] = task
+                    self.foreseen[device] = task
                 else:
-                    self._started[task] = True
-                self._running[device].append(heappop(queue)[2])
-                self._slot[task] = heappop(slots)
-                self._start_time[task] = start
-                self._finish_time[task] = finish
-                self._clock.at(finish, self._on_finish, task)
+                    self.started[task] = True
+                self.running[device].append(heappop(queue)[2])
+                self.task_slot[task] = heappop(slots)
+                self.start_time[task] = start
+                self.finish_time[task] = finish
+                self.clock.at(finish, self._on_finish, task)
             else:
-                self._started[self._start(device)] = True
+                self.started[self._start(device)] = True
                 self.execute(task, device, heappop(slots))
 
     def _look_again(self, device: int, moment: float) -> None:
         """Let a device look at its queue when the data of the head will be there."""
         if moment < math.inf and self._alarms[device] != moment:
             self._alarms[device] = moment
-            self._clock.at(moment, self._on_alarm, device)
+            self.clock.at(moment, self._on_alarm, device)
 
     def _ring(self, event: Moment) -> None:
-        self._touched.add(event.subject)
+        self.touched.add(event.subject)
 
     def admits(self, task: int, device: int) -> bool:
         """Whether the head of a queue, which must be taken then, has its data and its room."""
-        if self._booked:
+        if self.booked:
             arrival = self._data_arrival(task, device)
             if arrival > self.now:
                 self._look_again(device, arrival)
             return arrival <= self.now
         return self._data_is_here(task, device) and (
-            self._memory is None or self._memory.admit(task, device)
+            self.memory is None or self.memory.admit(task, device)
         )
 
     def take(self, device: int) -> None:
         """Take the head of a queue out of it: it can no longer be withdrawn."""
-        self._started[self._start(device)] = True
+        self.started[self._start(device)] = True
 
     def execute(self, task: int, device: int, slot: int) -> None:
         """Let a task that was taken begin now."""
-        self._slot[task] = slot
-        self._start_time[task] = self.now
-        job = self._job[task]
-        operator = task - self._first_task[job]
-        seconds = self._actual[job][operator][device]
+        self.task_slot[task] = slot
+        self.start_time[task] = self.now
+        job = self.task_job[task]
+        operator = task - self.first_task[job]
+        seconds = self.actual_seconds[job][operator][device]
         if self._caches is not None:
-            index = self._job_index[job]
+            index = self.job_index[job]
             seconds *= self._caches.execute(index.costs, index.graph, operator, device)
         if self._far_inputs is not None:
-            graph = self._job_index[job].graph
+            graph = self.job_index[job].graph
             seconds += self._far_inputs.execute(graph, job, operator, device)
-        self._models[device].begin(task, seconds, self.now)
+        self.device_models[device].begin(task, seconds, self.now)
 
     def finish_at(self, task: int, moment: float) -> None:
         """Let a running task end then; an earlier word about it no longer counts."""
-        self._finish_time[task] = moment
-        self._clock.at(moment, self._on_finish, task)
+        self.finish_time[task] = moment
+        self.clock.at(moment, self._on_finish, task)
 
     def _end(self, event: Moment) -> None:
         """A task may end now."""
         task = event.subject
         # Not if it was re-timed since, nor twice if that led back to the same end.
-        if self._finish_time[task] != event.time:
+        if self.finish_time[task] != event.time:
             return
-        self._finish_time[task] = math.inf
-        device = self._device[task]
+        self.finish_time[task] = math.inf
+        device = self.task_device[task]
         if self._foresees[device]:
-            self._due.append(task)
+            self.due.append(task)
             return
-        model = self._models[device]
+        model = self.device_models[device]
         if model.goes_on(task, event.time):
             return
         model.end(task, event.time)
-        submission = self._submissions[device]
+        submission = self.submissions[device]
         if submission is None:
-            self._due.append(task)
+            self.due.append(task)
         else:
             submission.ended(task)
 
     def _finish(self, task: int) -> None:
         """The host learns that a task has finished."""
-        now, device, job = self.now, self._device[task], self._job[task]
-        submission = self._submissions[device]
+        now, device, job = self.now, self.task_device[task], self.task_job[task]
+        submission = self.submissions[device]
         if submission is None:
-            heappush(self._free_slots[device], self._slot[task])
+            heappush(self.free_slots[device], self.task_slot[task])
             finish = now
-            if self._foreseen[device] == task:
-                self._foreseen[device] = -1
-                self._started[task] = True
+            if self.foreseen[device] == task:
+                self.foreseen[device] = -1
+                self.started[task] = True
         else:
             finish = submission.known(task)
-        touched = self._touched
+        touched = self.touched
         touched.add(device)
         self.recorder.execution(task, device, finish, FINISHED)
         released = self._complete(task, device)
         if self._plans_ahead:
             for successor in released:
-                place = self._device[successor]
+                place = self.task_device[successor]
                 if place >= 0:
                     touched.add(place)
-                    if not self._push:
+                    if not self.pushes:
                         self._fetch(successor, place)
         if self._submits_ahead:
-            for successor in self._successors(task):
+            for successor in self.successors_of(task):
                 # The others that it waits for may all be submitted to its own device.
-                if self._pending[successor] and self._device[successor] >= 0:
-                    touched.add(self._device[successor])
+                if self.pending[successor] and self.task_device[successor] >= 0:
+                    touched.add(self.task_device[successor])
         if self._faults is not None:
             self._faults.finished(task)
-        elif self._destination[job] != EVERYWHERE or self._members or self._plans_ahead:
+        elif self.destination[job] != EVERYWHERE or self.members or self._plans_ahead:
             self._request_outputs(task, device)
-        if self._memory is not None:
-            self._memory.finished(task, device)
-        if self._done_at[job] < now:
-            self._done_at[job] = now
+        if self.memory is not None:
+            self.memory.finished(task, device)
+        if self.done_at[job] < now:
+            self.done_at[job] = now
         if self._reacts:
-            for member in self._members.get(job, (job,)):
+            for member in self.members.get(job, (job,)):
                 self._follow(member)
-        if not self._left[job]:
-            self.recorder.left(self._members.get(job, (job,)))
+        if not self.tasks_left[job]:
+            self.recorder.left(self.members.get(job, (job,)))
 
     def _bytes_of(self, task: int) -> float:
         """Bytes that a task reads and writes, weights included."""
-        job = self._job[task]
-        return self._job_index[job].moved_bytes[task - self._first_task[job]]
+        job = self.task_job[task]
+        return self.job_index[job].moved_bytes[task - self.first_task[job]]
 
     def _began(self, task: int) -> float:
-        return self._start_time[task]
+        return self.start_time[task]
 
     def has_started(self, task: int) -> bool:
         """See :class:`simulator.context.scheduling.SchedulingContext`."""
-        if self._started[task]:
+        if self.started[task]:
             return True
         # A foreseen start has no event of its own; at its instant, decisions precede it.
-        start = self._start_time[task]
+        start = self.start_time[task]
         return start < self.now or (start == self.now and self._settled_at == start)
 
     # -- placement ------------------------------------------------------------------------------
@@ -601,60 +601,61 @@ class Simulation(BatchingContext):
     @property
     def forecasts_hold(self) -> bool:
         """See :class:`simulator.context.scheduling.SchedulingContext`."""
-        return self._booked and self.contention == "none" and not self._returned
+        return self.booked and self.contention == "none" and not self.returned
 
-    def _accept(self, task: int, device: int, rank: float) -> float | None:
-        self._touched.add(device)
-        if self._memory is not None:
-            self._memory.placed(task, device)
-        foreseen = self._foreseen[device]
-        if foreseen >= 0 and rank < self._rank[foreseen] and not self.has_started(foreseen):
+    def accept(self, task: int, device: int, rank: float) -> float | None:
+        """See :class:`SchedulingContext`."""
+        self.touched.add(device)
+        if self.memory is not None:
+            self.memory.placed(task, device)
+        foreseen = self.foreseen[device]
+        if foreseen >= 0 and rank < self.task_rank[foreseen] and not self.has_started(foreseen):
             self._return_foreseen(device)
-        if self._pending[task]:
+        if self.pending[task]:
             self._plans_ahead = True
-            if self._push:
+            if self.pushes:
                 self._fetch(task, device)
             return None
         return self._fetch(task, device)
 
     def _return_foreseen(self, device: int) -> None:
         """Put a task whose start was foreseen back into the queue, whose order changes."""
-        task = self._foreseen[device]
-        self._foreseen[device] = -1
-        self._start_time[task] = self._finish_time[task] = math.inf
-        heappush(self._free_slots[device], self._slot[task])
-        self._running[device].remove(task)
-        heappush(self._queues[device], (self._rank[task], self._sequence[task], task))
+        task = self.foreseen[device]
+        self.foreseen[device] = -1
+        self.start_time[task] = self.finish_time[task] = math.inf
+        heappush(self.free_slots[device], self.task_slot[task])
+        self.running[device].remove(task)
+        heappush(self.queues[device], (self.task_rank[task], self.task_sequence[task], task))
 
     def _fetch(self, task: int, device: int) -> float | None:
         """Ask for what a placed task reads and may be brought now. Returns when all that is written will
         be there, at least now; None where that may change.
         """
-        job = self._job[task]
-        index = self._job_index[job]
+        job = self.task_job[task]
+        index = self.job_index[job]
         latest = self._bring(
-            index.reads[task - self._first_task[job]],
-            self._first_tensor[job],
-            self._space_of[device],
+            index.reads[task - self.first_task[job]],
+            self.first_tensor[job],
+            self.space_of[device],
             index.bytes,
         )
-        if not self._booked:
-            if self._memory is not None:
-                self._memory.fetch(task, device)
+        if not self.booked:
+            if self.memory is not None:
+                self.memory.fetch(task, device)
             return None
-        if not self._pending[task]:
-            self._data_at[task] = latest
+        if not self.pending[task]:
+            self.data_at[task] = latest
             self._fetched.append(task)
         return latest
 
     def _release(self, task: int, device: int) -> None:
-        self._touched.add(device)
-        if self._foreseen[device] == task:
+        self.touched.add(device)
+        if self.foreseen[device] == task:
             self._return_foreseen(device)
-        if self._memory is not None:
-            self._memory.withdrawn(task, device)
-        self._data_at[task] = -1.0
-        if self._requests:
+        if self.memory is not None:
+            self.memory.withdrawn(task, device)
+        self.data_at[task] = -1.0
+        if self.requested:
             self._take_back_requests(task)
 
     def _wake(self, moment: float) -> None:
@@ -665,10 +666,10 @@ class Simulation(BatchingContext):
 
     def wake(self, moment: float) -> None:
         """Have the scheduler asked at a moment."""
-        self._clock.at(moment, self._on_wake)
+        self.clock.at(moment, self._on_wake)
 
     def _wake_up(self, _: Moment) -> None:
-        self._woken = True
+        self.woken = True
 
     # -- data -----------------------------------------------------------------------------------
 
@@ -689,7 +690,7 @@ class Simulation(BatchingContext):
         Returns:
             When all of them are believed to be there, at least now; ``inf`` if one cannot be sent now.
         """
-        homes, copies = self._home, self._copies[space]
+        homes, copies = self.tensor_home, self.copies[space]
         now = latest = self.now
         for t in tensors:
             tensor = first + t
@@ -701,13 +702,13 @@ class Simulation(BatchingContext):
             elif self._faults is not None and self._faults.stops(tensor, space):
                 end = math.inf
             else:
-                route, size = self._routes[home][space] or self._route(home, space), sizes[t]
-                free, before = self._channel_free, self._free_before
+                route, size = self._routes[home][space] or self.route(home, space), sizes[t]
+                free, before = self.channel_free, self._free_before
                 for channel in route.channels:
                     if channel not in before:
                         before[channel] = free[channel]
                 start, end = self._book(route, size, now, free)
-                self._requests.append((tensor, space, home, now, start, end, size))
+                self.requested.append((tensor, space, home, now, start, end, size))
                 copies[tensor] = end
             if end > latest:
                 latest = end
@@ -719,7 +720,8 @@ class Simulation(BatchingContext):
 
     _request = request
 
-    def _route(self, source: int, destination: int) -> Route:
+    def route(self, source: int, destination: int) -> Route:
+        """See :class:`SchedulingContext`."""
         route = self._routes[source][destination]
         if route is None:
             route = self.cluster.route(source, destination)
@@ -728,54 +730,54 @@ class Simulation(BatchingContext):
 
     def _take_back_requests(self, task: int) -> None:
         """Unmake the requests of this instant that nobody but ``task``, now withdrawn, needs."""
-        requests = self._requests
+        requests = self.requested
         kept = [
             request
             for request in requests
-            if request[:2] in self._packed or self._is_wanted(*request[:2], task)
+            if request[:2] in self.packed or self.is_wanted(*request[:2], task)
         ]
         if len(kept) < len(requests):
-            self._book_again(kept)
+            self.book_again(kept)
 
-    def _book_again(self, requests: list[Request]) -> None:
+    def book_again(self, requests: list[Request]) -> None:
         """Book these in place of all requests of this instant."""
-        copies, free = self._copies, self._channel_free
-        before = {request[:2]: copies[request[1]].pop(request[0]) for request in self._requests}
+        copies, free = self.copies, self.channel_free
+        before = {request[:2]: copies[request[1]].pop(request[0]) for request in self.requested}
         for channel, moment in self._free_before.items():
             free[channel] = moment
         self._free_before.clear()
-        self._requests = []
+        self.requested = []
         for tensor, space, *_, size in requests:
-            if (tensor, space) in self._packed:
-                self._request_message(self._packed[tensor, space])
+            if (tensor, space) in self.packed:
+                self._request_message(self.packed[tensor, space])
             else:
                 self.request(tensor, space, size)
         if any(copies[space].get(tensor) != end for (tensor, space), end in before.items()):
             self.forget_forecasts()
             for task in self._fetched:
-                self._data_at[task] = -1.0
+                self.data_at[task] = -1.0
 
     def _put_in_order(self) -> None:
         """Book the requests of this instant anew if they were not made in the order of tensor and destination;
         the rows of a message stand together, at its first tensor.
         """
-        requests = self._requests
+        requests = self.requested
         if len(requests) > 1:
             ordered = sorted(requests)
-            if self._packed or ordered != requests:
-                self._book_again(ordered)
+            if self.packed or ordered != requests:
+                self.book_again(ordered)
 
     def forget_forecasts(self) -> None:
         """What is believed of when devices are available must be worked out again."""
-        self._stale = [True] * len(self._stale)
+        self.stale = [True] * len(self.stale)
 
     def requests(self) -> list[RequestedTransfer]:
         """See :class:`SchedulingContext`."""
         self._check_packs()
         return [
             RequestedTransfer(tensor, size, home, space)
-            for tensor, space, home, *_, size in sorted(self._requests)
-            if (tensor, space) not in self._packed and not is_weight(self, tensor)
+            for tensor, space, home, *_, size in sorted(self.requested)
+            if (tensor, space) not in self.packed and not is_weight(self, tensor)
         ]
 
     def pack(self, transfers: Iterable[tuple[int, int]]) -> None:
@@ -783,91 +785,91 @@ class Simulation(BatchingContext):
         self._check_packs()
         parcel = message(self, transfers)
         keys = {(tensor, parcel.destination) for tensor in parcel.tensors}
-        others = [request for request in self._requests if request[:2] not in keys]
-        self._packed |= dict.fromkeys(keys, parcel)
-        self._book_again(others)
+        others = [request for request in self.requested if request[:2] not in keys]
+        self.packed |= dict.fromkeys(keys, parcel)
+        self.book_again(others)
         self._request_message(parcel)
         self.forget_forecasts()
         for task in self._fetched:
-            self._data_at[task] = -1.0
+            self.data_at[task] = -1.0
 
     def _check_packs(self) -> None:
-        if "pack" not in self.offers & self._scheduler.needs:
+        if "pack" not in self.offers & self.scheduler.needs:
             raise SchedulingError(
-                f"Scheduler '{self._scheduler.name}' packs transfers without having declared it: "
+                f"Scheduler '{self.scheduler.name}' packs transfers without having declared it: "
                 'needs = {"pack"}'
             )
 
     def _request_message(self, parcel: Message) -> None:
         """Ask for a message now unless that was done: a row for each tensor, booked as one."""
         space = parcel.destination
-        if parcel.tensors[0] in self._copies[space]:
+        if parcel.tensors[0] in self.copies[space]:
             return
-        home = self._home[parcel.tensors[0]]
+        home = self.tensor_home[parcel.tensors[0]]
         faults = self._faults
         if faults is not None and any(faults.stops(t, space) for t in parcel.tensors):
             for tensor in parcel.tensors:
-                del self._packed[tensor, space]
+                del self.packed[tensor, space]
             for tensor in parcel.tensors:
-                self.request(tensor, space, self._tensor_bytes(tensor))
+                self.request(tensor, space, self.tensor_bytes(tensor))
             return
-        route, free, now = self._route(home, space), self._channel_free, self.now
+        route, free, now = self.route(home, space), self.channel_free, self.now
         for channel in route.channels:
             self._free_before.setdefault(channel, free[channel])
         start, end = self._book(route, parcel.bytes, now, free)
         for tensor in parcel.tensors:
             size = self.own_bytes(tensor)
-            self._requests.append((tensor, space, home, now, start, end, size))
-            self._copies[space][tensor] = end
+            self.requested.append((tensor, space, home, now, start, end, size))
+            self.copies[space][tensor] = end
 
-    def _is_wanted(self, tensor: int, space: int, without: int) -> bool:
+    def is_wanted(self, tensor: int, space: int, without: int) -> bool:
         """Whether a placed task other than ``without``, or its job, wants a tensor in a space."""
-        if self._is_sent_ahead(tensor, space):
+        if self.is_sent_ahead(tensor, space):
             return True
-        if self._memory is not None and self._memory.wants(tensor, space):
+        if self.memory is not None and self.memory.wants(tensor, space):
             return True
-        job = self._job_of_tensor(tensor)
-        index = self._job_index[job]
-        t = tensor - self._first_tensor[job]
-        if self._destination[job] == space and t in index.outputs:
+        job = self.job_of_tensor(tensor)
+        index = self.job_index[job]
+        t = tensor - self.first_tensor[job]
+        if self.destination[job] == space and t in index.outputs:
             return True
         for reader in index.consumers[t]:
-            task = self._first_task[job] + reader
-            device = self._device[task]
-            here = task != without and device >= 0 and self._space_of[device] == space
-            if here and (self._push or not self._pending[task]):
+            task = self.first_task[job] + reader
+            device = self.task_device[task]
+            here = task != without and device >= 0 and self.space_of[device] == space
+            if here and (self.pushes or not self.pending[task]):
                 return True
         return False
 
     def _request_result(self, job: int, output: int, space: int) -> None:
         super()._request_result(job, output, space)
-        if self._booked:
-            for member in self._members.get(job, (job,)):
-                destination = self._destination[member]
+        if self.booked:
+            for member in self.members.get(job, (job,)):
+                destination = self.destination[member]
                 if destination not in (EVERYWHERE, space):
-                    self._results.append((self._first_tensor[member] + output, destination))
+                    self._results.append((self.first_tensor[member] + output, destination))
 
     def _send_booked(self) -> None:
         """Send what was asked for at this instant, in the order of tensor id; its ends are final."""
         self._put_in_order()
-        requests, self._requests = self._requests, []
+        requests, self.requested = self.requested, []
         for tensor, destination in self._results:
-            end, job = self._copies[destination][tensor], self._job_of_tensor(tensor)
-            if end > self._done_at[job]:
-                self._done_at[job] = end
+            end, job = self.copies[destination][tensor], self.job_of_tensor(tensor)
+            if end > self.done_at[job]:
+                self.done_at[job] = end
             if self._reacts:
                 self._await(tensor, destination, end)
         if self._results:
             self._results.clear()
-        if self._coming:
+        if self.coming:
             for request in requests:
-                if self._is_sent_ahead(*request[:2]):
+                if self.is_sent_ahead(*request[:2]):
                     self._await(*request[:2], request[5])
         self.recorder.booked(requests)
         self._free_before.clear()
         self._fetched.clear()
-        if self._packed:
-            self._packed.clear()
+        if self.packed:
+            self.packed.clear()
         if self._landed:  # what takes no time
             self._apply_landed()
             if self.delivered:  # the scheduler is asked in another round of this instant
@@ -878,7 +880,7 @@ class Simulation(BatchingContext):
         if end == self.now:
             self._landed.append((tensor, space))
         else:
-            self._clock.at(end, self._on_landed, (tensor, space))
+            self.clock.at(end, self._on_landed, (tensor, space))
 
     def _land(self, event: Moment) -> None:
         self._landed.append(event.subject)
@@ -887,37 +889,37 @@ class Simulation(BatchingContext):
         for tensor, space in self._landed:
             self._note_delivery(tensor, space)
             if self._reacts:
-                self._follow(self._job_of_tensor(tensor))
+                self._follow(self.job_of_tensor(tensor))
         self._landed.clear()
 
     def _send_flows(self) -> None:
         """Send what was asked for at this instant, in the order of tensor id, as flows."""
-        memory = self._memory
-        if self._requests:
+        memory = self.memory
+        if self.requested:
             self._put_in_order()
-            packed, send = self._packed, self._links.request if memory is None else memory.send
-            for tensor, space, home, *_, size in self._requests:
+            packed, send = self.packed, self.links.request if memory is None else memory.send
+            for tensor, space, home, *_, size in self.requested:
                 parcel = packed.get((tensor, space)) if packed else None
-                way = self._route(home, space)
+                way = self.route(home, space)
                 if self.real is not self.cluster:
                     way = self.real.route(home, space)
                 if parcel is None:
                     flow = Flow((tensor,), home, space, way, size, self.now)
-                    self._under_way[tensor, space] = flow
+                    self.under_way[tensor, space] = flow
                 elif tensor == parcel.tensors[0]:
                     flow = Flow(parcel.tensors, home, space, way, parcel.bytes, self.now)
-                    self._under_way |= {(t, space): flow for t in parcel.tensors}
+                    self.under_way |= {(t, space): flow for t in parcel.tensors}
                 else:
                     continue
                 self.recorder.sent(flow)
                 send(flow)
-            self._requests.clear()
+            self.requested.clear()
             self._free_before.clear()
             if packed:
                 packed.clear()
             if memory is not None:
                 memory.settle()
-        while self._delivered:  # what takes no time
+        while self.delivered_flows:  # what takes no time
             self._deliver()
             if memory is not None:
                 memory.settle()
@@ -925,40 +927,40 @@ class Simulation(BatchingContext):
             self._wake(self.now)
 
     def _on_delivered(self, flow: Flow) -> None:
-        self._delivered.append(flow)
+        self.delivered_flows.append(flow)
 
     def _deliver(self) -> None:
         """Apply the flows that have ended."""
-        for flow in self._delivered:
+        for flow in self.delivered_flows:
             space = flow.destination
             self.recorder.delivered(flow)
             for tensor in flow.tensors:
                 key = (tensor, space)
-                del self._under_way[key]
-                if self._copies[space][tensor] != self.now:
-                    self._copies[space][tensor] = self.now
+                del self.under_way[key]
+                if self.copies[space][tensor] != self.now:
+                    self.copies[space][tensor] = self.now
                     self.forget_forecasts()
                 self._note_arrival(tensor, space)
-                if self._memory is not None:
-                    self._memory.delivered(tensor, space)
-        self._delivered.clear()
+                if self.memory is not None:
+                    self.memory.delivered(tensor, space)
+        self.delivered_flows.clear()
 
     def forget_copy(self, tensor: int, space: int) -> None:
         """A copy is gone, or was given up before it was sent: who wants it must ask again."""
-        self._under_way.pop((tensor, space), None)
-        del self._copies[space][tensor]
+        self.under_way.pop((tensor, space), None)
+        del self.copies[space][tensor]
 
     def _note_arrival(self, tensor: int, space: int) -> None:
         """A tensor is there: its readers may start, and its job may be done."""
-        job = self._job_of_tensor(tensor)
-        index = self._job_index[job]
-        t = tensor - self._first_tensor[job]
+        job = self.job_of_tensor(tensor)
+        index = self.job_index[job]
+        t = tensor - self.first_tensor[job]
         for reader in index.consumers[t]:
-            device = self._device[self._first_task[job] + reader]
-            if device >= 0 and self._space_of[device] == space:
-                self._touched.add(device)
-        if self._destination[job] == space and t in index.outputs:
-            self._done_at[job] = self.now
+            device = self.task_device[self.first_task[job] + reader]
+            if device >= 0 and self.space_of[device] == space:
+                self.touched.add(device)
+        if self.destination[job] == space and t in index.outputs:
+            self.done_at[job] = self.now
             if self._reacts:
                 self._follow(job)
         self._note_delivery(tensor, space)
@@ -967,30 +969,30 @@ class Simulation(BatchingContext):
         """See :class:`SchedulingContext`."""
         if self._link_model.final or source in (destination, EVERYWHERE):
             return super().transfer_end(size, source, destination)
-        return self._links.estimate(self._route(source, destination), size)
+        return self.links.estimate(self.route(source, destination), size)
 
     def copy_time(self, tensor: int, space: int) -> float | None:
         """See :class:`SchedulingContext`; flows by what is known of them now."""
-        if self._under_way:
-            flow = self._under_way.get((tensor, space))
+        if self.under_way:
+            flow = self.under_way.get((tensor, space))
             if flow is not None:
-                carrier = self._links if self._memory is None else self._memory
+                carrier = self.links if self.memory is None else self.memory
                 return carrier.expected(flow)
         return super().copy_time(tensor, space)
 
     def is_under_way(self, tensor: int, space: int) -> bool:
         """Whether a transfer of a tensor to a space was sent at an earlier instant and has not ended."""
-        if self._booked:
-            return self._copies[space].get(tensor, -math.inf) > self.now
-        return (tensor, space) in self._under_way
+        if self.booked:
+            return self.copies[space].get(tensor, -math.inf) > self.now
+        return (tensor, space) in self.under_way
 
     def _data_arrival(self, task: int, device: int) -> float:
         """When what finished predecessors wrote for a placed task is in its device's space, at least now;
         ``inf`` where some of it was not asked for yet.
         """
-        job, space, latest = self._job[task], self._space_of[device], self.now
-        first, copies, homes = self._first_tensor[job], self._copies[space], self._home
-        for t in self._job_index[job].reads[task - self._first_task[job]]:
+        job, space, latest = self.task_job[task], self.space_of[device], self.now
+        first, copies, homes = self.first_tensor[job], self.copies[space], self.tensor_home
+        for t in self.job_index[job].reads[task - self.first_task[job]]:
             home = homes[first + t]
             if home != space and home >= 0:
                 arrival = copies.get(first + t, math.inf)
@@ -1000,57 +1002,58 @@ class Simulation(BatchingContext):
 
     def _data_is_here(self, task: int, device: int) -> bool:
         """Whether all that finished predecessors wrote for a placed task is in its device's space."""
-        job = self._job[task]
-        first = self._first_tensor[job]
-        space = self._space_of[device]
-        for t in self._job_index[job].reads[task - self._first_task[job]]:
-            home = self._home[first + t]
+        job = self.task_job[task]
+        first = self.first_tensor[job]
+        space = self.space_of[device]
+        for t in self.job_index[job].reads[task - self.first_task[job]]:
+            home = self.tensor_home[first + t]
             if home not in (space, EVERYWHERE):
                 tensor = first + t
-                if tensor not in self._copies[space] or (tensor, space) in self._under_way:
+                if tensor not in self.copies[space] or (tensor, space) in self.under_way:
                     return False
         return True
 
-    def _tensor_bytes(self, tensor: int) -> float:
-        job = self._job_of_tensor(tensor)
-        return self._job_index[job].bytes[tensor - self._first_tensor[job]]
+    def tensor_bytes(self, tensor: int) -> float:
+        """Bytes of a tensor, as the graph that its job runs has it."""
+        job = self.job_of_tensor(tensor)
+        return self.job_index[job].bytes[tensor - self.first_tensor[job]]
 
     def own_bytes(self, tensor: int) -> float:
         """Bytes of a tensor as its job's own graph has it, of which one that leads a batch moves its share."""
-        job = self._job_of_tensor(tensor)
-        return float(self.jobs[job].graph.tensor_bytes[tensor - self._first_tensor[job]])
+        job = self.job_of_tensor(tensor)
+        return float(self.jobs[job].graph.tensor_bytes[tensor - self.first_tensor[job]])
 
-    def _readers_of(self, tensor: int) -> list[int]:
+    def readers_of(self, tensor: int) -> list[int]:
         """The tasks that read a tensor."""
-        job = self._job_of_tensor(tensor)
-        first = self._first_task[job]
-        return [first + r for r in self._job_index[job].consumers[tensor - self._first_tensor[job]]]
+        job = self.job_of_tensor(tensor)
+        first = self.first_task[job]
+        return [first + r for r in self.job_index[job].consumers[tensor - self.first_tensor[job]]]
 
     # -- memory ---------------------------------------------------------------------------------
 
     def free_bytes(self, space: int) -> float:
         """See :class:`SchedulingContext`."""
-        return super().free_bytes(space) if self._memory is None else self._memory.free_bytes(space)
+        return super().free_bytes(space) if self.memory is None else self.memory.free_bytes(space)
 
     def waiting_bytes(self, space: int) -> float:
         """See :class:`SchedulingContext`."""
-        if self._memory is None:
+        if self.memory is None:
             return super().waiting_bytes(space)
-        return self._memory.waiting_bytes(space)
+        return self.memory.waiting_bytes(space)
 
     def resident_bytes(self, graph: DataflowGraph, space: int) -> float:
         """See :class:`SchedulingContext`."""
-        if self._memory is None:
+        if self.memory is None:
             return super().resident_bytes(graph, space)
-        return self._memory.resident_bytes(graph, space)
+        return self.memory.resident_bytes(graph, space)
 
     def evict(
         self, graph: DataflowGraph, space: int, weights: Sequence[str] | None = None
     ) -> float:
         """See :class:`SchedulingContext`."""
-        if self._memory is None:
+        if self.memory is None:
             raise SchedulingError("This run keeps weights resident: there is nothing to evict")
-        return self._memory.evict(graph, space, weights)
+        return self.memory.evict(graph, space, weights)
 
     # -- the end --------------------------------------------------------------------------------
 
@@ -1058,28 +1061,28 @@ class Simulation(BatchingContext):
         """What a trace's description says beside the names of things."""
         settings: dict[str, object] = {
             "world": self.world,
-            "scheduler": self._scheduler.name,
+            "scheduler": self.scheduler.name,
             "movement": self.movement,
             "contention": self.contention,
-            "memory": self._setting.memory,
-            "weights": self._setting.weights,
+            "memory": self.setting.memory,
+            "weights": self.setting.weights,
         }
-        for part in (self._memory, self._faults, self._delay):
+        for part in (self.memory, self._faults, self._delay):
             if part is not None:
                 settings |= part.report()
-        if self._setting.horizon < math.inf:
-            settings["horizon_s"] = self._setting.horizon
+        if self.setting.horizon < math.inf:
+            settings["horizon_s"] = self.setting.horizon
         return settings
 
     def fates(self) -> tuple[list[float], list[str], list[str]]:
         """Of every job the finish, what it ended as, and why if it failed."""
         count = len(self.jobs)
-        finishes, statuses, reasons = list(self._done_at), ["finished"] * count, [""] * count
+        finishes, statuses, reasons = list(self.done_at), ["finished"] * count, [""] * count
         # A run without a horizon ends when all is done.
-        unfinished = self._unfinished_jobs() if self._setting.horizon < math.inf else ()
+        unfinished = self._unfinished_jobs() if self.setting.horizon < math.inf else ()
         for job in unfinished:
             finishes[job], statuses[job] = math.inf, "queued"
-        for status, jobs in (("failed", self._failed_jobs), ("rejected", self._rejected)):
+        for status, jobs in (("failed", self.failed_jobs), ("rejected", self.rejected)):
             for job, (moment, reason) in jobs.items():
                 finishes[job], statuses[job], reasons[job] = moment, status, reason
         return finishes, statuses, reasons
@@ -1088,23 +1091,25 @@ class Simulation(BatchingContext):
         """Jobs of which tasks are not known to be finished, or outputs not delivered."""
         if self._faults is not None:
             return self._faults.unfinished_jobs()
-        horizon = self._setting.horizon
-        unfinished = {j for j, left in enumerate(self._left) if left or self._done_at[j] > horizon}
-        for tensor, space in self._under_way:
-            job = self._job_of_tensor(tensor)
-            output = tensor - self._first_tensor[job] in self._job_index[job].outputs
-            if output and self._destination[job] == space:
+        horizon = self.setting.horizon
+        unfinished = {
+            j for j, left in enumerate(self.tasks_left) if left or self.done_at[j] > horizon
+        }
+        for tensor, space in self.under_way:
+            job = self.job_of_tensor(tensor)
+            output = tensor - self.first_tensor[job] in self.job_index[job].outputs
+            if output and self.destination[job] == space:
                 unfinished.add(job)
         return unfinished
 
     def cut_off(self) -> list[tuple[int, int, float, str]]:
         """Task, device, end and status of the executions of which the host knew no end at the horizon."""
-        horizon, rows = self._setting.horizon, []
-        for device, tasks in enumerate(self._running):
+        horizon, rows = self.setting.horizon, []
+        for device, tasks in enumerate(self.running):
             for task in sorted(tasks):
-                submission = self._submissions[device]
+                submission = self.submissions[device]
                 end = None if submission is None else submission.end_of(task)
-                if self._start_time[task] <= horizon:  # not if it was submitted only
+                if self.start_time[task] <= horizon:  # not if it was submitted only
                     row = (task, device, horizon if end is None else end)
                     rows.append((*row, "running" if end is None else FINISHED))
         return rows

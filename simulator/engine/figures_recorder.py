@@ -82,35 +82,49 @@ class FiguresRecorder:
         self._until: dict[int, float] = {}
         self._flying: dict[int, int] = {}
         run.jobs = Window()  # type: ignore[assignment]
-        run._job_index = Window()  # type: ignore[assignment]
-        run._first_task = array("q")  # type: ignore[assignment]
-        run._first_tensor = array("q")  # type: ignore[assignment]
-        run._left = Window()  # type: ignore[assignment]
-        run._destination = Window()  # type: ignore[assignment]
-        run._done_at = Window()  # type: ignore[assignment]
-        run._actual = Window()  # type: ignore[assignment]
-        run._job = Window()  # type: ignore[assignment]
-        run._pending = Window()  # type: ignore[assignment]
-        run._device = Window()  # type: ignore[assignment]
-        run._ready_at = Window(math.inf)  # type: ignore[assignment]
-        run._sequence = Window(0)  # type: ignore[assignment]
-        run._rank = Window(0.0)  # type: ignore[assignment]
-        run._placed_at = Window(math.inf)  # type: ignore[assignment]
-        run._started = Window(False)  # type: ignore[assignment]
-        run._expected = Window(math.inf)  # type: ignore[assignment]
-        run._start_time = Window(math.inf)  # type: ignore[assignment]
-        run._finish_time = Window(math.inf)  # type: ignore[assignment]
-        run._slot = Window(0)  # type: ignore[assignment]
-        run._data_at = Window(-1.0)  # type: ignore[assignment]
-        run._home = Window(EVERYWHERE)  # type: ignore[assignment]
-        run._written = Window(math.inf)  # type: ignore[assignment]
+        run.job_index = Window()  # type: ignore[assignment]
+        run.first_task = array("q")  # type: ignore[assignment]
+        run.first_tensor = array("q")  # type: ignore[assignment]
+        run.tasks_left = Window()  # type: ignore[assignment]
+        run.destination = Window()  # type: ignore[assignment]
+        run.done_at = Window()  # type: ignore[assignment]
+        run.actual_seconds = Window()  # type: ignore[assignment]
+        run.task_job = Window()  # type: ignore[assignment]
+        run.pending = Window()  # type: ignore[assignment]
+        run.task_device = Window()  # type: ignore[assignment]
+        run.ready_at = Window(math.inf)  # type: ignore[assignment]
+        run.task_sequence = Window(0)  # type: ignore[assignment]
+        run.task_rank = Window(0.0)  # type: ignore[assignment]
+        run.placed_at = Window(math.inf)  # type: ignore[assignment]
+        run.started = Window(False)  # type: ignore[assignment]
+        run.expected_finish = Window(math.inf)  # type: ignore[assignment]
+        run.start_time = Window(math.inf)  # type: ignore[assignment]
+        run.finish_time = Window(math.inf)  # type: ignore[assignment]
+        run.task_slot = Window(0)  # type: ignore[assignment]
+        run.data_at = Window(-1.0)  # type: ignore[assignment]
+        run.tensor_home = Window(EVERYWHERE)  # type: ignore[assignment]
+        run.tensor_written = Window(math.inf)  # type: ignore[assignment]
         self._of_job: tuple[Any, ...] = (
-            *(run.jobs, run._job_index, run._left, run._destination, run._done_at, run._actual),
+            *(
+                run.jobs,
+                run.job_index,
+                run.tasks_left,
+                run.destination,
+                run.done_at,
+                run.actual_seconds,
+            ),
         )
         self._of_task: tuple[Any, ...] = (
-            *(run._job, run._pending, run._device, run._ready_at, run._sequence, run._rank),
-            *(run._placed_at, run._started, run._expected, run._start_time, run._finish_time),
-            *(run._slot, run._data_at),
+            *(
+                run.task_job,
+                run.pending,
+                run.task_device,
+                run.ready_at,
+                run.task_sequence,
+                run.task_rank,
+            ),
+            *(run.placed_at, run.started, run.expected_finish, run.start_time, run.finish_time),
+            *(run.task_slot, run.data_at),
         )
 
     def arrived(self, job: Job) -> None:
@@ -120,23 +134,23 @@ class FiguresRecorder:
     def execution(self, task: int, device: int, finish: float, status: str) -> None:
         """See :class:`simulator.engine.recorder.Recorder`."""
         run = self._run
-        job = run._job[task]
+        job = run.task_job[task]
         self.figures.execute(
-            run._job_index[job].graph,
-            task - run._first_task[job],
+            run.job_index[job].graph,
+            task - run.first_task[job],
             device,
-            run._start_time[task],
+            run.start_time[task],
             finish,
-            len(run._members[job]) if job in run._members else 1,
+            len(run.members[job]) if job in run.members else 1,
             done=status == FINISHED,
         )
 
     def booked(self, requests: Sequence[Request]) -> None:
         """See :class:`simulator.engine.recorder.Recorder`."""
         run, until = self._run, self._until
-        horizon = run._setting.horizon
+        horizon = run.setting.horizon
         for tensor, space, *_, end, size in requests:
-            job = run._job_of_tensor(tensor)
+            job = run.job_of_tensor(tensor)
             self._crossings.setdefault(job, []).append((tensor, space))
             if end > until.get(job, -1.0):
                 until[job] = end
@@ -146,7 +160,7 @@ class FiguresRecorder:
     def sent(self, flow: Flow) -> None:
         """See :class:`simulator.engine.recorder.Recorder`."""
         for tensor in flow.tensors:
-            job = self._run._job_of_tensor(tensor)
+            job = self._run.job_of_tensor(tensor)
             self._crossings.setdefault(job, []).append((tensor, flow.destination))
             self._flying[job] = self._flying.get(job, 0) + 1
 
@@ -154,7 +168,7 @@ class FiguresRecorder:
         """See :class:`simulator.engine.recorder.Recorder`."""
         run = self._run
         for tensor in flow.tensors:
-            job = run._job_of_tensor(tensor)
+            job = run.job_of_tensor(tensor)
             self._flying[job] -= 1
             self._leaving.append(job)
             size = flow.size * flow.carried
@@ -171,18 +185,18 @@ class FiguresRecorder:
         run = self._run
         kept: dict[int, Job] = run.jobs  # type: ignore[assignment]
         for job in self._leaving:
-            if job not in kept or run._left[job] or self._flying.get(job):
+            if job not in kept or run.tasks_left[job] or self._flying.get(job):
                 continue
-            until = max(self._until.get(job, -1.0), run._done_at[job])
+            until = max(self._until.get(job, -1.0), run.done_at[job])
             if until > run.now:
-                run._clock.at(until, [self._come_back], job)
+                run.clock.at(until, [self._come_back], job)
                 continue
             entry = kept[job]
-            if job in run._rejected:
-                self.figures.reject(entry, run._rejected.pop(job)[0])
+            if job in run.rejected:
+                self.figures.reject(entry, run.rejected.pop(job)[0])
             else:
-                graph = run._served_by.pop(job, entry.graph)
-                self.figures.finish(entry, run._done_at[job], graph)
+                graph = run.served_by.pop(job, entry.graph)
+                self.figures.finish(entry, run.done_at[job], graph)
             self._forget(job)
         self._leaving.clear()
 
@@ -191,28 +205,28 @@ class FiguresRecorder:
 
     def _forget(self, job: int) -> None:
         run = self._run
-        index, task, tensor = run._job_index[job], run._first_task[job], run._first_tensor[job]
+        index, task, tensor = run.job_index[job], run.first_task[job], run.first_tensor[job]
         for number in range(task, task + len(index.pending)):
             for column in self._of_task:
                 column.pop(number, None)
         for number in range(tensor, tensor + len(index.bytes)):
-            run._home.pop(number, None)  # type: ignore[call-arg]
-            run._written.pop(number, None)  # type: ignore[call-arg]
+            run.tensor_home.pop(number, None)  # type: ignore[call-arg]
+            run.tensor_written.pop(number, None)  # type: ignore[call-arg]
         for crossing, space in self._crossings.pop(job, ()):
-            run._copies[space].pop(crossing, None)
+            run.copies[space].pop(crossing, None)
         self._until.pop(job, None)
         self._flying.pop(job, None)
         for column in self._of_job:
             del column[job]
-        if job in run._members:
-            del run._members[job]
-        elif job in run._leader:
-            del run._leader[job]
-        run._followed.discard(job)
+        if job in run.members:
+            del run.members[job]
+        elif job in run.leader:
+            del run.leader[job]
+        run.followed.discard(job)
 
     def result(self) -> StreamedFigures:
         """See :class:`simulator.engine.recorder.Recorder`."""
-        run, figures, horizon = self._run, self.figures, self._run._setting.horizon
+        run, figures, horizon = self._run, self.figures, self._run.setting.horizon
         if horizon < math.inf:
             figures.horizon = horizon
             for task, device, end, status in run.cut_off():
@@ -221,7 +235,7 @@ class FiguresRecorder:
             figures.queue(entry)
         figures.settings = run.settings()
         figures.wallclock = {
-            "decisions": float(run._decisions),
-            "deciding_seconds": run._deciding_seconds,
+            "decisions": float(run.decisions),
+            "deciding_seconds": run.deciding_seconds,
         }
         return figures

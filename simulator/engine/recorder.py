@@ -67,7 +67,7 @@ class TraceRecorder:
         # unless tasks may run again: then it is kept here as well.
         self._ended: list[int] = []
         self._ends: list[float] = []
-        self._snapshots: list[Snapshot] | None = [] if run._setting.faults else None
+        self._snapshots: list[Snapshot] | None = [] if run.setting.faults else None
         self._booked: list[
             float
         ] = []  # requests one after the other: plain numbers cost least to keep
@@ -94,12 +94,12 @@ class TraceRecorder:
         run = self._run
         return (
             device,
-            run._slot[task],
-            run._attempts.get(task, 0),
+            run.task_slot[task],
+            run.attempts.get(task, 0),
             status,
-            run._ready_at[task],
-            run._placed_at[task],
-            run._start_time[task],
+            run.ready_at[task],
+            run.placed_at[task],
+            run.start_time[task],
         )
 
     def booked(self, requests: Sequence[Request]) -> None:
@@ -125,24 +125,26 @@ class TraceRecorder:
             self._booked_table() if self._booked else self._flow_table(),
             run.cluster,
             run.jobs,
-            run._first_tensor,
+            run.first_tensor,
             finishes,
             settings,
-            run._decisions,
-            run._deciding_seconds,
+            run.decisions,
+            run.deciding_seconds,
             statuses=statuses,
             reasons=reasons,
-            members=run._members,
-            served_by=run._served_by,
+            members=run.members,
+            served_by=run.served_by,
         )
 
     def _execution_table(self) -> Table:
         run = self._run
         rows = self._snapshots
-        if run._setting.horizon < math.inf:
+        if run.setting.horizon < math.inf:
             cut_off = run.cut_off()
             if rows is None and any(status != FINISHED for *_, status in cut_off):
-                rows = [self._snapshot(task, run._device[task], FINISHED) for task in self._ended]
+                rows = [
+                    self._snapshot(task, run.task_device[task], FINISHED) for task in self._ended
+                ]
             for task, device, end, status in cut_off:
                 self._ended.append(task)
                 self._ends.append(end)
@@ -152,11 +154,11 @@ class TraceRecorder:
         attempt = status_of = None
         if rows is None:
             columns: tuple[Any, ...] = (
-                run._device,
-                run._slot,
-                run._ready_at,
-                run._placed_at,
-                run._start_time,
+                run.task_device,
+                run.task_slot,
+                run.ready_at,
+                run.placed_at,
+                run.start_time,
             )
             device_of, slot, ready, placed, start = (np.array(c)[tasks] for c in columns)
         else:
@@ -167,8 +169,8 @@ class TraceRecorder:
             order = np.argsort(finish, kind="stable")
         else:
             order = np.arange(len(tasks))
-        job = np.searchsorted(run._first_task, tasks, side="right") - 1
-        operator = tasks - np.array(run._first_task, dtype=np.int64)[job]
+        job = np.searchsorted(run.first_task, tasks, side="right") - 1
+        operator = tasks - np.array(run.first_task, dtype=np.int64)[job]
         ready = np.minimum(ready, start)
         usual = (tasks, job, operator, device_of, slot, ready, placed, start, finish)
         return execution_table(
@@ -179,7 +181,7 @@ class TraceRecorder:
 
     def _booked_table(self) -> Table:
         """One row for each tensor and link of every transfer's route."""
-        run, horizon = self._run, self._run._setting.horizon
+        run, horizon = self._run, self._run.setting.horizon
         table = np.array(self._booked).reshape(-1, 7)
         if horizon < math.inf:
             table = table[table[:, 5] <= horizon]
@@ -188,14 +190,14 @@ class TraceRecorder:
         # The channels of every pair of spaces that is used, and where those of each begin.
         spaces = len(run.cluster.spaces)
         pairs, pair = np.unique(source * spaces + destination, return_inverse=True)
-        routes = [run._route(*divmod(both, spaces)).channels for both in pairs.tolist()]
+        routes = [run.route(*divmod(both, spaces)).channels for both in pairs.tolist()]
         hops = np.array([len(channels) for channels in routes], dtype=np.int64)
         channel = np.array([c for channels in routes for c in channels], dtype=np.int64)
         first = np.cumsum(hops) - hops
         count = hops[pair]
         row = np.repeat(np.arange(len(table)), count)
         hop = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-        job = np.searchsorted(run._first_tensor, tensor, side="right") - 1
+        job = np.searchsorted(run.first_tensor, tensor, side="right") - 1
         ends = (tensor, job, source, destination)
         return transfer_table(
             *(column[row] for column in ends),
@@ -218,7 +220,7 @@ class TraceRecorder:
             dtype=np.float64,
         ).reshape(-1, 6)
         tensor = np.array([t for f in flows for t in f.tensors], dtype=np.int64)
-        job = np.searchsorted(run._first_tensor, tensor, side="right") - 1
+        job = np.searchsorted(run.first_tensor, tensor, side="right") - 1
         # What led a batch moves its own share of results, and perhaps what is in between for all.
         sizes = np.array(
             [

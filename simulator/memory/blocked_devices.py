@@ -38,17 +38,17 @@ class BlockedDevices:
         return [
             (device, task, size)
             for device, (task, size) in sorted(self.all.items())
-            if self._run._head(device) == task
+            if self._run.head(device) == task
         ]
 
     def try_again(self, space: int) -> None:
         """Room was given back: let the blocked devices of a space see whether they can start."""
         space_of = self._run.cluster.space_of
-        self._run._touched |= {d for d in self.all if space_of[d] == space}
+        self._run.touched |= {d for d in self.all if space_of[d] == space}
 
     def try_all(self, space: int) -> None:
         """Data has come: let every device of a space see whether it can start something."""
-        self._run._touched |= {d for d, s in enumerate(self._run.cluster.space_of) if s == space}
+        self._run.touched |= {d for d, s in enumerate(self._run.cluster.space_of) if s == space}
 
     def ask_scheduler(self) -> None:
         """Let it decide once more at this instant: something waits for room."""

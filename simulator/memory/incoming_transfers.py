@@ -116,7 +116,7 @@ class ArrivingCopies:
         space = flow.destination
         if self._room.most_inputs[space] == math.inf:
             return 0
-        ahead = [t for t in flow.tensors if self._run._is_sent_ahead(t, space)]
+        ahead = [t for t in flow.tensors if self._run.is_sent_ahead(t, space)]
         return sum(map(self._tensors.bytes, ahead))
 
     def _send_singly(self, flow: Flow) -> None:
@@ -128,9 +128,9 @@ class ArrivingCopies:
             if not self._is_wanted(tensor, space):
                 self._tensors.forget_copy(tensor, space)
                 continue
-            size = run._tensor_bytes(tensor)
+            size = run.tensor_bytes(tensor)
             single = type(flow)((tensor,), flow.source, space, flow.route, size, run.now)
-            run._under_way[tensor, space] = single
+            run.under_way[tensor, space] = single
             self.send(single)
 
     def _cancel(self, flow: Flow) -> None:
@@ -172,9 +172,9 @@ class ArrivingCopies:
             route = run.real.route(source, space)
             total = flow.size
             if tensors != flow.tensors:
-                total = math.fsum(run._tensor_bytes(tensor) for tensor in tensors)
+                total = math.fsum(run.tensor_bytes(tensor) for tensor in tensors)
             flow = type(flow)(tensors, source, space, route, total, run.now)
-            run._under_way |= {(tensor, space): flow for tensor in flow.tensors}
+            run.under_way |= {(tensor, space): flow for tensor in flow.tensors}
         for tensor in flow.tensors:
             live = self._live.all.get(tensor)
             if live is None:

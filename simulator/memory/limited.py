@@ -143,7 +143,7 @@ class LimitedMemory:
         return Waiting(
             FIRST,
             total,
-            lambda: weights or job not in run._rejected,
+            lambda: weights or job not in run.rejected,
             take,
             lambda: self._outside.discard(job),
             lambda: f"the {what} of job {job} ('{name}') need",
@@ -157,7 +157,7 @@ class LimitedMemory:
     def rejected(self, job: int) -> None:
         """See :class:`simulator.memory.memory.Memory`."""
         first = self._tensors.first(job)
-        for t in self._run._job_index[job].inputs:
+        for t in self._run.job_index[job].inputs:
             live = self._live.all.get(first + t)
             if live is not None:
                 live.unplaced = 0
@@ -166,9 +166,9 @@ class LimitedMemory:
     def batched(self, leader: int) -> None:
         """See :class:`simulator.memory.memory.Memory`."""
         run = self._run
-        index = run._job_index[leader]
+        index = run.job_index[leader]
         self._weights.batched(leader, index.graph)
-        for job in run._members[leader]:
+        for job in run.members[leader]:
             first = self._tensors.first(job)
             for t in index.inputs:
                 live = self._live.all.get(first + t)
@@ -204,10 +204,10 @@ class LimitedMemory:
         """Refuse that a batch leaves the memory space of its inputs."""
         run = self._run
         job = run.job_of(task)
-        if len(run._members.get(job, ())) < 2:
+        if len(run.members.get(job, ())) < 2:
             return
         first = self._tensors.first(job)
-        for t in run._job_index[job].inputs:
+        for t in run.job_index[job].inputs:
             home = self._tensors.home(first + t)
             if home not in (space, EVERYWHERE):
                 names = [run.cluster.spaces[s].name for s in (space, home)]
@@ -219,7 +219,7 @@ class LimitedMemory:
     def withdrawn(self, task: int, device: int) -> None:
         """See :class:`simulator.memory.memory.Memory`."""
         self._lines.unqueue(task, self._run.cluster.space_of[device])
-        asked = self._weights.store is None or self._run._push or self._run.is_ready(task)
+        asked = self._weights.store is None or self._run.pushes or self._run.is_ready(task)
         self._leave(task, device, asked, back=True)
         self._blocked.withdrawn(task, device)
 
@@ -261,8 +261,8 @@ class LimitedMemory:
         self._lines.unqueue(task, space)
         for tensor in tensors.written(task):
             job = tensors.job(tensor)
-            result = tensor - tensors.first(job) in run._job_index[job].outputs
-            target = run._destination[job]
+            result = tensor - tensors.first(job) in run.job_index[job].outputs
+            target = run.destination[job]
             live = LiveTensor(tensors.bytes(tensor), space, result, target, False)
             self._live.hold(tensor, live)
         return True
@@ -274,7 +274,7 @@ class LimitedMemory:
         job = run.job_of(task)
         self._leave(task, device, asked=True, back=False)
         self._give_back_inner(task, space)
-        under_way = dict.fromkeys(run._members.get(job, (job,)), 0)
+        under_way = dict.fromkeys(run.members.get(job, (job,)), 0)
         for tensor in self._tensors.written(task):
             live = self._live.all[tensor]
             live.written = True

@@ -149,8 +149,8 @@ def make_memory(
     ]
     store = weight_store(workload, run.cluster) if weights == "on_demand" else None
     inputs = [math.inf] * len(capacities)
-    if memory == "limited" and run._serving:
-        rooms = node_rooms(workload, run.cluster, run._believed)
+    if memory == "limited" and run.serving:
+        rooms = node_rooms(workload, run.cluster, run.believed_costs)
         inputs = [room.inputs for room in rooms]
     return LimitedMemory(run, links, capacities, store, inputs)
 

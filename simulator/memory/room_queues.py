@@ -31,7 +31,7 @@ LAST: Order = (math.inf, 0)
 
 def order_of(run: Simulation, task: int) -> Order:
     """Where a placed task stands in its queue."""
-    return run._rank[task], run._sequence[task]
+    return run.task_rank[task], run.task_sequence[task]
 
 
 @dataclass(eq=False, slots=True)

@@ -57,7 +57,7 @@ class JobTensors:
     def bytes(self, tensor: int) -> int:
         """Of a job's tensor."""
         run, job = self._run, self.job(tensor)
-        own, index = run.jobs[job].graph, run._job_index[job]
+        own, index = run.jobs[job].graph, run.job_index[job]
         t = tensor - self.first(job)
         shared = index.graph is not own and t not in index.outputs and t not in index.inputs
         return self._sizes[index.graph if shared else own].bytes[t]
@@ -65,14 +65,14 @@ class JobTensors:
     def inner_bytes(self, task: int) -> int:
         """What a task keeps for itself."""
         run = self._run
-        index = run._job_index[run.job_of(task)]
+        index = run.job_index[run.job_of(task)]
         return self._sizes[index.graph].inner[run.operator_of(task)]
 
     def output_bytes(self, task: int) -> int:
         """Of all that a task writes and keeps for itself."""
         run = self._run
         job = run.job_of(task)
-        if job in run._members:
+        if job in run.members:
             return sum(map(self.bytes, self.written(task))) + self.inner_bytes(task)
         return self._sizes[run.jobs[job].graph].outputs[run.operator_of(task)]
 
@@ -80,32 +80,32 @@ class JobTensors:
 
     def first(self, job: int) -> int:
         """The number of the first tensor of a job; those of its graph follow."""
-        return self._run._first_tensor[job]
+        return self._run.first_tensor[job]
 
     def job(self, tensor: int) -> int:
         """The job of a tensor."""
-        return self._run._job_of_tensor(tensor)
+        return self._run.job_of_tensor(tensor)
 
     def read(self, task: int) -> list[int]:
         """All that a task reads but weights."""
         run = self._run
         job = run.job_of(task)
-        return self._of_members(job, run._job_index[job].reads[run.operator_of(task)])
+        return self._of_members(job, run.job_index[job].reads[run.operator_of(task)])
 
     def written(self, task: int) -> list[int]:
         """All that a task writes."""
         run = self._run
         job = run.job_of(task)
-        return self._of_members(job, run._job_index[job].writes[run.operator_of(task)])
+        return self._of_members(job, run.job_index[job].writes[run.operator_of(task)])
 
     def _of_members(self, job: int, tensors: Sequence[int]) -> list[int]:
         """Tensors of a job's graph; of inputs and results of a batch those of all its jobs."""
         run = self._run
-        first = run._first_tensor
-        members = run._members.get(job, ())
+        first = run.first_tensor
+        members = run.members.get(job, ())
         if len(members) < 2:
             return [first[job] + t for t in tensors]
-        index = run._job_index[job]
+        index = run.job_index[job]
         return [
             first[member] + t
             for t in tensors
@@ -115,27 +115,27 @@ class JobTensors:
     def readers(self, tensor: int) -> list[int]:
         """The tasks that read a tensor."""
         run = self._run
-        job = run._job_of_tensor(tensor)
-        leader = run._leader.get(job, job)
-        first = run._first_task[leader]
-        consumers = run._job_index[leader].consumers[tensor - run._first_tensor[job]]
+        job = run.job_of_tensor(tensor)
+        leader = run.leader.get(job, job)
+        first = run.first_task[leader]
+        consumers = run.job_index[leader].consumers[tensor - run.first_tensor[job]]
         return [first + operator for operator in consumers]
 
     # -- where they are -------------------------------------------------------------------------
 
     def home(self, tensor: int) -> int:
         """The space that a tensor crosses from, or everywhere."""
-        return self._run._home[tensor]
+        return self._run.tensor_home[tensor]
 
     def move_home(self, tensor: int, space: int) -> None:
         """From now on it crosses from ``space``."""
-        self._run._home[tensor] = space
+        self._run.tensor_home[tensor] = space
 
     def is_brought(self, tensor: int) -> bool:
         """Whether a tensor lies somewhere, and not everywhere."""
         run = self._run
-        job = run._job_of_tensor(tensor)
-        brought = tensor - run._first_tensor[job] in run._job_index[job].inputs
+        job = run.job_of_tensor(tensor)
+        brought = tensor - run.first_tensor[job] in run.job_index[job].inputs
         if brought and run.jobs[job].origin is None:
             return False
         return self.home(tensor) != EVERYWHERE

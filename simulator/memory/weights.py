@@ -164,7 +164,7 @@ class LoadedWeights:
         """Number and bytes of the weights that a task reads."""
         run = self._run
         job = run.job_of(task)
-        sizes, numbers = self._tensors.sizes(run._job_index[job].graph), self._of_job[job]
+        sizes, numbers = self._tensors.sizes(run.job_index[job].graph), self._of_job[job]
         return [(numbers[t], sizes.bytes[t]) for t in sizes.weights[run.operator_of(task)]]
 
     def _pin(self, number: int, space: int, size: int, task: int) -> Waiting:
@@ -191,7 +191,7 @@ class LoadedWeights:
     def _request(self, number: int, space: int) -> None:
         run = self._run
         job = self._tensors.job(number)
-        run.request(number, space, run._job_index[job].bytes[number - self._tensors.first(job)])
+        run.request(number, space, run.job_index[job].bytes[number - self._tensors.first(job)])
 
     # -- transfers ------------------------------------------------------------------------------
 

@@ -278,13 +278,13 @@ class EqualDevices:
     def _holders(self, task: int) -> set[int]:
         """Memory spaces where some of a task's data lies, or is on its way to."""
         context = self._context
-        job = context._job[task]
-        index = context._job_index[job]
-        first_task, first_tensor = context._first_task[job], context._first_tensor[job]
-        space_of, device_of = context.cluster.space_of, context._device
+        job = context.task_job[task]
+        index = context.job_index[job]
+        first_task, first_tensor = context.first_task[job], context.first_tensor[job]
+        space_of, device_of = context.cluster.space_of, context.task_device
         found = set()
         for tensor in index.reads[task - first_task]:
-            home = context._home[first_tensor + tensor]
+            home = context.tensor_home[first_tensor + tensor]
             if home == EVERYWHERE:
                 continue
             found.add(home)
@@ -294,7 +294,7 @@ class EqualDevices:
                     if device >= 0:
                         found.add(space_of[device])
                 if tensor in index.outputs:
-                    found.add(context._destination[job])
+                    found.add(context.destination[job])
         return found
 
     def _classes_of(self, task: int) -> list[_Class]:

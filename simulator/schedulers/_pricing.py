@@ -66,14 +66,14 @@ def parcels_of(
     """What must come to a task, as it is priced, and which of its inputs may have copies: if there are
     any, the parcels differ from space to space and are left to :func:`data_in`.
     """
-    job = context._job[task]
-    index = context._job_index[job]
-    first = context._first_tensor[job]
-    home_of = context._home
-    returned = context._returned
+    job = context.task_job[task]
+    index = context.job_index[job]
+    first = context.first_tensor[job]
+    home_of = context.tensor_home
+    returned = context.returned
     sizes: dict[int, float] = {}
     each: list[Parcel] = []
-    for tensor in index.reads[task - context._first_task[job]]:
+    for tensor in index.reads[task - context.first_task[job]]:
         home = home_of[first + tensor]
         if home == EVERYWHERE:
             continue
@@ -111,7 +111,7 @@ def data_in(
             else:
                 sizes[home] = sizes.get(home, 0.0) + size
         parcels += sizes.items()
-    wires, free = context._wires, context._channel_free
+    wires, free = context.wires, context.channel_free
     aware = sees_links(pricing)
     for home, size in parcels:
         if home == space:
@@ -119,7 +119,7 @@ def data_in(
         if aware and context.contention == "fair":
             end = context.transfer_end(size, home, space)
         else:
-            _, latency, bandwidth, channels = wires[home][space] or context._lay(home, space)
+            _, latency, bandwidth, channels = wires[home][space] or context.lay_wire(home, space)
             begin = now
             if aware:
                 for channel in channels:
@@ -155,7 +155,7 @@ def best_device(context: SchedulingContext, task: int, devices: Sequence[int], p
     parcels, shared = parcels_of(context, task, pricing)
     aware = sees_links(pricing)
     by_event = bool(shared) or (aware and context.contention == "fair")
-    wires, free = context._wires, context._channel_free
+    wires, free = context.wires, context.channel_free
     best, chosen = math.inf, devices[0]
     for device, begin in zip(devices, context.availabilities(devices), strict=True):
         least = seconds[device]
@@ -168,7 +168,7 @@ def best_device(context: SchedulingContext, task: int, devices: Sequence[int], p
             ready = now
             for home, size in parcels:
                 if home != space:
-                    _, latency, bandwidth, channels = wires[home][space] or context._lay(
+                    _, latency, bandwidth, channels = wires[home][space] or context.lay_wire(
                         home, space
                     )
                     start = now

@@ -342,24 +342,24 @@ def test_every_job_ends_where_things_break(broken: tuple[Case, Faults], cost: De
 
 def queues_of(run: Simulation) -> list[list[tuple[float, int, int]]]:
     """The queue of every device; a task whose start was foreseen has not started, and counts to it."""
-    foreseen = [task for task in run._foreseen if task >= 0 and not run.has_started(task)]
-    entries = {run._device[t]: [(run._rank[t], run._sequence[t], t)] for t in foreseen}
-    return [sorted([*entries.get(d, []), *queue]) for d, queue in enumerate(run._queues)]
+    foreseen = [task for task in run.foreseen if task >= 0 and not run.has_started(task)]
+    entries = {run.task_device[t]: [(run.task_rank[t], run.task_sequence[t], t)] for t in foreseen}
+    return [sorted([*entries.get(d, []), *queue]) for d, queue in enumerate(run.queues)]
 
 
 def state_of(run: Simulation) -> dict[str, object]:
     """All that a decision about placements may change."""
-    run._stale = [True] * len(run._stale)  # what is believed of queues is worked out now
+    run.stale = [True] * len(run.stale)  # what is believed of queues is worked out now
     state: dict[str, object] = {
         "queues": queues_of(run),
-        "devices": list(run._device),
-        "load": list(run._load),
-        "copies": [dict(copies) for copies in run._copies],
-        "requests": sorted(run._requests),
-        "links": list(run._channel_free),
+        "devices": list(run.task_device),
+        "load": list(run.load),
+        "copies": [dict(copies) for copies in run.copies],
+        "requests": sorted(run.requested),
+        "links": list(run.channel_free),
         "believed": [run.available(device) for device in range(len(run.cluster.devices))],
     }
-    memory = run._memory
+    memory = run.memory
     if isinstance(memory, LimitedMemory):
         check_accounts(memory)
         state |= {

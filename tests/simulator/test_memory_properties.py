@@ -145,7 +145,7 @@ def test_enough_memory_changes_nothing(case: Case) -> None:
                 found, expected = getattr(two, table)[column], getattr(one, table)[column]
                 assert np.array_equal(found, expected), (table, column)
     assert one.wallclock["decisions"] == two.wallclock["decisions"]
-    memory = simulation._memory
+    memory = simulation.memory
     assert isinstance(memory, LimitedMemory)
     check_accounts(memory)
     assert not memory._live.all
@@ -172,7 +172,7 @@ def test_never_above_capacity(case: Case, weights: str, evicting: bool) -> None:
         give_host(case)
 
     def watch(context: SchedulingContext) -> None:
-        memory = context._memory  # type: ignore[attr-defined]
+        memory = context.memory  # type: ignore[attr-defined]
         check_accounts(memory)
         for space in range(len(context.cluster.spaces)):
             assert context.free_bytes(space) >= 0
@@ -186,7 +186,7 @@ def test_never_above_capacity(case: Case, weights: str, evicting: bool) -> None:
     except (InvalidInput, SchedulingError) as error:
         check_refusal(error)
         return
-    memory = simulation._memory
+    memory = simulation.memory
     assert isinstance(memory, LimitedMemory)
     check_accounts(memory)
     # Everything is given back but weights.

@@ -331,10 +331,10 @@ def after(*, packed: bool) -> Callable[[SchedulingContext], object]:
 def test_misuse(transfers: Sequence[tuple[int, int]], message: str) -> None:
     def act(context: SchedulingContext, call: int) -> None:
         if call == 0:
-            before = (context.requests(), list(context._channel_free))
+            before = (context.requests(), list(context.channel_free))
             with pytest.raises(SchedulingError, match=message):
                 context.pack(transfers)
-            assert (context.requests(), context._channel_free) == before
+            assert (context.requests(), context.channel_free) == before
             context.place(0, 0)
             context.place(1, 0)
 
@@ -644,7 +644,7 @@ def crowded(seed: int) -> Case:
 @given(st.integers(0, 2**20), st.sampled_from(["resident", "on_demand"]))
 def test_limited_memory_is_never_above_capacity(seed: int, weights: str) -> None:
     def watch(context: SchedulingContext) -> None:
-        check_accounts(context._memory)  # type: ignore[attr-defined]
+        check_accounts(context.memory)  # type: ignore[attr-defined]
 
     case = crowded(seed)
     recorded = Recorded(case.scheduler(), watch)
@@ -654,7 +654,7 @@ def test_limited_memory_is_never_above_capacity(seed: int, weights: str) -> None
     except (InvalidInput, SchedulingError) as error:
         check_refusal(error)
         return
-    memory: Any = simulation._memory
+    memory: Any = simulation.memory
     check_accounts(memory)
     assert not memory._live.all
     assert not memory._copies._delayed

@@ -154,7 +154,7 @@ def test_of_a_request_refused_while_its_inputs_come_nothing_is_delivered(delay: 
             context.send(1, 0)
             if delay:
                 context.wake_at(delay)
-        if context.now == delay and 0 not in context._rejected:
+        if context.now == delay and 0 not in context.rejected:
             context.reject(0, "full")
         if 1 in context.delivered:
             context.place(context.tasks_of(1)[0], 0)

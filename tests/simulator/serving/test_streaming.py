@@ -201,7 +201,7 @@ def test_what_is_kept_does_not_grow_with_the_requests(contention: str) -> None:
             assert not list(column)
         for name in ("_under_way", "_members", "_leader", "_served_by", "_coming", "_rejected"):
             assert not getattr(run, name)
-        assert not any(run._copies)
+        assert not any(run.copies)
         for name in ("_crossings", "_until", "_flying", "_leaving"):
             assert not getattr(run.recorder, name)
         return run.most
