@@ -30,7 +30,7 @@ from cost_models.evaluation import Errors
 from cost_models.table import FEATURES
 from cost_models.uncertainty import ENOUGH_ROWS, POOLED
 from simulator.errors import InvalidInput
-from simulator.model.joint_normals import mixing
+from simulator.model.noise import mixing
 from simulator.support.atomic_io import replacing
 
 ENOUGH_MEANS = 10

@@ -29,9 +29,8 @@ from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph
 from simulator.model.segments import Segments, coarsen
-from simulator.model.stream import Stream
 from simulator.model.units import parse_seconds
-from simulator.model.workload import Job, Workload
+from simulator.model.workload import Job, Stream, Workload
 
 MOST_BATCH = 1024
 

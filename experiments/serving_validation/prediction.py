@@ -22,8 +22,9 @@ from simulator.context.scheduler import Scheduler
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
-from simulator.model.costs import CostTable, NoiseModel
+from simulator.model.costs import CostTable
 from simulator.model.graph import DataflowGraph
+from simulator.model.noise import NoiseModel
 from simulator.model.trace import Trace
 from simulator.model.workload import Workload
 

@@ -21,10 +21,11 @@ from simulator.context.scheduler import Scheduler
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
-from simulator.model.costs import CostTable, GraphCosts, NoiseModel
+from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph
 from simulator.model.input_reuse_curve import ReadingCurve
 from simulator.model.launch_cold_start import CoolingCurve
+from simulator.model.noise import NoiseModel
 from simulator.model.trace import Trace
 from simulator.model.workload import Job, Workload
 

@@ -32,12 +32,12 @@ from heapq import heapify, heapreplace
 import numpy as np
 
 from experiments.validation.replayed import Replayed
+from simulator.devices.host_launch_lock import LaunchClock
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph
-from simulator.model.launch_cold_start import LaunchClock
 from simulator.model.noise import NoiseModel
 from simulator.model.trace import Trace
 from simulator.model.workload import Workload

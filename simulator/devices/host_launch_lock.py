@@ -13,7 +13,7 @@ never).
 Of a device whose launches take longer after long operators (:mod:`simulator.model.launch_cold_start`) they do so here, whether it
 shares a launcher or not.
 
-Transfers may be launched, too (:mod:`simulator.links.launched`).
+Transfers may be launched, too (:mod:`simulator.devices.launched_transfers`).
 
 An operator may be several kernels (``launches``), one after the other and equally long: between two of them it
 must have the launcher again, for no time of its own, and waits if that is busy.
@@ -21,15 +21,49 @@ must have the launcher again, for no time of its own, and waits if that is busy.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 
 from simulator.devices.constant import ExecutionModel
 from simulator.model.cluster import Cluster, Device
-from simulator.model.launch_cold_start import LaunchClock
 
 ROUNDING = 1e-12
 """Relative, of moments."""
+
+
+class LaunchClock:
+    """What each launch on a device takes.
+
+    Of several idle slots the one that was left last is taken. On a slot that has launched nothing yet the last
+    launch is taken to be long ago.
+
+    Args:
+        device: whose overhead and curve count.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._overhead = device.launch_overhead
+        self._curve = device.launch_cooling
+        self._idle = [-math.inf] * device.slots  # when the last launch on each idle slot ended
+        self._ended: dict[int, float] = {}  # that of what runs
+
+    def seconds(self, task: int, start: float) -> float:
+        """Of the launch of a task that begins at ``start``."""
+        if self._curve is None:
+            return self._overhead
+        self._ended[task] = self._idle.pop()
+        return self._overhead * self._curve.factor(start - self._ended[task])
+
+    def launched(self, task: int, at: float) -> None:
+        """Its launch ends then."""
+        if self._curve is not None:
+            self._ended[task] = at
+
+    def left(self, task: int) -> None:
+        """A task has left its slot."""
+        if self._curve is not None:
+            self._idle.append(self._ended.pop(task))
 
 
 class Launch:

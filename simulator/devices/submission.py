@@ -11,8 +11,8 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from simulator.clock import Moment
 from simulator.devices.issue_window import IssueWindow
-from simulator.engine.clock import Moment
 
 if TYPE_CHECKING:
     from simulator.engine.engine import Simulation

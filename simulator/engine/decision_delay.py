@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from heapq import heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simulator.engine.clock import Moment
+from simulator.clock import Moment
 from simulator.engine.decision_cost import DecisionCost
 from simulator.errors import InvalidInput
 

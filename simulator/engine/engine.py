@@ -28,16 +28,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from simulator.clock import Clock, Moment
 from simulator.context.packing import Message, is_weight, message
 from simulator.context.scheduler import Scheduler
 from simulator.context.scheduling import EVERYWHERE, RequestedTransfer
 from simulator.context.serving import SERVING, BatchingContext
 from simulator.devices.host_launch_lock import launchers_of
 from simulator.devices.input_reuse_cost import FarInputs, reads_far
+from simulator.devices.launched_transfers import flows_of
 from simulator.devices.shared_rate import execution_models
 from simulator.devices.submission import Submission, submission_of
 from simulator.devices.weight_cache import WeightCaches, caches_weights
-from simulator.engine.clock import Clock, Moment
 from simulator.engine.decision_cost import DecisionCost
 from simulator.engine.decision_delay import DecisionDelay
 from simulator.engine.disturbances import Disturbances
@@ -45,12 +46,12 @@ from simulator.engine.faults import Faults
 from simulator.engine.recorder import FINISHED, Recorder, TraceRecorder
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.links.flows import Flow
-from simulator.links.launched import flows_of
 from simulator.links.registry import link_model
 from simulator.memory.memory import Memory, abilities, make_memory
 from simulator.model.cluster import Cluster, Route
-from simulator.model.costs import CostTable, GraphCosts, NoiseModel, rows_of
+from simulator.model.costs import CostTable, GraphCosts, rows_of
 from simulator.model.graph import DataflowGraph
+from simulator.model.noise import NoiseModel
 from simulator.model.workload import Job, Workload
 
 

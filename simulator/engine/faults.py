@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simulator.engine.clock import Clock, Moment
+from simulator.clock import Clock, Moment
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
 

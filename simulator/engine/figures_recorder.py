@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from simulator.analysis.streamed_figures import StreamedFigures
+from simulator.clock import Moment
 from simulator.context import EVERYWHERE
-from simulator.engine.clock import Moment
 from simulator.engine.recorder import FINISHED
 from simulator.errors import SchedulingError
 

@@ -16,8 +16,9 @@ from simulator.errors import InvalidInput
 from simulator.memory.capacity import within_capacity
 from simulator.memory.serving_limits import within_nodes, without_batches
 from simulator.model.cluster import Cluster
-from simulator.model.costs import CostTable, NoiseModel
+from simulator.model.costs import CostTable
 from simulator.model.graph import DataflowGraph
+from simulator.model.noise import NoiseModel
 from simulator.model.trace import Trace
 from simulator.model.workload import Job, Workload
 
@@ -122,7 +123,7 @@ def simulate_stream(
     forgotten, and there is no trace.
 
     Args:
-        workload: a :class:`simulator.model.stream.Stream`, whose jobs are drawn as they arrive, or any other.
+        workload: a :class:`simulator.model.workload.Stream`, whose jobs are drawn as they arrive, or any other.
         cluster: devices, memory spaces and links; nothing fails, memory is unlimited, weights are
             resident.
         costs: see :func:`simulate`.

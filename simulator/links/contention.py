@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from simulator.engine.clock import Clock, Moment
+from simulator.clock import Clock, Moment
 from simulator.links.flows import OVER, Delivered, Flow, PacedFlows, duration, seconds
 from simulator.links.max_min import MaxMin
 from simulator.model.cluster import Route

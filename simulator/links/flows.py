@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from simulator.engine.clock import Clock, Moment
+from simulator.clock import Clock, Moment
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Route
 

@@ -20,7 +20,7 @@ from simulator.errors import InvalidInput
 from simulator.model.cluster import Route
 
 if TYPE_CHECKING:
-    from simulator.engine.clock import Clock
+    from simulator.clock import Clock
     from simulator.links.flows import Delivered, FlowModel
 
 

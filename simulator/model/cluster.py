@@ -128,7 +128,7 @@ class Link:
         latency: seconds before the first byte arrives.
         half_duplex: both directions share one channel.
         launcher: name of what begins its transfers and tells of their ends, as of a device
-            (:mod:`simulator.links.launched`); None: nothing that others wait for.
+            (:mod:`simulator.devices.launched_transfers`); None: nothing that others wait for.
         launch_overhead: seconds that each of both takes.
         launch_handover: seconds that it takes to go on with a transfer that had to wait for its launcher.
         launch_passed: how often others may be before one that waits while it is handed over.

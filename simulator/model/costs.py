@@ -14,8 +14,6 @@ import numpy as np
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
 from simulator.model.graph import DataflowGraph
-from simulator.model.noise import LogNormalNoise as LogNormalNoise
-from simulator.model.noise import NoiseModel as NoiseModel
 
 MOST_SECONDS = 1e12
 """Longer times (32,000 years) are taken for errors; sums of shorter ones stay exact enough."""

@@ -11,13 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulator.errors import InvalidInput
 from simulator.model.log_curve import is_curve, value_at
-
-if TYPE_CHECKING:
-    from simulator.model.cluster import Cluster, Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,42 +59,3 @@ class CoolingCurve:
         """
         after, factors = document
         return cls(tuple(after), tuple(factors))
-
-
-class LaunchClock:
-    """What each launch on a device takes.
-
-    Of several idle slots the one that was left last is taken. On a slot that has launched nothing yet the last
-    launch is taken to be long ago.
-
-    Args:
-        device: whose overhead and curve count.
-    """
-
-    def __init__(self, device: Device) -> None:
-        self._overhead = device.launch_overhead
-        self._curve = device.launch_cooling
-        self._idle = [-math.inf] * device.slots  # when the last launch on each idle slot ended
-        self._ended: dict[int, float] = {}  # that of what runs
-
-    def seconds(self, task: int, start: float) -> float:
-        """Of the launch of a task that begins at ``start``."""
-        if self._curve is None:
-            return self._overhead
-        self._ended[task] = self._idle.pop()
-        return self._overhead * self._curve.factor(start - self._ended[task])
-
-    def launched(self, task: int, at: float) -> None:
-        """Its launch ends then."""
-        if self._curve is not None:
-            self._ended[task] = at
-
-    def left(self, task: int) -> None:
-        """A task has left its slot."""
-        if self._curve is not None:
-            self._idle.append(self._ended.pop(task))
-
-
-def cools(cluster: Cluster) -> bool:
-    """Whether a launch may take longer because the last one was long ago."""
-    return any(device.launch_cooling is not None for device in cluster.devices)

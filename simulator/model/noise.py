@@ -18,17 +18,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from simulator.errors import InvalidInput
+from simulator.model.costs import GraphCosts
 from simulator.model.graph import DataflowGraph
-from simulator.model.joint_normals import mixing
-
-if TYPE_CHECKING:
-    from simulator.model.costs import GraphCosts
 
 MOST_SIGMA = 10.0
 """A larger standard deviation of log seconds is taken for an error: one task in six would take
@@ -456,3 +453,39 @@ def _normals(
     key = (*spawn_key, int.from_bytes(digest[:8], "big"))
     sequence = np.random.SeedSequence(entropy, spawn_key=key)
     return np.random.default_rng(sequence).standard_normal(count)
+
+
+_NOTHING = 1e-9
+"""Of a variance of 1, what rounding leaves."""
+
+
+def mixing(correlation: np.ndarray) -> np.ndarray:
+    """What turns independent standard normal numbers into correlated ones: ``L @ independent``.
+
+    Correlations that were estimated pair by pair may contradict one another; the nearest are taken that
+    do not (negative eigenvalues to 0, the diagonal back to 1).
+
+    Args:
+        correlation: float64[n, n], symmetric with a diagonal of 1.
+
+    Returns:
+        float64[n, n], lower triangular with ``L @ L.T`` the correlation. Numbers that correlate by 1
+        come out equal, and those that correlate with none of the earlier ones as they went in.
+    """
+    wanted = np.asarray(correlation, dtype=np.float64)
+    values, vectors = np.linalg.eigh(wanted)
+    if values.min(initial=0.0) < -_NOTHING:
+        possible = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        scale = np.sqrt(np.diag(possible))
+        wanted = possible / np.outer(scale, scale)
+    # Cholesky's rows one by one: unlike LAPACK's they may end in a variance of 0.
+    found = np.zeros_like(wanted)
+    for row in range(len(wanted)):
+        for column in range(row):
+            pivot = found[column, column]
+            if pivot > 0.0:
+                rest = wanted[row, column] - found[row, :column] @ found[column, :column]
+                found[row, column] = rest / pivot
+        left = 1.0 - float(found[row, :row] @ found[row, :row])
+        found[row, row] = np.sqrt(left) if left > _NOTHING else 0.0
+    return found

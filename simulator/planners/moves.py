@@ -1,4 +1,4 @@
-"""Changes of plans that searches make, compiled by numba. Use :mod:`simulator.planners.search`.
+"""Changes of plans that searches make, compiled by numba. Use :mod:`simulator.schedulers._search`.
 
 A plan is a device for every task and an order of all tasks in which none stands before a predecessor.
 Every function here keeps that. ``draw`` are uniform random numbers in [0, 1); rows are in CSR form.

@@ -10,8 +10,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from simulator.context import SchedulingContext
-from simulator.context.explanation import compared
-from simulator.context.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler, compared
 from simulator.model.graph import DataflowGraph
 from simulator.planners.communication import Communication
 from simulator.planners.priorities import rounded_all

@@ -19,8 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.context import SchedulingContext
-from simulator.context.explanation import compared
-from simulator.context.scheduler import Scheduler
+from simulator.context.scheduler import Scheduler, compared
 from simulator.devices.weight_cache import WeightCaches, caches_weights
 from simulator.model.graph import DataflowGraph
 from simulator.schedulers._arrival_order import that_work

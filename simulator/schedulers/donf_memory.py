@@ -13,7 +13,7 @@ from heapq import heapify, heappop
 from typing import ClassVar
 
 from simulator.context import EVERYWHERE, InputTensor, SchedulingContext
-from simulator.context.explanation import compared
+from simulator.context.scheduler import compared
 from simulator.errors import InvalidInput
 from simulator.schedulers._pricing import best_device, estimated_finishes
 from simulator.schedulers.donf import Donf

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.context.explanation import compared
+from simulator.context.scheduler import compared
 from simulator.model.graph import DataflowGraph
 from simulator.planners.pair_planner import PairPlanner
 from simulator.planners.pairs import PairRule

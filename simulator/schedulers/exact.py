@@ -17,7 +17,7 @@ from simulator.context import SchedulingContext
 from simulator.errors import InvalidInput
 from simulator.planners.exact_model import load_solver, prove
 from simulator.planners.list_planner import Draft
-from simulator.planners.search import Certificate, Outcome, Plan, Problem, SearchPlanner
+from simulator.schedulers._search import Certificate, Outcome, Plan, Problem, SearchPlanner
 
 _SAME = 1e-9  # relative; makespans are sums of rounded numbers
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.errors import InvalidInput
-from simulator.planners.search import Plan, Problem, SearchPlanner
+from simulator.schedulers._search import Plan, Problem, SearchPlanner
 
 
 class Genetic(SearchPlanner):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from simulator.context import SchedulingContext
-from simulator.context.explanation import compared
+from simulator.context.scheduler import compared
 from simulator.schedulers._arrival_order import ArrivalOrder
 
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.context import SchedulingContext
-from simulator.context.explanation import compared
+from simulator.context.scheduler import compared
 from simulator.schedulers._dynamic_list import ReadyList
 from simulator.schedulers._pricing import best_device, estimated_finishes
 

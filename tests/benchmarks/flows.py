@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import simpy
 
-from simulator.engine.clock import Clock
+from simulator.clock import Clock
 from simulator.links.flows import Flow
 from simulator.links.registry import flows_by_name
 from simulator.model.cluster import Route

@@ -26,8 +26,7 @@ from simulator.engine.run import simulate, simulate_stream
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph, Operator, Tensor
-from simulator.model.stream import Stream
-from simulator.model.workload import Job, Workload
+from simulator.model.workload import Job, Stream, Workload
 from simulator.schedulers import create
 from tests.benchmarks.measure import peak_mib
 

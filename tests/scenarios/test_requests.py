@@ -18,8 +18,7 @@ from simulator.errors import InvalidInput
 from simulator.model.closed_loop import ClosedLoop
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable, GraphCosts
-from simulator.model.stream import Stream
-from simulator.model.workload import Job
+from simulator.model.workload import Job, Stream
 from simulator.schedulers import create
 
 pytest.importorskip("torch")

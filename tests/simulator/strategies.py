@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from simulator.context.scheduler import Scheduler
 from simulator.engine.run import simulate
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
-from simulator.model.costs import CostTable, GraphCosts, LogNormalNoise, NoiseModel
+from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.noise import LogNormalNoise, NoiseModel
 from simulator.model.trace import Trace
 from simulator.model.workload import Job, Workload
 from simulator.schedulers import create

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simulator.engine.clock import Clock
+from simulator.clock import Clock
 from simulator.errors import InvalidInput
 from simulator.links.contention import FairFlows, FifoFlows, UncontendedFlows
 from simulator.links.flows import Flow, FlowModel

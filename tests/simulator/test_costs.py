@@ -9,8 +9,9 @@ import pytest
 
 from simulator.errors import InvalidInput
 from simulator.model.cluster import fully_connected
-from simulator.model.costs import CostTable, GraphCosts, LogNormalNoise
+from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import from_edges
+from simulator.model.noise import LogNormalNoise
 
 GRAPH = from_edges("pair", 2, [(0, 1, 1.0)])
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from simulator.analysis.metrics import metrics
+from simulator.clock import Clock
 from simulator.context import SchedulingContext
-from simulator.engine.clock import Clock
 from simulator.engine.faults import Fault, FaultInjector, Faults, RandomFaults
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput, SchedulingError

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.model.joint_normals import mixing
+from simulator.model.noise import mixing
 
 
 def test_no_correlation_leaves_numbers_as_they_are():

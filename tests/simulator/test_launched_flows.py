@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.devices.host_launch_lock import Launcher
+from simulator.devices.launched_transfers import LaunchedFlows
 from simulator.engine.faults import Faults
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
 from simulator.links.flows import Flow
-from simulator.links.launched import LaunchedFlows
 from simulator.links.registry import Fifo
 from simulator.model.cluster import Cluster, Device, Link, LinkLaunch, MemorySpace, Route
 from simulator.model.costs import CostTable

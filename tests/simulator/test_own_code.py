@@ -11,7 +11,7 @@ from simulator.support import own_code
 FILES = {
     "lab/__init__.py": "",
     "lab/core.py": "import json\nimport numpy\nfrom . import near\nfrom lab.deep.far import VALUE\n"
-    "import simulator.engine.clock\n\n\nclass Mine:\n    def value(self):\n        import lab.late\n"
+    "import simulator.clock\n\n\nclass Mine:\n    def value(self):\n        import lab.late\n"
     "        return near.VALUE, VALUE, lab.late.VALUE\n",
     "lab/near.py": "VALUE = 1\n",
     "lab/unused.py": "VALUE = 1\n",

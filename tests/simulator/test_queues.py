@@ -15,8 +15,9 @@ from simulator.analysis.metrics import metrics
 from simulator.context.scheduler import Scheduler
 from simulator.engine.run import simulate
 from simulator.model.cluster import Cluster, Device, MemorySpace
-from simulator.model.costs import CostTable, GraphCosts, NoiseModel
+from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.noise import NoiseModel
 from simulator.model.trace import Trace
 from simulator.model.workload import Job, Workload
 from simulator.schedulers import create

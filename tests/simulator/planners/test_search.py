@@ -21,8 +21,8 @@ from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
 from simulator.model.workload import Job, Workload
 from simulator.planners import moves
-from simulator.planners.search import Plan, Problem, SearchPlanner
 from simulator.schedulers import create
+from simulator.schedulers._search import Plan, Problem, SearchPlanner
 from tests.benchmarks.search import random_instance
 from tests.examples import examples
 from tests.simulator.strategies import Case, cases

@@ -22,8 +22,7 @@ from simulator.engine.run import simulate, simulate_stream
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.model.closed_loop import ClosedLoop
 from simulator.model.noise import LogNormalNoise
-from simulator.model.stream import Stream
-from simulator.model.workload import Job, Workload
+from simulator.model.workload import Job, Stream, Workload
 from simulator.schedulers import create
 from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, poisson

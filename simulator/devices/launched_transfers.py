@@ -15,8 +15,8 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from simulator.clock import Clock, Moment
 from simulator.devices.host_launch_lock import Launcher
-from simulator.engine.clock import Clock, Moment
 from simulator.links.flows import OVER, Delivered, Flow, FlowModel
 from simulator.links.registry import flows_by_name
 from simulator.model.cluster import Cluster, Route
