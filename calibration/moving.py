@@ -74,7 +74,7 @@ class MovingRun(BatchingContext):
             for tensor in self._consumed[task]
         )
 
-    def _request(self, tensor: int, space: int, size: float) -> None:
+    def request(self, tensor: int, space: int, size: float) -> None:
         """Ask for a copy; it is sent when the scheduler has decided."""
         if tensor in self.copies[space]:
             return

@@ -12,18 +12,17 @@ each job has its own copy of its graph's tensors.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
+from simulator.context.state import EVERYWHERE, RunState, entries
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.links.registry import link_model
-from simulator.model.cluster import Cluster, Route
-from simulator.model.costs import CostTable, GraphCosts, rows_of
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable
 from simulator.model.graph import DataflowGraph
 from simulator.model.workload import Job, Workload
 
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from simulator.context.scheduler import Scheduler
 
 MOVEMENTS = ("push", "pull")
-EVERYWHERE = -1
-"""Home of a tensor that lies in every memory space."""
 
 
 class InputTensor(NamedTuple):
@@ -57,123 +54,8 @@ class RequestedTransfer(NamedTuple):
     """Memory space where it is wanted."""
 
 
-T = TypeVar("T")
-Wire = tuple[int, float, float, tuple[int, ...]]
-Queued = tuple[float, int, int]
-"""Rank, number of the placement, task."""
-
-
-class GraphIndex:
-    """Plain lists of one graph, shared by all its jobs; what the hot loops read.
-
-    Args:
-        graph: the graph.
-        costs: believed.
-        overhead: float64[devices], launch overhead.
-    """
-
-    def __init__(self, graph: DataflowGraph, costs: GraphCosts, overhead: np.ndarray) -> None:
-        self.graph = graph
-        self.inputs = graph.inputs
-        self.outputs = frozenset(graph.outputs)
-        self.costs = costs
-        self.matrix = overhead + costs.seconds if overhead.any() else costs.seconds
-        """float64[operators, devices] believed seconds, the device's launch overhead included."""
-
-    @cached_property
-    def successors(self) -> Sequence[Sequence[int]]:
-        """See :class:`DataflowGraph`."""
-        return self.graph.successors
-
-    @cached_property
-    def pending(self) -> list[int]:
-        """For each operator the number of its predecessors."""
-        counts: list[int] = self.graph.predecessors_csr.lengths.tolist()
-        return counts
-
-    @cached_property
-    def sources(self) -> list[int]:
-        """Operators without predecessors."""
-        found: list[int] = np.flatnonzero(self.graph.predecessors_csr.lengths == 0).tolist()
-        return found
-
-    @cached_property
-    def reads(self) -> Sequence[Sequence[int]]:
-        """For each operator the tensors it reads, weights left out."""
-        return self.graph.activations_read
-
-    @cached_property
-    def writes(self) -> Sequence[Sequence[int]]:
-        """See :class:`DataflowGraph`."""
-        return self.graph.writes
-
-    @cached_property
-    def consumers(self) -> Sequence[Sequence[int]]:
-        """See :class:`DataflowGraph`."""
-        return self.graph.consumers
-
-    @cached_property
-    def bytes(self) -> list[float]:
-        """Of every tensor."""
-        return self.graph.tensor_bytes.tolist()
-
-    @cached_property
-    def seconds(self) -> list[Sequence[float]]:
-        """The rows of ``matrix``."""
-        return self.costs.lists if self.matrix is self.costs.seconds else rows_of(self.matrix)
-
-    @cached_property
-    def able(self) -> list[Sequence[int]]:
-        """For each operator the devices that can run it."""
-        possible = np.isfinite(self.matrix)
-        every = range(possible.shape[1])
-        if possible.all():
-            return [every] * len(possible)
-        return [
-            every if whole else np.flatnonzero(row).tolist()
-            for whole, row in zip(possible.all(axis=1).tolist(), possible, strict=True)
-        ]
-
-    @cached_property
-    def shared(self) -> list[bool]:
-        """For each tensor whether copies of it may be made for others than one reader."""
-        return [
-            len(readers) > 1 or tensor in self.outputs
-            for tensor, readers in enumerate(self.consumers)
-        ]
-
-    @cached_property
-    def moved_bytes(self) -> list[float]:
-        """Bytes that each operator reads and writes, weights included."""
-        graph, size = self.graph, self.graph.tensor_bytes
-        moved = np.zeros(len(graph))
-        for rows in (graph.reads_csr, graph.writes_csr):
-            moved += np.bincount(rows.row_of, weights=size[rows.values], minlength=len(graph))
-        return moved.tolist()
-
-
-def entries(column: Sequence[T] | Mapping[int, T]) -> Iterable[tuple[int, T]]:
-    """Numbers and values of a column by job, task or tensor; of a window only those that are kept."""
-    return column.items() if isinstance(column, Mapping) else enumerate(column)
-
-
-class SchedulingContext:
-    """See the module docstring. Public names are the protocol; the rest belongs to the worlds.
-
-    Attributes:
-        now: the clock, seconds.
-        cluster: devices, memory spaces and links.
-        movement: ``push`` or ``pull`` (design: semantics).
-        contention: ``none``, ``fifo`` or ``fair``.
-        arrived: jobs (numbers) that arrived at this instant.
-        ready: tasks whose predecessors have all finished as of this instant, ascending.
-        finished: tasks that finished at this instant, ascending.
-        lost: tasks that a fault took from their device, or whose output it took, at this instant,
-            ascending; they are placed nowhere.
-        failed: jobs that failed at this instant; their tasks run no more.
-        delivered: jobs whose inputs, sent ahead, are all there as of this instant.
-        jobs: every job that has arrived.
-    """
+class SchedulingContext(RunState):
+    """See the module docstring. What :class:`RunState` adds to the protocol is for the worlds and their parts."""
 
     world: ClassVar[str] = ""
     """Where schedules happen: ``simulated`` or ``measured``; the trace says it."""
@@ -190,74 +72,7 @@ class SchedulingContext:
         link_model(contention)
         costs.check_covers(cluster)
         cluster.check_connected()
-        self.now = 0.0
-        self.cluster = cluster
-        self.movement = movement
-        self.contention = contention
-        self.arrived: list[int] = []
-        self.ready: list[int] = []
-        self.finished: list[int] = []
-        self.lost: list[int] = []
-        self.failed: list[int] = []
-        self.delivered: list[int] = []
-        self.jobs: list[Job] = []
-        self.explain: Callable[[str], None] | None = None
-        """Where schedulers report each decision in one line; None when nobody listens."""
-
-        self.believed_costs = costs
-        self.pushes = movement == "push"
-        self.space_of = cluster.space_of
-        self._overhead = np.array([device.launch_overhead for device in cluster.devices])
-        self._index: dict[DataflowGraph, GraphIndex] = {}
-        self.job_index: list[GraphIndex] = []
-        self.first_task: list[int] = []
-        self.first_tensor: list[int] = []
-        self.tasks_left: list[int] = []  # unfinished tasks of each job
-        self.destination: list[int] = []  # memory space where each job's outputs must arrive
-        self.done_at: list[float] = []  # last finish or delivery of each job so far
-        # By task.
-        self.task_job: list[int] = []
-        self.pending: MutableSequence[int] = []
-        self.task_device: MutableSequence[int] = []  # -1 until placed
-        self.task_sequence: MutableSequence[int] = []  # number of the placement
-        self.task_rank: MutableSequence[float] = []
-        self.ready_at: MutableSequence[float] = []
-        self.placed_at: MutableSequence[float] = []
-        self.started: MutableSequence[bool] = []
-        self.expected_finish: MutableSequence[float] = []  # believed finish, while placed
-        # By tensor.
-        self._tensors = 0
-        self.tensor_home: MutableSequence[int] = []
-        self.tensor_written: MutableSequence[float] = []
-        # By memory space: tensor -> arrival.
-        self.copies: list[dict[int, float]] = [{} for _ in cluster.spaces]
-        # By device.
-        devices = len(cluster.devices)
-        self.queues: MutableSequence[list[Queued]] = [[] for _ in range(devices)]
-        self.slots = [device.slots for device in cluster.devices]
-        # Whether a device can begin a task as soon as it has ended the one before.
-        self._serial = [d.slots == 1 and not d.completion_latency for d in cluster.devices]
-        self._issue_overheads = [device.issue_overhead for device in cluster.devices]
-        # Devices whose queue is projected in another way: they are submitted to ahead.
-        self._projections: dict[int, Callable[[], float]] = {}
-        self.tail_rank = [0.0] * devices  # largest rank in the queue, where it is not empty
-        self.load: MutableSequence[int] = [0] * devices  # placed and unfinished
-        self._idle = list(range(devices))  # those of fewer than their slots, ascending
-        self.down = [0] * devices  # failures in force
-        self._fails = False  # whether any device may ever be down
-        self.running: MutableSequence[list[int]] = [[] for _ in range(devices)]
-        self._available: MutableSequence[float] = [0.0] * devices
-        # Whether _available must be worked out again.
-        self.stale: MutableSequence[bool] = [False] * devices
-        self._placements = 0
-        # Told of a task and the rank that was asked for before its placement changes.
-        self.noted: Callable[[int, float | None], None] | None = None
-        self.returned = False  # whether a task ever left a device unfinished, or runs again
-        self._restricted = False  # whether some tasks must not be placed although they are not
-        self.members: dict[int, tuple[int, ...]] = {}  # by leader: all jobs of its batch
-        self.channel_free: MutableSequence[float] = [0.0] * len(cluster.channels)
-        # By source and destination: first channel, latency, bandwidth and all channels of the route.
-        self.wires: list[list[Wire | None]] = [[None] * len(cluster.spaces) for _ in cluster.spaces]
+        super().__init__(cluster, costs, movement, contention)
 
     # -- what a scheduler may ask ---------------------------------------------------------------
 
@@ -298,25 +113,6 @@ class SchedulingContext:
         """Whether a device works; what is placed on one that does not waits for its recovery."""
         return not self.down[device]
 
-    def job_of(self, task: int) -> int:
-        """The job that a task belongs to."""
-        return self.task_job[task]
-
-    def tasks_of(self, job: int) -> range:
-        """The tasks of a job, in the topological order of its graph."""
-        first = self.first_task[job]
-        return range(first, first + len(self.job_index[job].pending))
-
-    def operator_of(self, task: int) -> int:
-        """Index of a task's operator in its job's graph."""
-        return task - self.first_task[self.task_job[task]]
-
-    def label(self, task: int) -> str:
-        """A task's name for people: the operator, and the job where there are several."""
-        job = self.task_job[task]
-        name = self.job_index[job].graph.operators[self.operator_of(task)].name
-        return name if len(self.jobs) == 1 else f"{name}#{job}"
-
     def seconds(self, task: int) -> Sequence[float]:
         """Believed seconds of a task on every device, launch overhead included; ``inf`` where it
         cannot run.
@@ -339,10 +135,6 @@ class SchedulingContext:
         """
         return self.job_index[job].costs.cached
 
-    def is_ready(self, task: int) -> bool:
-        """Whether all predecessors have finished."""
-        return not self.pending[task]
-
     def is_queued(self, task: int) -> bool:
         """Whether a task is placed and has not started: it can still be withdrawn."""
         return self.task_device[task] >= 0 and not self.has_started(task)
@@ -350,10 +142,6 @@ class SchedulingContext:
     def has_started(self, task: int) -> bool:
         """Whether a placed task has begun to execute: it can no longer be withdrawn."""
         return self.started[task]
-
-    def device_of(self, task: int) -> int:
-        """The device a task is placed on, -1 if none."""
-        return self.task_device[task]
 
     def inputs(self, task: int) -> list[InputTensor]:
         """The tensors a task reads, weights left out."""
@@ -537,24 +325,6 @@ class SchedulingContext:
         self.vacate(device)
         self.stale[device] = True
 
-    def occupy(self, device: int) -> None:
-        """One task more is placed on a device."""
-        load = self.load[device] = self.load[device] + 1
-        if load == self.slots[device]:
-            self._idle.remove(device)
-
-    def vacate(self, device: int) -> None:
-        """One task fewer is."""
-        load = self.load[device] = self.load[device] - 1
-        if load == self.slots[device] - 1:
-            insort(self._idle, device)
-
-    def _unqueue(self, task: int, device: int) -> None:
-        """Take a task out of a device's queue."""
-        queue = self.queues[device]
-        queue.remove((self.task_rank[task], self.task_sequence[task], task))
-        heapify(queue)
-
     def empty_queue(self, device: int) -> list[int]:
         """Withdraw all that is queued on a device; returns the tasks in the queue's order."""
         self.returned = True
@@ -566,32 +336,6 @@ class SchedulingContext:
         self.queues[device] = []
         self.stale[device] = True
         return tasks
-
-    def drop(self, task: int) -> None:
-        """Take a started task from its device; its execution is lost."""
-        self.returned = True
-        device = self.task_device[task]
-        self.running[device].remove(task)
-        self.started[task] = False
-        self.task_device[task] = -1
-        self.vacate(device)
-        self.stale[device] = True
-
-    def reopen(self, task: int) -> list[int]:
-        """A finished task must run again; returns the tasks that were ready and wait for it now."""
-        job = self.task_job[task]
-        first = self.first_task[job]
-        self.returned = True
-        self.tasks_left[job] += 1
-        self.started[task] = False
-        self.task_device[task] = -1
-        held = []
-        for operator in self.job_index[job].successors[task - first]:
-            successor = first + operator
-            if not self.pending[successor]:
-                held.append(successor)
-            self.pending[successor] += 1
-        return held
 
     def wake_at(self, time: float) -> None:
         """Ask for a decision at ``time`` even if nothing else happens then.
@@ -659,7 +403,7 @@ class SchedulingContext:
     def _wake(self, time: float) -> None:
         raise NotImplementedError
 
-    def _request(self, tensor: int, space: int, size: float) -> None:
+    def request(self, tensor: int, space: int, size: float) -> None:
         """Have a tensor brought to another space, from now on; a tensor crosses to a space once."""
         raise NotImplementedError
 
@@ -773,129 +517,6 @@ class SchedulingContext:
             "whose predecessors wait behind other tasks; the queues' order contradicts the graph"
         )
 
-    def _admit(self, job: Job) -> int:
-        """Register a job that arrives now; its source tasks become ready."""
-        number = len(self.jobs)
-        graph = job.graph
-        index = self._index_of(graph)
-        first_task = len(self.task_job)
-        first_tensor = self._tensors
-        tasks = len(graph)
-        self._tensors += len(graph.tensors)
-        self.jobs.append(job)
-        self.job_index.append(index)
-        self.first_task.append(first_task)
-        self.first_tensor.append(first_tensor)
-        self.tasks_left.append(tasks)
-        self.destination.append(
-            EVERYWHERE if job.destination is None else self.cluster.space_index[job.destination]
-        )
-        self.done_at.append(self.now)
-        self.task_job += [number] * tasks
-        self._add_to_data(index)
-        self._add_tasks(tasks)
-        origin = EVERYWHERE if job.origin is None else self.cluster.space_index[job.origin]
-        for tensor in index.inputs:
-            self.tensor_home[first_tensor + tensor] = origin
-            self.tensor_written[first_tensor + tensor] = self.now
-        self.arrived.append(number)
-        for operator in index.sources:
-            self.ready.append(first_task + operator)
-            self.ready_at[first_task + operator] = self.now
-        return number
-
-    def _index_of(self, graph: DataflowGraph) -> GraphIndex:
-        index = self._index.get(graph)
-        if index is None:
-            index = GraphIndex(graph, self.believed_costs[graph], self._overhead)
-            self._index[graph] = index
-        return index
-
-    def _add_tasks(self, count: int) -> None:
-        """Make room for what is kept of a new job's tasks."""
-        self.task_device += [-1] * count
-        self.task_sequence += [0] * count
-        self.task_rank += [0.0] * count
-        self.ready_at += [math.inf] * count
-        self.placed_at += [math.inf] * count
-        self.started += [False] * count
-        self.expected_finish += [math.inf] * count
-
-    def _add_to_data(self, index: GraphIndex) -> None:
-        """Make room for what is kept of a new job's tensors and of what its tasks wait for."""
-        tensors = len(index.graph.tensors)
-        self.pending += index.pending
-        self.tensor_home += [EVERYWHERE] * tensors
-        self.tensor_written += [math.inf] * tensors
-
-    def successors_of(self, task: int) -> list[int]:
-        """The tasks that wait for a task."""
-        job = self.task_job[task]
-        first = self.first_task[job]
-        return [first + s for s in self.job_index[job].successors[task - first]]
-
-    def predecessors_of(self, task: int) -> list[int]:
-        """The tasks that a task waits for."""
-        job = self.task_job[task]
-        first = self.first_task[job]
-        return [first + p for p in self.job_index[job].graph.predecessors[task - first]]
-
-    def _complete(self, task: int, device: int) -> list[int]:
-        """Apply a task's finish now; returns the tasks that it made ready."""
-        job = self.task_job[task]
-        index = self.job_index[job]
-        first = self.first_task[job]
-        space = self.space_of[device]
-        first_tensor = self.first_tensor[job]
-        homes, written, now = self.tensor_home, self.tensor_written, self.now
-        for tensor in index.writes[task - first]:
-            number = first_tensor + tensor
-            if written[number] == math.inf:  # or else it ran again, and this was not lost
-                homes[number] = space
-                written[number] = now
-        load = self.load[device] = self.load[device] - 1
-        if load == self.slots[device] - 1:
-            insort(self._idle, device)
-        self.running[device].remove(task)
-        if self.expected_finish[task] != now:
-            self.stale[device] = True
-        left_of = self.tasks_left
-        left_of[job] -= 1
-        if self.members and not left_of[job] and job in self.members:
-            for member in self.members[job][1:]:
-                left_of[member] = 0
-                self.done_at[member] = now
-        pending, device_of, returned = self.pending, self.task_device, self.returned
-        released = []
-        for operator in index.successors[task - first]:
-            successor = first + operator
-            left = pending[successor] = pending[successor] - 1
-            if left:
-                continue
-            self.ready_at[successor] = now
-            if returned and self.started[successor]:  # before this task had to run again
-                continue
-            released.append(successor)
-            if device_of[successor] >= 0:  # when its data arrives is known from now on
-                self.stale[device_of[successor]] = True
-        self.ready += released
-        return released
-
-    def route(self, source: int, destination: int) -> Route:
-        """The route between two memory spaces."""
-        return self.cluster.route(source, destination)
-
-    def lay_wire(self, source: int, destination: int) -> Wire:
-        """Keep a route as plain numbers, for pricing."""
-        route = self.route(source, destination)
-        wire = (route.channels[0], route.latency, route.bandwidth, route.channels)
-        self.wires[source][destination] = wire
-        return wire
-
-    def job_of_tensor(self, tensor: int) -> int:
-        """The job that a (global) tensor belongs to."""
-        return bisect_right(self.first_tensor, tensor) - 1
-
     def _request_inputs(self, task: int, device: int) -> None:
         """Ask for the inputs of a placed task that exist and are not on their way to its space."""
         job = self.task_job[task]
@@ -905,7 +526,7 @@ class SchedulingContext:
         for t in index.reads[task - self.first_task[job]]:
             home = self.tensor_home[first + t]
             if home not in (space, EVERYWHERE):
-                self._request(first + t, space, index.bytes[t])
+                self.request(first + t, space, index.bytes[t])
 
     def _request_outputs(self, task: int, device: int) -> None:
         """Ask for what a finished task wrote to go where it is wanted: to the spaces of placed
@@ -922,7 +543,7 @@ class SchedulingContext:
                     if place < 0 or (space := self.space_of[place]) == home:
                         continue
                     if first_tensor + t not in self.copies[space]:
-                        self._request(first_tensor + t, space, index.bytes[t])
+                        self.request(first_tensor + t, space, index.bytes[t])
             if t in index.outputs:
                 self._request_result(job, t, home)
 
@@ -931,18 +552,7 @@ class SchedulingContext:
         destination = self.destination[job]
         if destination not in (EVERYWHERE, space):
             size = self.job_index[job].bytes[output]
-            self._request(self.first_tensor[job] + output, destination, size)
-
-    def head(self, device: int) -> int:
-        """The task that a device must run next, -1 if its queue is empty."""
-        queue = self.queues[device]
-        return queue[0][2] if queue else -1
-
-    def _start(self, device: int) -> int:
-        """Take the head of a device's queue into execution."""
-        task = heappop(self.queues[device])[2]
-        self.running[device].append(task)
-        return task
+            self.request(self.first_tensor[job] + output, destination, size)
 
     def data_expected(self, task: int, device: int) -> float:
         """When all inputs of a placed task are believed to be in its device's memory."""
@@ -982,15 +592,3 @@ class SchedulingContext:
     def _began(self, task: int) -> float:
         """When a task that was taken into execution starts or started."""
         raise NotImplementedError
-
-    def _clear_instant(self) -> None:
-        """The scheduler has heard of everything."""
-        self.ready.clear()
-        self.finished.clear()
-        if self.arrived:
-            self.arrived.clear()
-        if self.delivered:
-            self.delivered.clear()
-        if self.lost or self.failed:
-            self.lost.clear()
-            self.failed.clear()

@@ -128,7 +128,7 @@ class BatchingContext(SchedulingContext):
         away = [t for t in index.inputs if self.tensor_home[first + t] not in (space, EVERYWHERE)]
         self.coming[job] = (space, len(away))
         for t in away:
-            self._request(first + t, space, index.bytes[t])
+            self.request(first + t, space, index.bytes[t])
 
     def batch(self, jobs: Iterable[int], graph: DataflowGraph | None = None) -> int:
         """Serve waiting jobs as one, by a graph of the sum of their batches.
@@ -272,7 +272,7 @@ class BatchingContext(SchedulingContext):
                 own = self.job_index[member]
                 if member == job:
                     own = self._index_of(self.jobs[member].graph)
-                self._request(tensor, destination, own.bytes[output])
+                self.request(tensor, destination, own.bytes[output])
 
     def _note_delivery(self, tensor: int, space: int) -> None:
         """A tensor has arrived: it may have been sent ahead."""

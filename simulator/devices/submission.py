@@ -15,10 +15,10 @@ from simulator.clock import Moment
 from simulator.devices.issue_window import IssueWindow
 
 if TYPE_CHECKING:
-    from simulator.engine.engine import Simulation
+    from simulator.context.simulated import SimulatedRun
 
 
-def submission_of(run: Simulation, device: int) -> Submission | None:
+def submission_of(run: SimulatedRun, device: int) -> Submission | None:
     """How a device is submitted to ahead; None where an operator is submitted when it can start."""
     if run.real.devices[device].completion_latency > 0:
         return Submission(run, device)
@@ -32,7 +32,7 @@ class Submission:
     predecessors on this device have ended.
     """
 
-    def __init__(self, run: Simulation, device: int) -> None:
+    def __init__(self, run: SimulatedRun, device: int) -> None:
         description = run.real.devices[device]
         self._run = run
         self._device = device

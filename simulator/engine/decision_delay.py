@@ -19,7 +19,7 @@ from simulator.engine.decision_cost import DecisionCost
 from simulator.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from simulator.engine.engine import Simulation
+    from simulator.engine.setting import EngineRun
 
 
 class Placement(NamedTuple):
@@ -56,7 +56,7 @@ class DecisionDelay:
         InvalidInput: the scheduler evicts or packs, which takes effect at once.
     """
 
-    def __init__(self, run: Simulation, cost: DecisionCost) -> None:
+    def __init__(self, run: EngineRun, cost: DecisionCost) -> None:
         scheduler = run.scheduler
         beyond = sorted(scheduler.needs & {"evict", "pack"})
         if beyond:

@@ -18,7 +18,7 @@ from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
 
 if TYPE_CHECKING:
-    from simulator.engine.engine import Simulation
+    from simulator.engine.setting import EngineRun
 
 NEVER = 1 << 40
 """Predecessors that a task of a failed job waits for."""
@@ -35,7 +35,7 @@ class Disturbances:
         InvalidInput: a fault cannot be, or devices fail where memory counts.
     """
 
-    def __init__(self, run: Simulation, faults: Faults) -> None:
+    def __init__(self, run: EngineRun, faults: Faults) -> None:
         setting, cluster = run.setting, run.cluster
         faults.check(cluster)
         unusual = setting.memory != "unlimited" or setting.weights != "resident"

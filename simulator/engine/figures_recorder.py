@@ -18,7 +18,8 @@ from simulator.engine.recorder import FINISHED
 from simulator.errors import SchedulingError
 
 if TYPE_CHECKING:
-    from simulator.engine.engine import Request, Simulation
+    from simulator.context.simulated import Request
+    from simulator.engine.setting import EngineRun
     from simulator.links.flows import Flow
     from simulator.model.workload import Job
 
@@ -73,7 +74,7 @@ class FiguresRecorder:
 
     forgets = True
 
-    def __init__(self, run: Simulation, warm_up: float) -> None:
+    def __init__(self, run: EngineRun, warm_up: float) -> None:
         self._run = run
         self.figures = StreamedFigures(run.cluster, warm_up)
         self._leaving: list[int] = []  # jobs that may be done

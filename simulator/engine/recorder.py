@@ -11,7 +11,8 @@ import numpy as np
 from simulator.model.trace import Table, Trace, assemble, execution_table, transfer_table
 
 if TYPE_CHECKING:
-    from simulator.engine.engine import Request, Simulation
+    from simulator.context.simulated import Request
+    from simulator.engine.setting import EngineRun
     from simulator.links.flows import Flow
     from simulator.model.workload import Job
 
@@ -61,7 +62,7 @@ class TraceRecorder:
 
     forgets = False
 
-    def __init__(self, run: Simulation) -> None:
+    def __init__(self, run: EngineRun) -> None:
         self._run = run
         # By execution: the task, and when it ended. What else is known of it stands in the run's columns,
         # unless tasks may run again: then it is kept here as well.

@@ -9,9 +9,10 @@ from simulator.analysis.streamed_figures import StreamedFigures
 from simulator.context.scheduler import Scheduler
 from simulator.context.serving import SERVING
 from simulator.engine.decision_cost import DecisionCost
-from simulator.engine.engine import Setting, Simulation
+from simulator.engine.engine import Simulation
 from simulator.engine.faults import Faults
 from simulator.engine.figures_recorder import FiguresRecorder
+from simulator.engine.setting import Setting
 from simulator.errors import InvalidInput
 from simulator.memory.capacity import within_capacity
 from simulator.memory.serving_limits import within_nodes, without_batches

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simulator.engine.engine import Simulation
+    from simulator.context.simulated import SimulatedRun
 
 
 class BlockedDevices:
     """Of a run; devices, tasks and spaces are its numbers."""
 
-    def __init__(self, run: Simulation) -> None:
+    def __init__(self, run: SimulatedRun) -> None:
         self._run = run
         self.all: dict[int, tuple[int, int]] = {}
         """Device -> its task, bytes that this would write."""

@@ -16,7 +16,7 @@ from simulator.memory.tensor_table import JobTensors
 from simulator.memory.weights import LoadedWeights
 
 if TYPE_CHECKING:
-    from simulator.engine.engine import Simulation
+    from simulator.context.simulated import SimulatedRun
     from simulator.links.flows import Flow
     from simulator.memory.memory import Links
 
@@ -36,7 +36,7 @@ class ArrivingCopies:
 
     def __init__(
         self,
-        run: Simulation,
+        run: SimulatedRun,
         links: Links,
         room: Room,
         lines: Lines,

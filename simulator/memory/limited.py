@@ -25,7 +25,7 @@ from simulator.model.graph import DataflowGraph
 from simulator.model.units import exact_bytes
 
 if TYPE_CHECKING:
-    from simulator.engine.engine import Simulation
+    from simulator.context.simulated import SimulatedRun
     from simulator.links.flows import Flow
     from simulator.memory.memory import Links
 
@@ -44,7 +44,7 @@ class LimitedMemory:
 
     def __init__(
         self,
-        run: Simulation,
+        run: SimulatedRun,
         links: Links,
         capacities: Sequence[float],
         store: dict[DataflowGraph, int] | None,

@@ -14,7 +14,7 @@ from simulator.memory.room import Room
 from simulator.memory.tensor_table import JobTensors
 
 if TYPE_CHECKING:
-    from simulator.engine.engine import Simulation
+    from simulator.context.simulated import SimulatedRun
 
 
 class LiveTensor:
@@ -76,7 +76,7 @@ class LiveTensors:
         tensors: of the run's jobs.
     """
 
-    def __init__(self, run: Simulation, room: Room, tensors: JobTensors) -> None:
+    def __init__(self, run: SimulatedRun, room: Room, tensors: JobTensors) -> None:
         self._run = run
         self._room = room
         self._tensors = tensors

@@ -32,7 +32,7 @@ from simulator.model.graph import DataflowGraph
 from simulator.model.workload import Workload
 
 if TYPE_CHECKING:
-    from simulator.engine.engine import Simulation
+    from simulator.context.simulated import SimulatedRun
     from simulator.links.flows import Flow
 
 MEMORIES = ("unlimited", "limited")
@@ -137,7 +137,7 @@ class Memory(Protocol):
 
 
 def make_memory(
-    run: Simulation, links: Links, memory: str, weights: str, workload: Workload
+    run: SimulatedRun, links: Links, memory: str, weights: str, workload: Workload
 ) -> Memory | None:
     """What carries out the settings ``memory`` and ``weights`` (see :func:`simulator.simulate`); None where
     nothing is counted.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from simulator.memory.room import Room
 
 if TYPE_CHECKING:
-    from simulator.engine.engine import Simulation
+    from simulator.context.simulated import SimulatedRun
 
 Order = tuple[float, int]
 """(rank, placement) of a task in its device's queue."""
@@ -29,7 +29,7 @@ LAST: Order = (math.inf, 0)
 """Of a message that brings what no placed task wants there yet."""
 
 
-def order_of(run: Simulation, task: int) -> Order:
+def order_of(run: SimulatedRun, task: int) -> Order:
     """Where a placed task stands in its queue."""
     return run.task_rank[task], run.task_sequence[task]
 

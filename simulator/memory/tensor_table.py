@@ -14,7 +14,7 @@ from simulator.context import EVERYWHERE
 from simulator.model.graph import DataflowGraph
 
 if TYPE_CHECKING:
-    from simulator.engine.engine import Simulation
+    from simulator.context.simulated import SimulatedRun
 
 
 class TensorSizes:
@@ -37,7 +37,7 @@ class TensorSizes:
 class JobTensors:
     """What memory asks a run about its tensors. Jobs, tasks, tensors and spaces are the run's numbers."""
 
-    def __init__(self, run: Simulation) -> None:
+    def __init__(self, run: SimulatedRun) -> None:
         self._run = run
         self._sizes: dict[DataflowGraph, TensorSizes] = {}
 

@@ -20,7 +20,7 @@ from simulator.model.graph import DataflowGraph
 from simulator.model.workload import Workload
 
 if TYPE_CHECKING:
-    from simulator.engine.engine import Simulation
+    from simulator.context.simulated import SimulatedRun
 
 
 def weight_store(workload: Workload, cluster: Cluster) -> dict[DataflowGraph, int]:
@@ -60,7 +60,7 @@ class LoadedWeights:
 
     def __init__(
         self,
-        run: Simulation,
+        run: SimulatedRun,
         room: Room,
         lines: Lines,
         tensors: JobTensors,
