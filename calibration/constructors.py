@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.model.graph import Operator, TensorSpec
+from simulator.model.operator import Operator, TensorSpec
 
 Rng = np.random.Generator
 Drawn = tuple[Operator, tuple[int, ...]]

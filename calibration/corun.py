@@ -33,7 +33,7 @@ from typing import Any
 
 from calibration import environment
 from simulator.errors import ExecutionError
-from simulator.model.graph import TensorSpec
+from simulator.model.operator import TensorSpec
 
 CLASSES = ("compute", "memory", "model")
 RUN_SECONDS = 0.4

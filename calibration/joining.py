@@ -15,7 +15,7 @@ import torch
 
 from simulator.context import EVERYWHERE
 from simulator.errors import InvalidInput
-from simulator.model.graph import TensorSpec
+from simulator.model.operator import TensorSpec
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from calibration.optimizer_steps import STEPS
 from cost_models.canonical import attributes_of, bind_arguments, kind_of
 from cost_models.optimizer_steps import SCHEMAS
 from simulator.errors import InvalidInput
-from simulator.model.graph import ITEM_BYTES, Operator, TensorSpec
+from simulator.model.operator import ITEM_BYTES, Operator, TensorSpec
 
 _TARGET = re.compile(r"aten\.(\w+)\.(\w+)")
 # They reach outside the tensors they are given, or change more of one than its elements. So do those that give no

@@ -10,7 +10,8 @@ import torch
 from calibration.kernels import build
 from calibration.segment_kernel import RepeatedKernel, Runnable, SegmentKernel
 from simulator.errors import ExecutionError, InvalidInput
-from simulator.model.graph import DataflowGraph, TensorSpec
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import TensorSpec
 from simulator.model.segments import KIND as SEGMENT
 from simulator.model.segments import Segments
 

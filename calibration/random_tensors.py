@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from calibration.kernels import arguments_of, dtype_of, leaves, view
-from simulator.model.graph import Operator, TensorSpec, contiguous_strides
+from simulator.model.operator import Operator, TensorSpec, contiguous_strides
 
 SMOOTH = 5
 """Pixels each way over which activations before a max pooling are averaged."""

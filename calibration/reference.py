@@ -12,7 +12,7 @@ import numpy as np
 from calibration.environment import alone_on
 from calibration.samples import OperatorSample
 from calibration.timing import timer
-from simulator.model.graph import Operator, TensorSpec
+from simulator.model.operator import Operator, TensorSpec
 
 
 def reference_operator() -> OperatorSample:

@@ -33,7 +33,7 @@ import numpy as np
 
 from calibration import environment
 from calibration.timing import timer
-from simulator.model.graph import TensorSpec
+from simulator.model.operator import TensorSpec
 
 WEIGHTS = (1 / 16, 1 / 8, 1 / 4)
 """Of the last cache: weights of an operator."""

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import InvalidInput
-from simulator.model.graph import DataflowGraph, Operator, TensorSpec
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, TensorSpec
 from simulator.support.atomic_io import replacing
 
 FORMAT = "hetsim.operators/1"

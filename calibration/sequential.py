@@ -14,7 +14,8 @@ import torch
 from calibration.kernels import build, view
 from cost_models.optimizer_steps import STATE
 from simulator.errors import InvalidInput
-from simulator.model.graph import DataflowGraph, Tensor
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Tensor
 
 
 def weights_of(

@@ -23,7 +23,7 @@ from calibration.constructors import (
     transposed,
     window,
 )
-from simulator.model.graph import TensorSpec
+from simulator.model.operator import TensorSpec
 
 _MASK = [True, True, True]
 _MAXIMAL_ELEMENTS = 2.0**23

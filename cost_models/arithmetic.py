@@ -22,7 +22,7 @@ from typing import Any
 from cost_models import linear_algebra
 from cost_models.streaming import streams
 from simulator.errors import InvalidInput
-from simulator.model.graph import ITEM_BYTES, Operator, TensorSpec
+from simulator.model.operator import ITEM_BYTES, Operator, TensorSpec
 
 Specs = linear_algebra.Specs
 Formula = linear_algebra.Formula

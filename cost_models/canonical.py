@@ -45,7 +45,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simulator.model.graph import TensorSpec, contiguous_strides
+from simulator.model.operator import TensorSpec, contiguous_strides
 
 _ALIASES: Mapping[str, str] = {
     "max_pool1d_with_indices": "max_pool1d",

@@ -20,7 +20,7 @@ from cost_models.arithmetic import bytes_moved, priced_flops
 from cost_models.backward_features import INT64_INPUTS, backward_features
 from cost_models.device_spec import DeviceSpec
 from cost_models.quantisation import tile_values
-from simulator.model.graph import TensorSpec
+from simulator.model.operator import TensorSpec
 
 Shapes = tuple[tuple[int, ...], ...]
 Values = dict[str, float]

@@ -29,7 +29,8 @@ from dataclasses import dataclass, field
 
 from cost_models.arithmetic import flops
 from cost_models.canonical import attributes_of
-from simulator.model.graph import DataflowGraph, Operator, Tensor, TensorSpec
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor, TensorSpec
 
 _REUSED_READS, _MOST_READS, _MOST_OPERATIONS = 4, 12, 50
 _LARGEST_WINDOW = 25

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from simulator.model.graph import TensorSpec
+from simulator.model.operator import TensorSpec
 
 Specs = Sequence[TensorSpec]
 Formula = Callable[[Specs, Specs, Mapping[str, Any]], float]

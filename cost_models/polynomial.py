@@ -29,7 +29,7 @@ from cost_models.model import Prediction, rows_to_fit
 from cost_models.roofline import Roofline
 from cost_models.table import Measurements, load
 from simulator.errors import InvalidInput
-from simulator.model.graph import ITEM_BYTES
+from simulator.model.operator import ITEM_BYTES
 
 PARAMETERS = ("flops", "bytes_first", "bytes_other", "bytes_out", "batch", "reads", "writes")
 SPACES = ("linear", "log")

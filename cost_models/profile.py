@@ -25,7 +25,7 @@ from cost_models.roofline import Roofline
 from cost_models.table import FEATURES, identities, load, row_of, telling
 from cost_models.uncertainty import Residuals, repeat_residuals, residuals_by_kind
 from simulator.errors import InvalidInput
-from simulator.model.graph import Operator
+from simulator.model.operator import Operator
 from simulator.model.weight_hit_curve import ReuseCurve
 from simulator.support.environment_diff import differences
 

@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simulator.errors import InvalidInput
-from simulator.model.graph import ITEM_BYTES, Operator, TensorSpec
+from simulator.model.operator import ITEM_BYTES, Operator, TensorSpec
 from simulator.support.atomic_io import replacing
 
 AWAITED = "awaited"

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from simulator.model.graph import Operator
+from simulator.model.operator import Operator
 
 # Calls that write the elements that an index names, and the calls that read just those.
 _GATHERS: Mapping[str, str] = {

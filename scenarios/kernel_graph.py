@@ -32,7 +32,8 @@ from cost_models.optimizer_steps import SCHEMAS, UPDATED
 from scenarios.in_place import Write, Writes
 from scenarios.refusals import no_aten_call
 from simulator.errors import InvalidInput
-from simulator.model.graph import DataflowGraph, Operator, Tensor, TensorSpec
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor, TensorSpec
 
 MODULE_PATH = "hetsim.module"
 """Annotation of a node (``torch.fx.traceback.annotate``) with the path of the module that calls it."""

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scenarios.graph_cache import GraphCache, content_key
 from simulator.errors import HetsimError, InvalidInput
 from simulator.model.family import GraphFamily
-from simulator.model.graph import ITEM_BYTES, DataflowGraph
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import ITEM_BYTES
 from simulator.support import own_code
 
 if TYPE_CHECKING:

@@ -47,7 +47,8 @@ from scenarios.tracing import (
 from scenarios.verification import check_training, set_aside
 from simulator.errors import InvalidInput
 from simulator.model.family import GraphFamily
-from simulator.model.graph import DataflowGraph, TensorSpec
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import TensorSpec
 
 TESTED_TORCH = ("2.13",)
 """Releases of torch whose joint graphs were held against autograd."""

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from simulator.engine.run import simulate
     from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
     from simulator.model.costs import CostTable, GraphCosts
-    from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+    from simulator.model.graph import DataflowGraph, from_edges
+    from simulator.model.operator import Operator, Tensor
     from simulator.model.workload import Job, Workload
 
 __all__ = [
@@ -50,7 +51,8 @@ _HOMES = {
     "context.scheduler": ("Scheduler",),
     "model.cluster": ("Cluster", "Device", "Link", "MemorySpace", "fully_connected"),
     "model.costs": ("CostTable", "GraphCosts"),
-    "model.graph": ("DataflowGraph", "Operator", "Tensor", "from_edges"),
+    "model.graph": ("DataflowGraph", "from_edges"),
+    "model.operator": ("Operator", "Tensor"),
     "model.workload": ("Job", "Workload"),
 }
 _FORMER = {

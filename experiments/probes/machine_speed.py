@@ -46,9 +46,10 @@ from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable, GraphCosts
-from simulator.model.graph import DataflowGraph, Operator
+from simulator.model.graph import DataflowGraph
 from simulator.model.input_reuse_curve import ReadingCurve
 from simulator.model.launch_cold_start import CoolingCurve
+from simulator.model.operator import Operator
 from simulator.model.workload import Workload
 
 if TYPE_CHECKING:

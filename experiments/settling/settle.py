@@ -42,7 +42,7 @@ from experiments.settling.narrowing import (
 from simulator.analysis.critical import critical_path
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
-from simulator.model.graph import Operator
+from simulator.model.operator import Operator
 from simulator.model.trace import Trace
 
 if TYPE_CHECKING:

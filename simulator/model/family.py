@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import InvalidInput
-from simulator.model.graph import MOST_BYTES, DataflowGraph, TensorSpec
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import MOST_BYTES, TensorSpec
 from simulator.support.atomic_io import replacing
 
 FORMAT = "hetsim.family/1"

@@ -39,156 +39,36 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simulator.errors import InvalidInput
+from simulator.model.bare_graph import BareOperators, BareTensors
 from simulator.model.csr import CSR, python_integers
+from simulator.model.operator import (
+    MOST_BYTES,
+    MOST_EDGES,
+    ROLES,
+    Operator,
+    Tensor,
+    TensorSpec,
+    indices,
+    is_length,
+    mapping,
+    objects,
+    short,
+    specs,
+    string,
+)
+from simulator.model.topological_order import sorted_topologically, topological_order
 
 if TYPE_CHECKING:
     import networkx
 
 FORMAT = "hetsim.graph/1"
-Role = Literal["input", "weight", "activation"]
-ITEM_BYTES: Mapping[str, int] = {
-    "float64": 8,
-    "int64": 8,
-    "complex64": 8,
-    "float32": 4,
-    "tf32": 4,  # in measurement tables: float32 whose products are rounded
-    "int32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "int16": 2,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-}
-
-
-_ROLES: Mapping[str, int] = {"activation": 0, "input": 1, "weight": 2}
-MOST_EDGES = 2**31 - 1
-MOST_BYTES = 2.0**63
-"""Larger tensors are taken for errors of a file."""
-
-
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides of a shape, in elements."""
-    strides, step = [], 1
-    for length in reversed(shape):
-        strides.append(step)
-        step *= max(int(length), 1)
-    return tuple(reversed(strides))
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """Shape, element type and layout of a tensor. ``strides=None`` means contiguous."""
-
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-    strides: tuple[int, ...] | None = None
-
-    @classmethod
-    def of(cls, shape: Sequence[int], dtype: str, strides: Sequence[int]) -> TensorSpec:
-        """The spec of a tensor with these strides: row-major ones become None.
-
-        The stride of a dimension of length 1 has no meaning and is written as the row-major one.
-        """
-        row_major = contiguous_strides(shape)
-        actual = tuple(
-            default if length == 1 else int(step)
-            for length, step, default in zip(shape, strides, row_major, strict=True)
-        )
-        return cls(tuple(map(int, shape)), dtype, None if actual == row_major else actual)
-
-    @property
-    def elements(self) -> int:
-        """Number of elements; 1 for a scalar."""
-        return math.prod(self.shape)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the elements, whatever the layout.
-
-        Raises:
-            InvalidInput: the element type is unknown.
-        """
-        try:
-            return self.elements * ITEM_BYTES[self.dtype]
-        except KeyError:
-            known = ", ".join(ITEM_BYTES)
-            raise InvalidInput(
-                f"Unknown element type {_short(self.dtype)}. Known: {known}"
-            ) from None
-
-    def to_json(self) -> dict[str, Any]:
-        """The spec as a JSON object; contiguous strides are left out."""
-        document: dict[str, Any] = {"shape": list(self.shape), "dtype": self.dtype}
-        if self.strides is not None:
-            document["strides"] = list(self.strides)
-        return document
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> TensorSpec:
-        """Read :meth:`to_json`'s form; a shape that is not of non-negative integers is refused."""
-        if not isinstance(document, Mapping) or not {"shape", "dtype"} <= document.keys():
-            raise InvalidInput(f"A tensor needs 'shape' and 'dtype', got {_short(document)}")
-        shape, dtype, strides = document["shape"], document["dtype"], document.get("strides")
-        for numbers in (shape, [] if strides is None else strides):
-            if not isinstance(numbers, list) or not all(map(_is_length, numbers)):
-                raise InvalidInput(
-                    f"Shapes and strides are lists of integers from 0 to 2^63, got {_short(document)}"
-                )
-        if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
-            known = ", ".join(ITEM_BYTES)
-            raise InvalidInput(f"Unknown element type {_short(dtype)}. Known: {known}")
-        if strides is None:
-            return cls(tuple(shape), dtype)
-        if len(strides) != len(shape):
-            raise InvalidInput(f"Strides and shape have different lengths in {_short(document)}")
-        return cls.of(shape, dtype, strides)
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A named value of a graph: a job's input, a weight, or what an operator wrote.
-
-    ``bytes`` is what a transfer of it moves; bare instances have bytes and no spec. ``value`` is there
-    for constants that a model's code makes and no module holds: the base64 of their elements.
-    """
-
-    name: str
-    role: Role
-    bytes: float
-    spec: TensorSpec | None = None
-    value: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """One kernel call. See the module docstring for ``template``, ``inputs`` and ``reads``."""
-
-    name: str
-    kind: str
-    inputs: tuple[TensorSpec, ...] = ()
-    outputs: tuple[TensorSpec, ...] = ()
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    target: str = ""
-    template: Mapping[str, Any] | None = None
-    reads: tuple[TensorSpec, ...] = ()
-
-    @property
-    def in_place(self) -> bool:
-        """Whether it changes the first tensor that it reads (``aten.copy_.default``), which is what it writes then."""
-        parts = self.target.split(".")
-        return len(parts) == 3 and parts[1].endswith("_") and not parts[1].endswith("__")
 
 
 class DataflowGraph:
@@ -237,7 +117,7 @@ class DataflowGraph:
         # The arrays are what there is; tuples are made of them for those who ask.
         self.reads_csr = CSR.from_rows(reads)
         self.writes_csr = CSR.from_rows(writes)
-        self._role = np.array([_ROLES[tensor.role] for tensor in self.tensors], dtype=np.int8)
+        self._role = np.array([ROLES[tensor.role] for tensor in self.tensors], dtype=np.int8)
         self.tensor_bytes = np.array([tensor.bytes for tensor in self.tensors], dtype=np.float64)
         """float64[tensors]: bytes of every tensor."""
         self.tensor_bytes.setflags(write=False)
@@ -386,7 +266,7 @@ class DataflowGraph:
         """:attr:`activations_read` as arrays."""
         if not self.weights:
             return self.reads_csr
-        kept = self._role[self.reads_csr.values] != _ROLES["weight"]
+        kept = self._role[self.reads_csr.values] != ROLES["weight"]
         values = self.reads_csr.values[kept]
         return CSR.group(self.reads_csr.row_of[kept], values, len(self))
 
@@ -400,12 +280,12 @@ class DataflowGraph:
     @cached_property
     def inputs(self) -> tuple[int, ...]:
         """Tensors that a job brings with it."""
-        return tuple(np.flatnonzero(self._role == _ROLES["input"]).tolist())
+        return tuple(np.flatnonzero(self._role == ROLES["input"]).tolist())
 
     @cached_property
     def weights(self) -> tuple[int, ...]:
         """Tensors shared by every job of the model; tied weights stand here once."""
-        return tuple(np.flatnonzero(self._role == _ROLES["weight"]).tolist())
+        return tuple(np.flatnonzero(self._role == ROLES["weight"]).tolist())
 
     @cached_property
     def outputs(self) -> tuple[int, ...]:
@@ -511,22 +391,22 @@ class DataflowGraph:
         for key in ("name", "tensors", "operators"):
             if key not in document:
                 raise InvalidInput(f"The graph document lacks the key '{key}'")
-        graph_name = _string(document, "name", "A graph")
+        graph_name = string(document, "name", "A graph")
         batch = document.get("batch")
-        if batch is not None and (not _is_length(batch) or not batch):
+        if batch is not None and (not is_length(batch) or not batch):
             raise InvalidInput(
-                f"Graph '{graph_name}' has batch {_short(batch)}, not an integer >= 1"
+                f"Graph '{graph_name}' has batch {short(batch)}, not an integer >= 1"
             )
         index: dict[str, int] = {}
         tensors: list[Tensor] = []
-        for row in _rows(document, "tensors"):
-            name = _string(row, "name", "A tensor")
+        for row in objects(document, "tensors"):
+            name = string(row, "name", "A tensor")
             if name in index:
                 raise InvalidInput(f"Tensor '{name}' stands twice in the graph")
             index[name] = len(tensors)
             if row.get("role") not in ("input", "weight", "activation"):
                 raise InvalidInput(
-                    f"Tensor '{name}' has role {_short(row.get('role'))}; known: input, weight, "
+                    f"Tensor '{name}' has role {short(row.get('role'))}; known: input, weight, "
                     "activation"
                 )
             spec = None if "bytes" in row else TensorSpec.from_json(row)
@@ -536,17 +416,15 @@ class DataflowGraph:
                 or isinstance(size, bool)
                 or not size <= MOST_BYTES
             ):
-                raise InvalidInput(
-                    f"Tensor '{name}' has bytes {_short(size)}, not a number of them"
-                )
+                raise InvalidInput(f"Tensor '{name}' has bytes {short(size)}, not a number of them")
             value = row.get("value")
             if value is not None:
-                value = _string(row, "value", f"Tensor '{name}'")
+                value = string(row, "value", f"Tensor '{name}'")
             tensors.append(Tensor(name, row["role"], float(size), spec, value))
-        rows = _rows(document, "operators")
-        reads = [_indices(row, "reads", index) for row in rows]
-        writes = [_indices(row, "writes", index) for row in rows]
-        names = [_string(row, "name", "An operator") for row in rows]
+        rows = objects(document, "operators")
+        reads = [indices(row, "reads", index) for row in rows]
+        writes = [indices(row, "writes", index) for row in rows]
+        names = [string(row, "name", "An operator") for row in rows]
         _check_writes(names, tensors, writes)  # first: it could be taken for a cycle
         operators = []
         for position in topological_order(names, reads, writes):
@@ -556,19 +434,19 @@ class DataflowGraph:
                 (
                     Operator(
                         name=names[position],
-                        kind=_string(row, "kind", what),
-                        inputs=_specs(row, "inputs", what),
-                        outputs=_specs(row, "outputs", what),
-                        attributes=_mapping(row, "attributes", what) or {},
-                        target=_string(row, "target", what) if "target" in row else "",
-                        template=_mapping(row, "template", what),
+                        kind=string(row, "kind", what),
+                        inputs=specs(row, "inputs", what),
+                        outputs=specs(row, "outputs", what),
+                        attributes=mapping(row, "attributes", what) or {},
+                        target=string(row, "target", what) if "target" in row else "",
+                        template=mapping(row, "template", what),
                         reads=tuple(s for i in reads[position] if (s := tensors[i].spec)),
                     ),
                     reads[position],
                     writes[position],
                 )
             )
-        results = _rows(document, "results") if "results" in document else []
+        results = rows(document, "results") if "results" in document else []
         graph = cls(
             graph_name,
             [operator for operator, _, _ in operators],
@@ -579,7 +457,7 @@ class DataflowGraph:
             batch,
         )
         if document.get("unchecked") is not None:
-            graph.unchecked = _string(document, "unchecked", f"Graph '{graph_name}'")
+            graph.unchecked = string(document, "unchecked", f"Graph '{graph_name}'")
         return graph
 
     @cached_property
@@ -625,7 +503,7 @@ class DataflowGraph:
             if len(entries) and not (entries.min() >= 0 and entries.max() < tensors):
                 return False
         times_written = np.bincount(writes.values, minlength=tensors)
-        if (times_written != (self._role == _ROLES["activation"])).any():
+        if (times_written != (self._role == ROLES["activation"])).any():
             return False
         if (self.tensor_producer[reads.values] >= reads.row_of).any():
             return False
@@ -680,7 +558,7 @@ class DataflowGraph:
             wanted = result.get("tensor")
             if "tensor" in result and not (isinstance(wanted, str) and wanted in known):
                 raise InvalidInput(
-                    f"The result {_short(wanted)} of graph '{self.name}' is not a tensor of it"
+                    f"The result {short(wanted)} of graph '{self.name}' is not a tensor of it"
                 )
 
 
@@ -699,139 +577,6 @@ def _check_writes(
                     "or already written"
                 )
             done[tensor] = True
-
-
-def topological_order(
-    names: Sequence[str], reads: Sequence[Sequence[int]], writes: Sequence[Sequence[int]]
-) -> list[int]:
-    """Positions of operators so that producers stand first; ties keep their given order.
-
-    Raises:
-        InvalidInput: there is a cycle; it is named operator by operator.
-    """
-    producer = {tensor: position for position, ts in enumerate(writes) for tensor in ts}
-    pairs = [(producer[t], p) for p, ts in enumerate(reads) for t in ts if t in producer]
-    source, target = np.array(pairs, dtype=np.int32).reshape(-1, 2).T
-    return _sorted_topologically(names, source, target)
-
-
-def _sorted_topologically(
-    names: Sequence[str], source: np.ndarray, target: np.ndarray
-) -> list[int]:
-    """:func:`topological_order` of edges ``source[k] -> target[k]``."""
-    import heapq
-
-    if (source < target).all():
-        return list(range(len(names)))
-    children = CSR.group(source, target, len(names)).rows()
-    pending = np.bincount(target, minlength=len(names)).tolist()
-    queue = [position for position, count in enumerate(pending) if not count]
-    order = []
-    while queue:
-        position = heapq.heappop(queue)
-        order.append(position)
-        for child in children[position]:
-            pending[child] -= 1
-            if not pending[child]:
-                heapq.heappush(queue, child)
-    if len(order) == len(names):
-        return order
-    # Every operator left has a parent that is left too: walking parents must run into a cycle.
-    parents = CSR.group(target, source, len(names)).distinct().rows()
-    left = {position for position, count in enumerate(pending) if count}
-    path, seen = [min(left)], set()
-    while path[-1] not in seen:
-        seen.add(path[-1])
-        path.append(next(parent for parent in parents[path[-1]] if parent in left))
-    cycle = path[path.index(path[-1]) :][::-1]
-    if len(cycle) > 10:
-        shown = [*(names[i] for i in cycle[:5]), "...", *(names[i] for i in cycle[-4:])]
-    else:
-        shown = [names[position] for position in cycle]
-    raise InvalidInput(f"The graph has a cycle: {' -> '.join(shown)}; remove one of these edges")
-
-
-class BareOperators(Sequence[Operator]):
-    """Operators of kind ``task`` and nothing but a name, made when they are asked for.
-
-    Args:
-        order: int[operators], the given number of each operator.
-        names: by given number; None for ``t0``, ``t1``, ...
-    """
-
-    def __init__(self, order: np.ndarray | range, names: Sequence[str] | None) -> None:
-        self._order = order
-        self._names = names
-
-    def name(self, index: int) -> str:
-        """Name of one operator."""
-        number = int(self._order[index])
-        return f"t{number}" if self._names is None else self._names[number]
-
-    def names(self) -> list[str]:
-        """Names of all operators."""
-        order = self._order.tolist() if isinstance(self._order, np.ndarray) else self._order
-        if self._names is None:
-            return [f"t{number}" for number in order]
-        return [self._names[number] for number in order]
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    @overload
-    def __getitem__(self, index: int) -> Operator: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Operator, ...]: ...
-    def __getitem__(self, index: int | slice) -> Operator | tuple[Operator, ...]:
-        if isinstance(index, slice):
-            return tuple(self[i] for i in range(*index.indices(len(self))))
-        return Operator(self.name(index), "task")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash((BareOperators, len(self)))
-
-
-class BareTensors(Sequence[Tensor]):
-    """One tensor for each edge of a bare graph, made when it is asked for.
-
-    Args:
-        operators: between which they move.
-        source: int32[tensors], who writes each.
-        target: int32[tensors], who reads each.
-        size: float64[tensors], bytes.
-    """
-
-    def __init__(
-        self, operators: BareOperators, source: np.ndarray, target: np.ndarray, size: np.ndarray
-    ) -> None:
-        self._operators = operators
-        self._source = source
-        self._target = target
-        self._size = size
-
-    def __len__(self) -> int:
-        return len(self._size)
-
-    @overload
-    def __getitem__(self, index: int) -> Tensor: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Tensor, ...]: ...
-    def __getitem__(self, index: int | slice) -> Tensor | tuple[Tensor, ...]:
-        if isinstance(index, slice):
-            return tuple(self[i] for i in range(*index.indices(len(self))))
-        number = range(len(self))[index]
-        ends = (self._operators.name(end[number]) for end in (self._source, self._target))
-        label = f"{'->'.join(ends)}#{number}"
-        return Tensor(label, "activation", float(self._size[number]))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash((BareTensors, len(self)))
 
 
 def from_edges(
@@ -921,7 +666,7 @@ def from_arrays(
     source, target = source.astype(np.int32), target.astype(np.int32)
     order: np.ndarray | range = range(tasks)
     if not (source < target).all():
-        sequence = _sorted_topologically(BareOperators(order, names).names(), source, target)
+        sequence = sorted_topologically(BareOperators(order, names).names(), source, target)
         order = np.array(sequence, dtype=np.int32)
         position = np.empty(tasks, dtype=np.int32)
         position[order] = np.arange(tasks, dtype=np.int32)
@@ -935,52 +680,3 @@ def from_arrays(
         first = int(np.argmax(wrong))
         raise InvalidInput(f"Tensor '{graph.tensors[first].name}' has {size[first]} bytes")
     return graph
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _rows(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    rows = document[key]
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InvalidInput(f"The graph's '{key}' must be a list of objects")
-    return rows
-
-
-def _is_length(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def _mapping(row: Mapping[str, Any], key: str, what: str) -> dict[str, Any] | None:
-    value = row.get(key)
-    if value is not None and not isinstance(value, dict):
-        raise InvalidInput(f"{what} needs an object '{key}', got {_short(value)}")
-    return value
-
-
-def _specs(row: Mapping[str, Any], key: str, what: str) -> tuple[TensorSpec, ...]:
-    value = row.get(key, [])
-    if not isinstance(value, list):
-        raise InvalidInput(f"{what} needs a list '{key}', got {_short(value)}")
-    return tuple(map(TensorSpec.from_json, value))
-
-
-def _string(row: Mapping[str, Any], key: str, what: str) -> str:
-    value = row.get(key)
-    if not isinstance(value, str):
-        raise InvalidInput(f"{what} needs a text '{key}', got {_short(value)}")
-    return value
-
-
-def _indices(row: Mapping[str, Any], key: str, index: Mapping[str, int]) -> list[int]:
-    names = row.get(key, [])
-    unknown = names
-    if isinstance(names, list):
-        unknown = [n for n in names if not isinstance(n, str) or n not in index]
-        if not unknown:
-            return [index[name] for name in names]
-    raise InvalidInput(
-        f"Operator '{row.get('name')}' has {key} {_short(unknown)}, not tensors of the graph"
-    )

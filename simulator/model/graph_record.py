@@ -31,7 +31,8 @@ import numpy as np
 
 from simulator.errors import InvalidInput
 from simulator.model.csr import CSR
-from simulator.model.graph import MOST_BYTES, DataflowGraph
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import MOST_BYTES
 
 
 class GraphRecord(Mapping[str, Any]):

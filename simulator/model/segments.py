@@ -16,7 +16,8 @@ import numpy as np
 
 from simulator.errors import InvalidInput
 from simulator.model.costs import GraphCosts
-from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor
 
 MOST_OUTSIDE = 0.1
 """Share of a segment's time that may be extrapolated for the segment to count as in range."""

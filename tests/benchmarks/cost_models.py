@@ -36,7 +36,8 @@ from cost_models.roofline import Roofline
 from cost_models.table import load
 from experiments.runs.atomic import write_text
 from simulator.errors import InvalidInput
-from simulator.model.graph import DataflowGraph, Operator, TensorSpec
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, TensorSpec
 
 FORMAT = "hetsim.benchmark.cost_models/1"
 VARIABLE = "HETSIM_DATASETS"

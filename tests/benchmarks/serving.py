@@ -25,7 +25,8 @@ import simpy
 from simulator.engine.run import simulate, simulate_stream
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable, GraphCosts
-from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor
 from simulator.model.workload import Job, Stream, Workload
 from simulator.schedulers import create
 from tests.benchmarks.measure import peak_mib

@@ -7,7 +7,8 @@ from cost_models.profile import Profile
 from experiments.probes.panel import PANEL
 from scenarios.model_config import graph_of
 from simulator.model.costs import GraphCosts
-from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor
 from simulator.model.weight_hit_curve import ReuseCurve
 from tests.benchmarks import end_to_end
 from tests.benchmarks.end_to_end import PROFILE, left_by_the_cache, refuse_unknown, summarised

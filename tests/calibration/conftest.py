@@ -1,7 +1,7 @@
 import pytest
 
 from calibration.samples import OperatorSample
-from simulator.model.graph import Operator, TensorSpec
+from simulator.model.operator import Operator, TensorSpec
 
 
 def linear(rows: int, k: int, n: int, name: str = "fc", architectures=()) -> OperatorSample:

@@ -19,7 +19,8 @@ from calibration.workers import WorkerSpec  # noqa: E402
 from simulator.errors import ExecutionError  # noqa: E402
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
 from simulator.model.costs import CostTable  # noqa: E402
-from simulator.model.graph import DataflowGraph, Tensor, TensorSpec  # noqa: E402
+from simulator.model.graph import DataflowGraph  # noqa: E402
+from simulator.model.operator import Tensor, TensorSpec  # noqa: E402
 from simulator.model.workload import Job, Workload  # noqa: E402
 from simulator.schedulers import create  # noqa: E402
 from tests.calibration.test_runner import adder_graph  # noqa: E402

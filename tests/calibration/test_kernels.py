@@ -1,8 +1,8 @@
 import pytest
 
 from simulator.errors import InvalidInput
-from simulator.model.graph import Operator
-from simulator.model.graph import TensorSpec as T
+from simulator.model.operator import Operator
+from simulator.model.operator import TensorSpec as T
 
 torch = pytest.importorskip("torch")
 

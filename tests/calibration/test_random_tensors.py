@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.model.graph import Operator
-from simulator.model.graph import TensorSpec as T
+from simulator.model.operator import Operator
+from simulator.model.operator import TensorSpec as T
 
 torch = pytest.importorskip("torch")
 

@@ -13,7 +13,8 @@ from calibration.samples import (
     write_samples,
 )
 from simulator.errors import InvalidInput
-from simulator.model.graph import DataflowGraph, Operator, Tensor, TensorSpec
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor, TensorSpec
 from tests.calibration.conftest import linear, relu
 
 

@@ -9,7 +9,7 @@ from calibration.samples import distinct, read_samples, write_samples
 from calibration.training_constructors import TRAINING
 from cost_models.arithmetic import operator_bytes, operator_flops
 from simulator.errors import InvalidInput
-from simulator.model.graph import TensorSpec
+from simulator.model.operator import TensorSpec
 
 torch = pytest.importorskip("torch")
 
@@ -93,7 +93,8 @@ def test_drawn_operators_are_the_same_after_a_file(tmp_path, label):
 
 
 def test_model_operators_leave_out_what_is_too_long():
-    from simulator.model.graph import DataflowGraph, Tensor
+    from simulator.model.graph import DataflowGraph
+    from simulator.model.operator import Tensor
     from tests.calibration.conftest import linear
 
     small, large = linear(2, 8, 4, "small"), linear(2000, 800, 400, "large")

@@ -22,7 +22,7 @@ from simulator.model.closed_loop import ClosedLoop  # noqa: E402
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
 from simulator.model.costs import CostTable, GraphCosts  # noqa: E402
 from simulator.model.family import GraphFamily  # noqa: E402
-from simulator.model.graph import TensorSpec  # noqa: E402
+from simulator.model.operator import TensorSpec  # noqa: E402
 from simulator.model.segments import coarsen  # noqa: E402
 from simulator.model.trace import Trace  # noqa: E402
 from simulator.model.workload import Job, Workload  # noqa: E402

@@ -15,7 +15,7 @@ from cost_models.arithmetic import (
     priced_flops,
 )
 from simulator.errors import InvalidInput
-from simulator.model.graph import TensorSpec as T
+from simulator.model.operator import TensorSpec as T
 
 torch = pytest.importorskip("torch")
 

@@ -6,7 +6,7 @@ import pytest
 
 from cost_models.features import features_of
 from cost_models.table import row_of
-from simulator.model.graph import TensorSpec
+from simulator.model.operator import TensorSpec
 
 torch = pytest.importorskip("torch")
 

@@ -10,7 +10,8 @@ from cost_models.pricing import price_graphs
 from cost_models.profile import Profile
 from cost_models.roofline import Roofline
 from cost_models.table import load
-from simulator.model.graph import DataflowGraph, Operator, Tensor, TensorSpec
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor, TensorSpec
 from tests.cost_models.conftest import linear_row
 
 ROWS = 1000

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from cost_models.canonical import attributes_of, bind_arguments, kind_of
-from simulator.model.graph import TensorSpec as T
+from simulator.model.operator import TensorSpec as T
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from cost_models.fusion import fuse, fused_members  # noqa: E402
 from cost_models.profile import Profile  # noqa: E402
 from scenarios import trace_model  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
-from simulator.model.graph import DataflowGraph, Tensor, TensorSpec  # noqa: E402
+from simulator.model.graph import DataflowGraph  # noqa: E402
+from simulator.model.operator import Tensor, TensorSpec  # noqa: E402
 from tests.benchmarks.fusion import fused_kernels, inductor_kernels  # noqa: E402
 
 LIBRARY = ("conv2d", "linear", "matmul", "bmm", "scaled_dot_product_attention")

@@ -9,7 +9,7 @@ from calibration.constructors import KINDS
 from cost_models.arithmetic import flops, is_known, operator_flops
 from cost_models.canonical import kind_of
 from cost_models.streaming import STREAMING
-from simulator.model.graph import TensorSpec as T
+from simulator.model.operator import TensorSpec as T
 
 torch = pytest.importorskip("torch")
 

@@ -18,7 +18,8 @@ from cost_models.profile_files import available, digest, document_of, folder_of
 from cost_models.roofline import Roofline
 from cost_models.table import FEATURES, load
 from simulator.errors import InvalidInput
-from simulator.model.graph import DataflowGraph, Operator, Tensor, TensorSpec
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor, TensorSpec
 from simulator.model.weight_hit_curve import ReuseCurve
 from tests.cost_models.conftest import BANDWIDTH, OVERHEAD, PEAK
 

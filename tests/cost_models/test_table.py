@@ -4,7 +4,7 @@ import pytest
 from cost_models.profile import Profile
 from cost_models.table import identities, layout_of, load, row_of, rows_of, telling, write
 from simulator.errors import InvalidInput
-from simulator.model.graph import Operator, TensorSpec
+from simulator.model.operator import Operator, TensorSpec
 from tests.cost_models.conftest import linear_row, random_table, relu_row
 
 STATES = ["graph", "warm", "cold", "awaited"]

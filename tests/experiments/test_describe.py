@@ -5,7 +5,8 @@ import pytest
 
 from experiments import describe
 from experiments.describe import Structure, parallelism
-from simulator.model.graph import DataflowGraph, Operator, Tensor, TensorSpec, from_edges
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.operator import Operator, Tensor, TensorSpec
 
 
 def test_structure_of_a_diamond_with_a_tail():

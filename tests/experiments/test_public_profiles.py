@@ -11,7 +11,7 @@ from cost_models.profile_files import SHIPPED
 from experiments import public_profiles
 from experiments.datasheets import PUBLISHED
 from experiments.public_profiles import OPTIONS, PROFILES, RESIDUALS, main
-from simulator.model.graph import Operator, TensorSpec
+from simulator.model.operator import Operator, TensorSpec
 from tests.cost_models.conftest import linear_row
 
 MOST_BYTES = 1_500_000

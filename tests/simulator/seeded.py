@@ -19,8 +19,9 @@ from simulator.engine.decision_cost import DecisionCost
 from simulator.engine.faults import Fault, Faults, RandomFaults
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable, GraphCosts
-from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.graph import DataflowGraph
 from simulator.model.noise import LogNormalNoise
+from simulator.model.operator import Operator, Tensor
 from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
 from simulator.schedulers._pricing import PRICINGS

@@ -14,8 +14,9 @@ from simulator.context.scheduler import Scheduler
 from simulator.engine.run import simulate
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable, GraphCosts
-from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.graph import DataflowGraph
 from simulator.model.noise import LogNormalNoise, NoiseModel
+from simulator.model.operator import Operator, Tensor
 from simulator.model.trace import Trace
 from simulator.model.workload import Job, Workload
 from simulator.schedulers import create

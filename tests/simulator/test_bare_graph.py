@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import InvalidInput
-from simulator.model.graph import DataflowGraph, Operator, Tensor, from_arrays, from_edges
+from simulator.model.graph import DataflowGraph, from_arrays, from_edges
+from simulator.model.operator import Operator, Tensor
 from tests.examples import examples
 
 

@@ -13,7 +13,8 @@ from simulator.engine.run import simulate
 from simulator.errors import SchedulingError
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable
-from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.operator import Operator, Tensor
 from simulator.model.workload import Job, Workload
 from tests.simulator.scripted import Script, StaticPlan
 

@@ -13,7 +13,8 @@ from simulator.analysis.critical import critical_path
 from simulator.engine.run import simulate
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable
-from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.operator import Operator, Tensor
 from simulator.model.trace import Trace
 from simulator.model.workload import Job, Workload
 from simulator.schedulers import create

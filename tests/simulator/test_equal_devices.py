@@ -14,8 +14,9 @@ from simulator.context import SchedulingContext
 from simulator.engine.run import simulate
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
 from simulator.model.costs import CostTable, GraphCosts
-from simulator.model.graph import DataflowGraph, Tensor, from_edges
+from simulator.model.graph import DataflowGraph, from_edges
 from simulator.model.noise import LogNormalNoise
+from simulator.model.operator import Tensor
 from simulator.model.trace import Trace
 from simulator.model.workload import Job, Workload
 from simulator.schedulers import _equal_devices as equal_devices

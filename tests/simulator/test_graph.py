@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import InvalidInput
-from simulator.model.graph import DataflowGraph, Operator, Tensor, TensorSpec, from_edges
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.operator import Operator, Tensor, TensorSpec
 from tests.examples import examples
 from tests.simulator.strategies import graphs
 

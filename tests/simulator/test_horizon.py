@@ -72,7 +72,8 @@ def test_a_job_is_queued_while_its_output_is_on_its_way() -> None:
 
 
 def _delivering() -> object:
-    from simulator.model.graph import DataflowGraph, Operator, Tensor
+    from simulator.model.graph import DataflowGraph
+    from simulator.model.operator import Operator, Tensor
 
     return DataflowGraph(
         "delivers",

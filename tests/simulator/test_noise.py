@@ -13,7 +13,7 @@ from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
 from simulator.model.cluster import fully_connected
 from simulator.model.costs import CostTable, GraphCosts
-from simulator.model.graph import DataflowGraph, Operator, from_edges
+from simulator.model.graph import DataflowGraph, from_edges
 from simulator.model.noise import (
     ANY_KIND,
     Compose,
@@ -25,6 +25,7 @@ from simulator.model.noise import (
     Stragglers,
     SystematicError,
 )
+from simulator.model.operator import Operator
 from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
 from tests.examples import examples

@@ -14,7 +14,8 @@ from simulator.analysis.residency import occupancy
 from simulator.engine.run import simulate
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable, GraphCosts
-from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor
 from simulator.model.trace import Trace
 from simulator.model.workload import Job, Workload
 from tests.examples import examples

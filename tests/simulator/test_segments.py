@@ -13,7 +13,8 @@ from simulator.errors import InvalidInput
 from simulator.memory.serving_limits import activation_bytes
 from simulator.model.cluster import Cluster, Device, MemorySpace
 from simulator.model.costs import CostTable, GraphCosts
-from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor
 from simulator.model.segments import coarsen
 from simulator.schedulers import create
 from tests.examples import examples

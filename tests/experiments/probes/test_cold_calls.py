@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from experiments.probes.cold_calls import FORGETTING_S, coldness
-from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor
 
 
 def chain(kinds):

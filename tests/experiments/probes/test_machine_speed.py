@@ -35,8 +35,9 @@ from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable
-from simulator.model.graph import DataflowGraph, Operator, Tensor, TensorSpec
+from simulator.model.graph import DataflowGraph
 from simulator.model.launch_cold_start import CoolingCurve
+from simulator.model.operator import Operator, Tensor, TensorSpec
 from simulator.model.weight_hit_curve import ReuseCurve
 
 torch = pytest.importorskip("torch")

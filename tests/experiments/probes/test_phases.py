@@ -11,7 +11,8 @@ from experiments.probes.phases import Phases, SpeedPath, windowed
 from simulator.engine.run import simulate
 from simulator.model.cluster import Cluster, Device, MemorySpace
 from simulator.model.costs import CostTable
-from simulator.model.graph import DataflowGraph, Operator
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator
 from simulator.schedulers import create
 from tests.examples import examples
 

@@ -8,7 +8,8 @@ from experiments.probes.side_by_side import SideBySide
 from simulator.engine.run import simulate
 from simulator.model.cluster import Cluster, Device, MemorySpace
 from simulator.model.costs import CostTable
-from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor
 
 pytest.importorskip("torch")  # of the scheduler
 

@@ -26,7 +26,8 @@ from simulator.errors import InvalidInput
 from simulator.model.closed_loop import ClosedLoop
 from simulator.model.cluster import Cluster, Device, MemorySpace
 from simulator.model.costs import CostTable, GraphCosts
-from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor
 from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
-from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.operator import Operator, Tensor
 from simulator.planners.communication import Communication, mean_edge_seconds
 
 

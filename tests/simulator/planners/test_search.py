@@ -18,7 +18,8 @@ from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
 from simulator.model.costs import CostTable, GraphCosts
-from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.operator import Operator, Tensor
 from simulator.model.workload import Job, Workload
 from simulator.planners import moves
 from simulator.schedulers import create

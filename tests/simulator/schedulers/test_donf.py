@@ -14,7 +14,8 @@ from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable
-from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.operator import Operator, Tensor
 from simulator.schedulers import create
 from simulator.schedulers.donf import Adon, Donf2, weighted_out_degree
 from tests.simulator.scripted import Recorded

@@ -12,7 +12,8 @@ from simulator.engine.run import simulate
 from simulator.errors import HetsimError, InvalidInput, SchedulingError
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable
-from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.operator import Operator, Tensor
 from simulator.model.trace import COLUMNS
 from simulator.schedulers import create
 from tests.examples import examples

@@ -18,7 +18,8 @@ from scenarios.instances import instance_from_json
 from simulator.engine.run import simulate
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
 from simulator.model.costs import CostTable, GraphCosts
-from simulator.model.graph import DataflowGraph, Operator, Tensor, from_edges
+from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.operator import Operator, Tensor
 from simulator.model.workload import Job, Workload
 from simulator.planners.communication import Communication, mean_edge_seconds
 from simulator.planners.ranks import upward_rank

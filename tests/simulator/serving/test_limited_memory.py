@@ -19,7 +19,8 @@ from simulator.memory.serving_limits import activation_bytes, node_rooms
 from simulator.model.closed_loop import ClosedLoop
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable, GraphCosts
-from simulator.model.graph import DataflowGraph, Operator, Tensor
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor
 from simulator.model.segments import coarsen
 from simulator.model.trace import COLUMNS, Trace
 from simulator.model.workload import Job, Workload
