@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-if TYPE_CHECKING:
-    from simulator.context.scheduling import SchedulingContext
+from simulator.context.scheduling import SchedulingContext
 
 
 class Scheduler(ABC):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable
 from simulator.model.graph import DataflowGraph
 from simulator.model.workload import Job, Workload
-
-if TYPE_CHECKING:
-    from simulator.context.scheduler import Scheduler
 
 MOVEMENTS = ("push", "pull")
 
@@ -52,6 +49,20 @@ class RequestedTransfer(NamedTuple):
     """Memory space where it lies."""
     destination: int
     """Memory space where it is wanted."""
+
+
+class Decider(Protocol):
+    """What a context must know of a scheduler."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        ...
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Abilities beyond placing and withdrawing that it uses."""
+        ...
 
 
 class SchedulingContext(RunState):
@@ -450,7 +461,7 @@ class SchedulingContext(RunState):
             self._check_placement(first + task, int(place[task]), float(rank[task]))
         return first, count
 
-    def _check_run(self, workload: Workload, scheduler: Scheduler) -> None:
+    def _check_run(self, workload: Workload, scheduler: Decider) -> None:
         """Refuse before the run what cannot be run.
 
         Raises:
@@ -462,7 +473,7 @@ class SchedulingContext(RunState):
         for job in different.values():
             self._check_job(job)
 
-    def _check_abilities(self, scheduler: Scheduler) -> None:
+    def _check_abilities(self, scheduler: Decider) -> None:
         """Refuse a scheduler that needs an ability that this world lacks."""
         missing = scheduler.needs - self.offers
         if missing:
@@ -493,7 +504,7 @@ class SchedulingContext(RunState):
                     ends = (other, device) if what == "origin" else (device, other)
                     self.cluster.route(*ends)
 
-    def _check_finished(self, scheduler: Scheduler) -> None:
+    def _check_finished(self, scheduler: Decider) -> None:
         """Called when nothing runs and nothing can start.
 
         Raises:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.context import EVERYWHERE
 from simulator.engine.faults import Fault, FaultInjector, Faults
-from simulator.engine.recorder import LOST
+from simulator.engine.setting import LOST
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
 

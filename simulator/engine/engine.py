@@ -39,8 +39,8 @@ from simulator.devices.weight_cache import WeightCaches, caches_weights
 from simulator.engine.decision_delay import DecisionDelay
 from simulator.engine.disturbances import Disturbances
 from simulator.engine.movement import DataMovement
-from simulator.engine.recorder import FINISHED, Recorder, TraceRecorder
-from simulator.engine.setting import EngineRun, Setting
+from simulator.engine.recorder import TraceRecorder
+from simulator.engine.setting import FINISHED, EngineRun, Recorder, Setting
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.memory.memory import abilities, make_memory
 from simulator.model.cluster import Cluster

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from simulator.analysis.streamed_figures import StreamedFigures
 from simulator.clock import Moment
 from simulator.context import EVERYWHERE
-from simulator.engine.recorder import FINISHED
+from simulator.engine.setting import FINISHED
 from simulator.errors import SchedulingError
 
 if TYPE_CHECKING:

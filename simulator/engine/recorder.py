@@ -4,57 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simulator.engine.setting import FINISHED, EngineRun
 from simulator.model.trace import Table, Trace, assemble, execution_table, transfer_table
 
 if TYPE_CHECKING:
     from simulator.context.simulated import Request
-    from simulator.engine.setting import EngineRun
     from simulator.links.flows import Flow
     from simulator.model.workload import Job
 
-FINISHED, LOST = "finished", "lost"
-"""What became of an execution."""
 Snapshot = tuple[int, int, int, str, float, float, float]
 """Of an execution: device, slot, attempt, status, ready, placed and start."""
-
-
-class Recorder(Protocol):
-    """What the engine tells while a run goes on.
-
-    Attributes:
-        forgets: whether it drops the state of jobs that have left, and wants to be told of settled instants.
-    """
-
-    forgets: bool
-
-    def arrived(self, job: Job) -> None:
-        """A job has arrived."""
-
-    def execution(self, task: int, device: int, finish: float, status: str) -> None:
-        """An execution is over, ``FINISHED`` or ``LOST`` at ``finish``, seconds."""
-
-    def booked(self, requests: Sequence[Request]) -> None:
-        """Transfers were sent at this instant whose starts and ends are final."""
-
-    def sent(self, flow: Flow) -> None:
-        """A flow was asked for."""
-
-    def delivered(self, flow: Flow) -> None:
-        """A flow has ended, or was called off after it had started."""
-
-    def left(self, jobs: Iterable[int]) -> None:
-        """All tasks of jobs are done, or they were refused."""
-
-    def settled(self) -> None:
-        """An instant is settled."""
-
-    def result(self) -> Any:
-        """The run is over: what is kept of it."""
-        ...
 
 
 class TraceRecorder:

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Iterable, MutableSequence, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from simulator.context.scheduler import Scheduler
-from simulator.context.simulated import SimulatedRun
+from simulator.context.simulated import Request, SimulatedRun
 from simulator.engine.decision_cost import DecisionCost
 from simulator.engine.faults import Faults
 from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable
 from simulator.model.noise import NoiseModel
-from simulator.model.workload import Workload
+from simulator.model.workload import Job, Workload
 
 if TYPE_CHECKING:
     from simulator.devices.constant import ExecutionModel
     from simulator.devices.shared_rate import SharedRates
     from simulator.devices.submission import Submission
-    from simulator.engine.recorder import Recorder
     from simulator.links.flows import Flow, FlowModel
     from simulator.memory.memory import Memory
+
+
+FINISHED, LOST = "finished", "lost"
+"""What became of an execution."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,41 @@ class Setting:
     faults: Faults = field(default_factory=Faults)
     decision_cost: DecisionCost | None = None
     believed: Cluster | None = None
+
+
+class Recorder(Protocol):
+    """What the engine tells while a run goes on.
+
+    Attributes:
+        forgets: whether it drops the state of jobs that have left, and wants to be told of settled instants.
+    """
+
+    forgets: bool
+
+    def arrived(self, job: Job) -> None:
+        """A job has arrived."""
+
+    def execution(self, task: int, device: int, finish: float, status: str) -> None:
+        """An execution is over, ``FINISHED`` or ``LOST`` at ``finish``, seconds."""
+
+    def booked(self, requests: Sequence[Request]) -> None:
+        """Transfers were sent at this instant whose starts and ends are final."""
+
+    def sent(self, flow: Flow) -> None:
+        """A flow was asked for."""
+
+    def delivered(self, flow: Flow) -> None:
+        """A flow has ended, or was called off after it had started."""
+
+    def left(self, jobs: Iterable[int]) -> None:
+        """All tasks of jobs are done, or they were refused."""
+
+    def settled(self) -> None:
+        """An instant is settled."""
+
+    def result(self) -> Any:
+        """The run is over: what is kept of it."""
+        ...
 
 
 class EngineRun(SimulatedRun):

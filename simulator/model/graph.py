@@ -446,7 +446,7 @@ class DataflowGraph:
                     writes[position],
                 )
             )
-        results = rows(document, "results") if "results" in document else []
+        results = objects(document, "results") if "results" in document else []
         graph = cls(
             graph_name,
             [operator for operator, _, _ in operators],
