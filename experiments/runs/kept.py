@@ -53,7 +53,7 @@ class Kept:
         """Store arrays; a folder that cannot be written to only costs the next run time."""
         try:
             with replacing(self._path) as temporary, temporary.open("wb") as file:
-                np.savez(file, **arrays)
+                np.savez(file, **arrays)  # type: ignore[arg-type]  # of which none is called allow_pickle
         except CannotWrite as error:
             _log.warning("Cannot keep what was worked out: %s", error)
             return
