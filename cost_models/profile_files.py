@@ -207,10 +207,18 @@ def available() -> dict[str, Entry]:
     """Every profile that can be named; a user's own hides a shipped one of the same name."""
     found: dict[str, Entry] = {}
     for root in search_path():
-        for path in sorted(root.glob("*/profile.json")):
-            document = _document(path.parent)
-            name = str(document.get("name", path.parent.name))
-            found.setdefault(name, Entry(name, document["label"], path.parent, document))
+        for name, entry in _profiles_in(root).items():
+            found.setdefault(name, entry)
+    return found
+
+
+def _profiles_in(root: Path) -> dict[str, Entry]:
+    """The profiles of one folder by name."""
+    found: dict[str, Entry] = {}
+    for path in sorted(root.glob("*/profile.json")):
+        document = _document(path.parent)
+        name = str(document.get("name", path.parent.name))
+        found.setdefault(name, Entry(name, document["label"], path.parent, document))
     return found
 
 
@@ -230,9 +238,14 @@ def folder_of(name_or_path: str | Path) -> Path:
     if (path / "profile.json").exists():
         return path
     name = str(name_or_path)
+    for root in search_path():
+        # A shipped profile lies in a folder of its name: nothing else has to be read.
+        named = root / name
+        if root == SHIPPED and (named / "profile.json").exists():
+            return named
+        if name in (found := _profiles_in(root)):
+            return found[name].folder
     known = available()
-    if name in known:
-        return known[name].folder
     near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.3) or sorted(known)[:3]
     nearest = ", ".join(f"{other} ({known[other].label})" for other in near) or "none"
     device = "cuda:0" if any(w in name for w in ("nvidia", "tesla", "geforce", "rtx")) else "cpu"

@@ -25,6 +25,7 @@ from experiments.runs.cell import label_of, make_scheduler
 from experiments.runs.cell_folder import (
     CellTask,
     State,
+    has_graph,
     run_cell,
     state_of,
     task_of,
@@ -326,10 +327,11 @@ def _work(plan: Plan, console: Console) -> None:
         os.environ.setdefault(variable, "1")
     workers = min(plan.workers, len(plan.todo)) if plan.todo else 1
     with progress_bar(console) as progress:
-        models: dict[str, CellTask] = {}
+        asked: dict[str, CellTask] = {}
         for task in plan.todo:
             if not task.scenario.bare:
-                models.setdefault(digest(task.scenario.document()["model"]), task)
+                asked.setdefault(digest(task.scenario.document()["model"]), task)
+        models = {key: task for key, task in asked.items() if not has_graph(task)}
         # Each model once, before two workers could both need it; what fails here fails in its cell.
         if len(models) > 1 and workers > 1:
             bar = progress.add_task("models to graphs", total=len(models))

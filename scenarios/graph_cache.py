@@ -20,13 +20,13 @@ from simulator.model.family import read_json, write_json
 _log = logging.getLogger(__name__)
 
 
-def cache_folder() -> Path:
-    """``$HETSIM_CACHE``, or ``hetsim/graphs`` in ``$XDG_CACHE_HOME`` (``~/.cache``)."""
+def cache_folder(kind: str = "graphs") -> Path:
+    """``$HETSIM_CACHE``, or ``hetsim/graphs`` (or another kind) in ``$XDG_CACHE_HOME`` (``~/.cache``)."""
     chosen = os.environ.get("HETSIM_CACHE")
     if chosen:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "hetsim" / "graphs"
+    return (Path(base) if base else Path.home() / ".cache") / "hetsim" / kind
 
 
 def content_key(description: Any, files: Iterable[Path] = ()) -> str:

@@ -185,6 +185,12 @@ def _unfused(config: ModelConfig, batch: int | None, cache: GraphCache) -> Dataf
     return graph
 
 
+def is_kept(config: ModelConfig, cache: GraphCache | None = None) -> bool:
+    """Whether a model's graphs are in the cache, so that getting one takes no torch."""
+    key = _family_key(config) if config.has_batch else _single_key(config, None)
+    return (cache or GraphCache()).path(key).exists()
+
+
 def family_of(config: ModelConfig, cache: GraphCache | None = None) -> GraphFamily:
     """A model's graphs at all batch sizes.
 

@@ -210,9 +210,8 @@ def figure_style() -> Iterator[None]:
         "pdf.fonttype": 42,
         "ps.fonttype": 42,
         "svg.fonttype": "none",
-        "figure.dpi": 100,
+        "figure.dpi": 200,
         "savefig.dpi": 200,
-        "figure.constrained_layout.use": True,
     }
     with matplotlib.rc_context(settings):
         yield
@@ -233,13 +232,18 @@ def save_figure(
 ) -> list[Path]:
     """Write ``stem``.pdf, .png, .csv (what is drawn) and, given a caption, .txt.
 
-    Each file whole or not at all; nothing in them depends on the date.
+    Each file whole or not at all; nothing in them depends on the date. The figure is laid out once
+    and keeps that layout.
 
     Returns:
         Their paths.
     """
     stem = Path(stem)
     paths = []
+    if (engine := figure.get_layout_engine()) is not None:
+        # Else Matplotlib lays it out twice for each file, and draws it once more to do so.
+        engine.execute(figure)
+        figure.set_layout_engine(None)
     for suffix in (".pdf", ".png"):
         metadata = {"CreationDate": None} if suffix == ".pdf" else {"Software": None}
         with replacing(with_suffix(stem, suffix)) as temporary:

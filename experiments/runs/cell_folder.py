@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from experiments.runs import atomic
+from experiments.runs.catalog import resolve_class_path
 from experiments.runs.cell import FORMAT, label_of, model_label, run_scenario
 from experiments.runs.command import command_line
 from experiments.runs.configs import Scenario
@@ -21,7 +22,7 @@ from experiments.runs.grid import Cell
 from experiments.runs.provenance import code_digest, revision, versions
 from experiments.runs.results import read_document
 from experiments.runs.world import source_digests
-from scenarios.model_config import graph_of
+from scenarios.model_config import ModelConfig, graph_of, is_kept
 from simulator.errors import HetsimError, InvalidInput
 from simulator.support.own_errors import own_error
 
@@ -157,13 +158,18 @@ def _with_cell(task: CellTask, document: dict[str, Any]) -> dict[str, Any]:
 
 def trace_graph(task: CellTask) -> str | None:
     """Put the graph of a cell's model into the cache on disk; returns the error if it cannot be."""
-    from dataclasses import replace
-
-    from experiments.runs.catalog import resolve_class_path
-
-    model = task.scenario.model
     try:
-        graph_of(replace(model, target=resolve_class_path(model.target, task.config_dirs)))
+        graph_of(_model(task))
     except HetsimError as error:
         return own_error(error) or str(error)
     return None
+
+
+def has_graph(task: CellTask) -> bool:
+    """Whether the graph of a cell's model is in the cache on disk."""
+    return is_kept(_model(task))
+
+
+def _model(task: CellTask) -> ModelConfig:
+    model = task.scenario.model
+    return replace(model, target=resolve_class_path(model.target, task.config_dirs))

@@ -35,6 +35,7 @@ from omegaconf.errors import (
 
 from experiments.runs import catalog
 from experiments.runs.configs import GROUPS, SWEEP_ONLY, Preset
+from experiments.runs.garbage import seldom_collecting
 from experiments.runs.ignored import refuse_unread
 from experiments.runs.overrides import parse, quote, read_overrides
 from experiments.runs.presets import check_command, refuse_foreign
@@ -162,7 +163,8 @@ def hydra_command(
 def report_errors(run: Callable[[], None], config_dirs: Sequence[Path] = ()) -> int:
     """Call ``run``; print a user's mistake as one sentence. Returns the exit code."""
     try:
-        run()
+        with seldom_collecting():
+            run()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -359,6 +359,7 @@ class _Assembler:
         self._slow = self._needs_hydra(groups, axes)
         self._by_groups: dict[tuple[str, ...], tuple[DictConfig, dict[str, Any]]] = {}
         self._plain_base = composer.compose([])
+        self._plain_content = _contents(self._plain_base)
         self._overrides: dict[str, Override] = {}
         self._nodes: dict[tuple[str, str], DictConfig] = {}
 
@@ -388,6 +389,8 @@ class _Assembler:
             found = own_schedulers.entry_of(group, name, folders)
             if found is None or "defaults" in found.content or _has_package(found.path):
                 return True
+            if "${" in str(found.content):
+                return True
         return False
 
     def config(self, chosen: Mapping[str, str]) -> DictConfig:
@@ -396,19 +399,25 @@ class _Assembler:
         if key not in self._by_groups:
             config = self._with_groups(self._base, self._groups, chosen)
             ConfigLoaderImpl._apply_overrides_to_config(list(self._values), config)
-            # Without presets and values: what simulate composes from the groups alone.
-            choices = {k: v for k, v in self._fixed_choices.items() if k in GROUPS} | {
-                axis: chosen[axis] for axis in self._group_axes if axis in GROUPS
-            }
-            start = self._with_groups(self._plain_base, [], choices)
-            content = OmegaConf.to_container(start, resolve=True, throw_on_missing=False)
-            self._by_groups[key] = (config, _flat(content))
+            self._by_groups[key] = (config, _flat(self._start(chosen)))
         config, _ = self._by_groups[key]
         overrides = [self._parsed(f"{axis}={chosen[axis]}") for axis in self._value_axes]
         if any(isinstance(override.value(), dict) for override in overrides):
             config = copy.deepcopy(config)  # a mapping is merged, so values would pile up
         ConfigLoaderImpl._apply_overrides_to_config(overrides, config)
         return config
+
+    def _start(self, chosen: Mapping[str, str]) -> dict[str, Any]:
+        """Without presets and values: what simulate composes from the groups alone."""
+        choices = {k: v for k, v in self._fixed_choices.items() if k in GROUPS} | {
+            axis: chosen[axis] for axis in self._group_axes if axis in GROUPS
+        }
+        if self._slow:
+            return _contents(self._with_groups(self._plain_base, [], choices))
+        # Nothing refers to anything else, so that a chosen entry takes the place of another.
+        return self._plain_content | {
+            group: _contents(self._node(group, name)) for group, name in choices.items()
+        }
 
     def _parsed(self, text: str) -> Override:
         if text not in self._overrides:
@@ -469,6 +478,12 @@ def _chosen(group: str, name: str) -> str:
     """The override that chooses an entry."""
     plain_word = re.fullmatch(r"[\w./:-]+", name)
     return f"{group}={name if plain_word else quote(name)}"
+
+
+def _contents(config: DictConfig) -> dict[str, Any]:
+    found = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
+    assert isinstance(found, dict)
+    return {str(key): value for key, value in found.items()}
 
 
 def _has_package(path: Path | None) -> bool:

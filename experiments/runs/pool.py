@@ -16,6 +16,7 @@ from functools import cache
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
+from experiments.runs.garbage import collect_seldom
 from simulator.errors import InvalidInput
 from simulator.support.exit_with_parent import end_with
 from simulator.support.own_errors import own_error
@@ -72,6 +73,7 @@ def _begin(lifeline: Connection) -> None:
     """Ctrl-C reaches the whole process group; files are written whole or not at all, so just end."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     end_with(lifeline)
+    collect_seldom()
 
 
 class _Queue(Generic[T]):

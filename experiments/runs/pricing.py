@@ -24,8 +24,15 @@ if TYPE_CHECKING:
     from cost_models.uncertainty import LookedUp, Residuals
 
 
-def load_profiles(cluster: ClusterConfig, cost_model: CostModelConfig) -> dict[str, Profile]:
+def load_profiles(
+    cluster: ClusterConfig, cost_model: CostModelConfig, read_models: bool = True
+) -> dict[str, Profile]:
     """Every profile that a cluster's devices name.
+
+    Args:
+        cluster: its devices name profiles.
+        cost_model: the fit that prices.
+        read_models: refuse a damaged fit now; without it a fit is read when it prices.
 
     Raises:
         InvalidInput: there is no such profile (the nearest are named), it is a data sheet and the
@@ -42,7 +49,9 @@ def load_profiles(cluster: ClusterConfig, cost_model: CostModelConfig) -> dict[s
                 "To take it all the same: cluster.allow_datasheet=true"
             )
         # Refuses an unknown model and a damaged one before any work is done.
-        profile.models.get(profile.model_name(cost_model.name))
+        model = profile.model_name(cost_model.name)
+        if read_models:
+            profile.models.get(model)
         found[device.profile] = profile
     return found
 

@@ -18,7 +18,7 @@ _PACKAGES = ("hetsim", "simpy", "numpy", "scipy", "torch", "transformers", "xgbo
 _CODE = ("simulator", "cost_models", "scenarios")
 _CELL_CODE = tuple(
     f"experiments/runs/{name}.py"
-    for name in ("world", "cell", "configs", "noise", "pricing", "discrepancy", "structure")
+    for name in ("world", "cell", "configs", "noise", "pricing", "kept", "discrepancy", "structure")
 )
 
 

@@ -7,6 +7,7 @@ once for a model on a cluster, the draws once for all schedulers compared on the
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 
 from experiments.runs import catalog
 from experiments.runs.configs import Scenario, SchedulerConfig, SimulationConfig
+from experiments.runs.kept import Kept, KeptPrices
 from experiments.runs.noise import noise_model
 from experiments.runs.pricing import Pricer, load_profiles, profile_digests
 from experiments.runs.provenance import config_digest, digest, digest_files
@@ -156,7 +158,18 @@ class World:
         return self._kept.get_or_make(key, lambda: self._bounds(self.workload(scenario)))
 
     def _bounds(self, workload: Workload) -> Bounds:
-        return workload_bound(workload, shortest(self.costs, workload, self.cluster), self.cluster)
+        costs = shortest(self.costs, workload, self.cluster)
+        jobs = [(job.graph.digest, job.arrival) for job in workload]
+        times = [
+            hashlib.sha256(costs[graph].seconds.tobytes()).hexdigest() for graph in workload.graphs
+        ]
+        kept = Kept("bounds", [jobs, times, repr(self.cluster.devices)])
+        if not kept:
+            bounds = workload_bound(workload, costs, self.cluster)
+            known = {k: v for k, v in dataclasses.asdict(bounds).items() if v is not None}
+            kept.keep({name: np.array(seconds) for name, seconds in known.items()})
+            return bounds
+        return Bounds(**{name: float(seconds) for name, seconds in kept.arrays.items()})
 
     def best_device(self, scenario: Scenario) -> tuple[str, float] | None:
         """The device on which everything alone is done first, and when; simulated like the rest.
@@ -422,7 +435,8 @@ def _make(
         identity = ProfileIdentity(f"family {graph.name}", "given", parts["family"])
         return World(key, graph, cluster, costs, [identity], None)
     # Whatever can be refused at once is refused before a model is traced.
-    profiles = load_profiles(scenario.cluster, scenario.cost_model)
+    kept = KeptPrices(parts)
+    profiles = load_profiles(scenario.cluster, scenario.cost_model, read_models=not kept)
     labels = {name: profile.label for name, profile in profiles.items()}
     overheads = {name: profile.launch_overhead_s for name, profile in profiles.items()}
     corun = {name: profile.corun for name, profile in profiles.items()}
@@ -436,17 +450,30 @@ def _make(
     requests = fine_costs = None
     if scenario.workload.serves:
         requests = prepare_requests(scenario.workload, models_of(scenario, config_dirs), own)
-        fine_costs = pricer.price(requests.fine)
+        fine_costs = _priced(requests.fine, pricer, kept)
         costs = requests.costs(fine_costs, cluster)
         graph = next(iter(next(iter(requests.models.values())).graphs.values()))
     else:
         graph = graph_of(own)
-        costs = pricer.price([graph])
+        costs = _priced([graph], pricer, kept)
     identities = [
         ProfileIdentity(name, profile.label, parts[name], tuple(profile.dtypes))
         for name, profile in profiles.items()
     ]
     return World(key, graph, cluster, costs, identities, pricer, requests, fine_costs)
+
+
+def _priced(graphs: Sequence[DataflowGraph], pricer: Pricer, kept: KeptPrices) -> CostTable:
+    """Times of graphs, predicted now or earlier."""
+    from cost_models.pricing import warn_of_unknown_work
+
+    costs = kept.table(graphs)
+    if costs is None:
+        costs = pricer.price(graphs)
+        kept.keep_table(costs)
+    else:
+        warn_of_unknown_work(graphs)
+    return costs
 
 
 def models_of(scenario: Scenario, config_dirs: Sequence[Path]) -> dict[str, ModelConfig]:
