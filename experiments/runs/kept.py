@@ -22,10 +22,10 @@ import numpy as np
 
 from experiments.runs.provenance import code_digest, digest, versions
 from scenarios.graph_cache import cache_folder
-from simulator.costs import CostTable, GraphCosts
 from simulator.errors import CannotWrite
-from simulator.graph import DataflowGraph
-from simulator.whole_file import replacing
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph
+from simulator.support.atomic_io import replacing
 
 MOST_FILES, MOST_BYTES = 1000, 200_000_000
 """A table of 100 operators on 4 devices takes 10 kB."""

@@ -8,8 +8,8 @@ import pytest
 from experiments.runs import kept, world
 from experiments.runs.grid import compose_grid
 from experiments.runs.kept import KeptPrices
-from simulator.costs import CostTable, GraphCosts
-from simulator.graph import from_edges
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import from_edges
 
 
 @pytest.fixture(autouse=True)
