@@ -11,6 +11,7 @@ import numpy as np
 from simulator.trace import Table, Trace, assemble, execution_table, transfer_table
 
 if TYPE_CHECKING:
+    from simulator.cluster import Cluster
     from simulator.flows import Flow
     from simulator.simulation import Request, Simulation
     from simulator.workload import Job
@@ -54,6 +55,69 @@ class Recorder(Protocol):
     def result(self) -> Any:
         """The run is over: what is kept of it."""
         ...
+
+
+def executed(
+    first_task: Sequence[int] | np.ndarray,
+    task: np.ndarray,
+    device: np.ndarray,
+    slot: np.ndarray,
+    ready: np.ndarray,
+    placed: np.ndarray,
+    start: np.ndarray,
+    finish: np.ndarray,
+    *,
+    attempt: np.ndarray | None = None,
+    status: np.ndarray | None = None,
+) -> Table:
+    """The ``executions`` of a run.
+
+    Args:
+        first_task: for each job the number of its first task.
+        task: of every execution, as the ends became known; the other columns alike.
+    """
+    job = np.searchsorted(first_task, task, side="right") - 1
+    operator = task - np.asarray(first_task, dtype=np.int64)[job]
+    columns: list[np.ndarray | None] = [task, job, operator, device, slot]
+    columns += [np.minimum(ready, start), placed, start, finish, attempt, status]
+    # They were written when the host learnt of them; devices may differ in how late that is.
+    if (finish[1:] < finish[:-1]).any():
+        order = np.argsort(finish, kind="stable")
+        columns = [None if column is None else column[order] for column in columns]
+    *usual, attempt, status = columns
+    return execution_table(*usual, attempt=attempt, status=status)  # type: ignore[arg-type]
+
+
+def transferred(
+    cluster: Cluster,
+    first_tensor: Sequence[int] | np.ndarray,
+    tensor: np.ndarray,
+    source: np.ndarray,
+    destination: np.ndarray,
+    rest: Sequence[np.ndarray],
+) -> Table:
+    """The ``transfers`` of a run whose ends were known when they were booked: a row for each link of a route.
+
+    Args:
+        cluster: of the links.
+        first_tensor: for each job the number of its first tensor.
+        tensor: of every transfer, in their order.
+        source, destination: memory spaces.
+        rest: when each was requested, its start and its end, seconds, and its bytes.
+    """
+    # The channels of every pair of spaces that is used, and where those of each begin.
+    spaces = len(cluster.spaces)
+    pairs, pair = np.unique(source * spaces + destination, return_inverse=True)
+    routes = [cluster.route(*divmod(both, spaces)).channels for both in pairs.tolist()]
+    hops = np.array([len(channels) for channels in routes], dtype=np.int64)
+    channel = np.array([c for channels in routes for c in channels], dtype=np.int64)
+    first = np.cumsum(hops) - hops
+    count = hops[pair]
+    row = np.repeat(np.arange(len(tensor)), count)
+    hop = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    job = np.searchsorted(first_tensor, tensor, side="right") - 1
+    ends = (column[row] for column in (tensor, job, source, destination))
+    return transfer_table(*ends, channel[first[pair[row]] + hop], *(column[row] for column in rest))
 
 
 class TraceRecorder:
@@ -149,59 +213,23 @@ class TraceRecorder:
                 if rows is not None:
                     rows.append(self._snapshot(task, device, status))
         tasks, finish = np.array(self._ended, dtype=np.int64), np.array(self._ends)
-        attempt = status_of = None
         if rows is None:
-            columns: tuple[Any, ...] = (
-                run._device,
-                run._slot,
-                run._ready_at,
-                run._placed_at,
-                run._start_time,
-            )
-            device_of, slot, ready, placed, start = (np.array(c)[tasks] for c in columns)
-        else:
-            table = list(zip(*rows, strict=True)) or [()] * 7
-            device_of, slot, attempt, status_of, ready, placed, start = map(np.array, table)
-        # They were written when the host learnt of them; devices may differ in how late that is.
-        if (finish[1:] < finish[:-1]).any():
-            order = np.argsort(finish, kind="stable")
-        else:
-            order = np.arange(len(tasks))
-        job = np.searchsorted(run._first_task, tasks, side="right") - 1
-        operator = tasks - np.array(run._first_task, dtype=np.int64)[job]
-        ready = np.minimum(ready, start)
-        usual = (tasks, job, operator, device_of, slot, ready, placed, start, finish)
-        return execution_table(
-            *(column[order] for column in usual),
-            attempt=None if attempt is None else attempt[order],
-            status=None if status_of is None else status_of[order],
-        )
+            columns = (run._device, run._slot, run._ready_at, run._placed_at, run._start_time)
+            usual = (np.array(column)[tasks] for column in columns)
+            return executed(run._first_task, tasks, *usual, finish)
+        table = list(zip(*rows, strict=True)) or [()] * 7
+        device, slot, attempt, status, ready, placed, start = map(np.array, table)
+        usual = (device, slot, ready, placed, start, finish)
+        return executed(run._first_task, tasks, *usual, attempt=attempt, status=status)
 
     def _booked_table(self) -> Table:
-        """One row for each tensor and link of every transfer's route."""
         run, horizon = self._run, self._run._setting.horizon
         table = np.array(self._booked).reshape(-1, 7)
         if horizon < math.inf:
             table = table[table[:, 5] <= horizon]
         tensor, destination, source = table[:, :3].T.astype(np.int64)
-        requested, start, end, size = table[:, 3:].T
-        # The channels of every pair of spaces that is used, and where those of each begin.
-        spaces = len(run.cluster.spaces)
-        pairs, pair = np.unique(source * spaces + destination, return_inverse=True)
-        routes = [run._route(*divmod(both, spaces)).channels for both in pairs.tolist()]
-        hops = np.array([len(channels) for channels in routes], dtype=np.int64)
-        channel = np.array([c for channels in routes for c in channels], dtype=np.int64)
-        first = np.cumsum(hops) - hops
-        count = hops[pair]
-        row = np.repeat(np.arange(len(table)), count)
-        hop = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-        job = np.searchsorted(run._first_tensor, tensor, side="right") - 1
-        ends = (tensor, job, source, destination)
-        return transfer_table(
-            *(column[row] for column in ends),
-            channel[first[pair[row]] + hop],
-            *(column[row] for column in (requested, start, end, size)),
-        )
+        ends = (tensor, source, destination)
+        return transferred(run.cluster, run._first_tensor, *ends, [*table[:, 3:].T])
 
     def _flow_table(self) -> Table:
         """The same of flows."""

@@ -1,8 +1,9 @@
 """Loops over fixed plans, compiled by numba. Use :class:`simulator.planners.evaluator.Evaluator`.
 
 Importing this module imports numba; the first call of a function compiles it, or reads what an earlier
-process compiled. All indices are positions in the arrays that the evaluator prepares; rows are in CSR
-form (``offsets`` then ``values``). Nothing here allocates: a planner calls these in its innermost loop.
+process compiled. :mod:`simulator.planners.fixed_arrays` says what the arrays are. Nothing here allocates: a
+planner calls these in its innermost loop. What calls each other stands in one file, by whose age numba tells
+whether what it compiled is still true.
 """
 
 from __future__ import annotations
@@ -14,93 +15,97 @@ NO_DEVICE = 1
 UNABLE = 2
 NO_TASK = 3
 REPEATED = 4
-STUCK = 5
 """What is wrong with a plan; 0 if nothing is."""
 
 
 @njit(cache=True, error_model="numpy")
-def enqueue(device, order, seconds, queue_offsets, queue, seen):  # type: ignore[no-untyped-def]
-    """Fill each device's queue in the order of the plan; returns (error, task or entry)."""
-    tasks, devices = seconds.shape
-    queue_offsets[:] = 0
+def enqueue(device, order, static, queues):  # type: ignore[no-untyped-def]
+    """Check a plan, and put each job's tasks into its order; returns (error, task or entry)."""
+    tasks, devices = static.seconds.shape
+    position, room = queues.position, queues.offsets
+    room[:] = 0
     for task in range(tasks):
         place = device[task]
         if place < 0 or place >= devices:
             return NO_DEVICE, task
-        if seconds[task, place] == np.inf:
+        if static.seconds[task, place] == np.inf:
             return UNABLE, task
-        queue_offsets[place + 1] += 1
-        seen[task] = 0
+        room[place + 1] += 1
+        position[task] = -1
     for place in range(devices):
-        queue_offsets[place + 1] += queue_offsets[place]
-    # Every offset serves as its device's tail while the queues fill; then they are moved back.
+        room[place + 1] += room[place]
+        queues.head[place] = queues.tail[place] = room[place]
+    jobs = len(static.arrivals)
+    queues.job_tail[:] = static.task_offsets[:jobs]
     for entry in range(tasks):
         task = order[entry]
         if task < 0 or task >= tasks:
             return NO_TASK, entry
-        if seen[task]:
+        if position[task] >= 0:
             return REPEATED, task
-        seen[task] = 1
-        place = device[task]
-        queue[queue_offsets[place]] = task
-        queue_offsets[place] += 1
-    for place in range(devices, 0, -1):
-        queue_offsets[place] = queue_offsets[place - 1]
-    queue_offsets[0] = 0
+        position[task] = entry
+        if jobs == 1:
+            queues.by_job[entry] = task
+        else:
+            job = static.job[task]
+            queues.by_job[queues.job_tail[job]] = task
+            queues.job_tail[job] += 1
     return 0, 0
 
 
 @njit(cache=True, error_model="numpy")
-def run_uncontended(  # type: ignore[no-untyped-def]
-    device,
-    begin,
-    seconds,
-    space_of,
-    slot_offsets,
-    write_offsets,
-    writes,
-    consumer_offsets,
-    consumers,
-    in_degree,
-    inputs,
-    origin,
-    destination,
-    delivered,
-    size,
-    latency,
-    bandwidth,
-    queue_offsets,
-    queue,
-    head,
-    last_start,
-    slot_free,
-    available,
-    pending,
-    data,
-    stack,
-    start,
-    finish,
-):
-    """Push without contention: no event is needed, each task follows from those before it.
+def admit(job, device, static, queues):  # type: ignore[no-untyped-def]
+    """Merge a job's tasks into its devices' queues, each where it stands in the plan."""
+    queue, by_job, position = queues.queue, queues.by_job, queues.position
+    head, write, old = queues.head, queues.write, queues.old
+    first, last = static.task_offsets[job], static.task_offsets[job + 1]
+    write[:] = 0
+    for k in range(first, last):
+        write[device[by_job[k]]] += 1
+    for place in range(len(head)):
+        old[place] = queues.tail[place] - 1
+        queues.tail[place] += write[place]
+        write[place] = queues.tail[place] - 1
+    for k in range(last - 1, first - 1, -1):
+        task = by_job[k]
+        place = device[task]
+        while old[place] >= head[place] and position[queue[old[place]]] > position[task]:
+            queue[write[place]] = queue[old[place]]
+            write[place] -= 1
+            old[place] -= 1
+        queue[write[place]] = task
+        write[place] -= 1
+
+
+@njit(cache=True, error_model="numpy")
+def run_uncontended(device, static, queues, room):  # type: ignore[no-untyped-def]
+    """One job, push, no contention: no event is needed, each task follows from those before it.
 
     Returns (makespan, tasks done); ``start`` and ``finish`` are filled.
     """
-    tasks, devices = seconds.shape
-    end_of_all = begin
+    tasks, devices = static.seconds.shape
+    begin = end_of_all = static.arrivals[0]
+    space_of, slot_offsets, size = static.space_of, static.slot_offsets, static.size
+    latency, bandwidth, goal = static.latency, static.bandwidth, static.goal
+    consumer_offsets, consumers = static.consumer_offsets, static.consumers
+    write_offsets, writes = static.write_offsets, static.writes
+    queue, head, tail, stack = queues.queue, queues.head, queues.tail, room.stack
+    pending, data, last_start, slot_free = room.pending, room.data, room.last_start, room.slot_free
+    admit(0, device, static, queues)
     for task in range(tasks):
-        pending[task] = in_degree[task]
+        pending[task] = static.in_degree[task]
         data[task] = begin
-    slot_free[:] = available
-    if origin >= 0:
-        for tensor in inputs:
+    slot_free[:] = static.available
+    for tensor in static.inputs:
+        home = static.origin[tensor]
+        if home >= 0:
             for k in range(consumer_offsets[tensor], consumer_offsets[tensor + 1]):
                 reader = consumers[k]
                 space = space_of[device[reader]]
-                if space != origin:
-                    took = latency[origin, space] + size[tensor] / bandwidth[origin, space]
+                if space != home:
+                    took = latency[home, space] + size[tensor] / bandwidth[home, space]
                     data[reader] = max(data[reader], begin + took)
     for place in range(devices):
-        head[place] = queue_offsets[place]
         last_start[place] = begin
         stack[place] = place
     depth = devices
@@ -109,7 +114,7 @@ def run_uncontended(  # type: ignore[no-untyped-def]
         depth -= 1
         place = stack[depth]
         home = space_of[place]
-        while head[place] < queue_offsets[place + 1]:
+        while head[place] < tail[place]:
             task = queue[head[place]]
             if pending[task]:
                 break
@@ -120,9 +125,9 @@ def run_uncontended(  # type: ignore[no-untyped-def]
                 if slot_free[other] < slot_free[slot]:
                     slot = other
             moment = max(data[task], slot_free[slot], last_start[place])
-            end = moment + seconds[task, place]
-            start[task] = last_start[place] = moment
-            finish[task] = slot_free[slot] = end
+            end = moment + static.seconds[task, place]
+            room.start[task] = last_start[place] = moment
+            room.finish[task] = slot_free[slot] = end
             end_of_all = max(end_of_all, end)
             for w in range(write_offsets[task], write_offsets[task + 1]):
                 tensor = writes[w]
@@ -141,298 +146,321 @@ def run_uncontended(  # type: ignore[no-untyped-def]
                     if not pending[reader] and where != place and queue[head[where]] == reader:
                         stack[depth] = where
                         depth += 1
-                if destination >= 0 and destination != home and delivered[tensor]:
-                    took = latency[home, destination] + size[tensor] / bandwidth[home, destination]
+                space = goal[tensor]
+                if space >= 0 and space != home:
+                    took = latency[home, space] + size[tensor] / bandwidth[home, space]
                     end_of_all = max(end_of_all, end + took)
     return end_of_all, done
 
 
 @njit(cache=True, error_model="numpy")
-def find_crossings(  # type: ignore[no-untyped-def]
-    device,
-    space_of,
-    producer,
-    origin,
-    destination,
-    delivered,
-    consumer_offsets,
-    consumers,
-    read_of,
-    crossing_offsets,
-    crossing_space,
-    crossing_tensor,
-    crossing_of_read,
-    delivery,
-    crossing_at,
-):
-    """Which tensors cross to which spaces under a placement, in the order of (tensor, space).
-
-    Returns the number of crossings. ``crossing_of_read`` is -1 where a read needs none.
-    """
-    tensors = len(producer)
+def find_crossings(device, static, crossings):  # type: ignore[no-untyped-def]
+    """Which tensors cross to which spaces under a placement; returns how many crossings there are."""
+    space_of, consumers, read_of = static.space_of, static.consumers, static.read_of
+    at, of_read, crossing_space = crossings.at, crossings.of_read, crossings.space
     count = 0
-    crossing_at[:] = -1
-    for tensor in range(tensors):
-        crossing_offsets[tensor] = count
-        delivery[tensor] = -1
-        writer = producer[tensor]
-        home = space_of[device[writer]] if writer >= 0 else origin
-        first, last = consumer_offsets[tensor], consumer_offsets[tensor + 1]
+    at[:] = -1
+    for tensor in range(len(static.producer)):
+        crossings.offsets[tensor] = count
+        crossings.delivery[tensor] = -1
+        writer, goal = static.producer[tensor], static.goal[tensor]
+        home = space_of[device[writer]] if writer >= 0 else static.origin[tensor]
+        crossings.home[tensor] = home
+        first, last = static.consumer_offsets[tensor], static.consumer_offsets[tensor + 1]
         if home < 0:
             for k in range(first, last):
-                crossing_of_read[read_of[k]] = -1
+                of_read[read_of[k]] = -1
             continue
         begin = count
         for k in range(first, last):
             space = space_of[device[consumers[k]]]
-            if space != home and crossing_at[space] < begin:
-                crossing_at[space] = count
+            if space != home and at[space] < begin:
+                at[space] = count
                 crossing_space[count] = space
                 count += 1
-        wanted = destination >= 0 and destination != home and writer >= 0 and delivered[tensor]
-        if wanted and crossing_at[destination] < begin:
-            crossing_at[destination] = count
-            crossing_space[count] = destination
+        wanted = goal >= 0 and goal != home
+        if wanted and at[goal] < begin:
+            at[goal] = count
+            crossing_space[count] = goal
             count += 1
         if count > begin + 1:
             crossing_space[begin:count].sort()
             for crossing in range(begin, count):
-                crossing_at[crossing_space[crossing]] = crossing
+                at[crossing_space[crossing]] = crossing
         for crossing in range(begin, count):
-            crossing_tensor[crossing] = tensor
+            crossings.tensor[crossing] = tensor
         for k in range(first, last):
             space = space_of[device[consumers[k]]]
-            crossing_of_read[read_of[k]] = -1 if space == home else crossing_at[space]
+            of_read[read_of[k]] = -1 if space == home else at[space]
         if wanted:
-            delivery[tensor] = crossing_at[destination]
-    crossing_offsets[tensors] = count
+            crossings.delivery[tensor] = at[goal]
+    crossings.offsets[len(static.producer)] = count
     return count
 
 
+@njit(inline="always", error_model="numpy")
+def push_event(heap_time, heap_task, waiting, time, task):  # type: ignore[no-untyped-def]
+    """Put an event into a heap of ``waiting`` others."""
+    n = waiting
+    while n and heap_time[(n - 1) >> 1] > time:
+        heap_time[n] = heap_time[(n - 1) >> 1]
+        heap_task[n] = heap_task[(n - 1) >> 1]
+        n = (n - 1) >> 1
+    heap_time[n] = time
+    heap_task[n] = task
+
+
+@njit(inline="always", error_model="numpy")
+def pop_event(heap_time, heap_task, waiting):  # type: ignore[no-untyped-def]
+    """Take the first event out of a heap, which has ``waiting`` left."""
+    time, task = heap_time[waiting], heap_task[waiting]
+    n = 0
+    child = 1
+    while child < waiting:
+        if child + 1 < waiting and heap_time[child + 1] < heap_time[child]:
+            child += 1
+        if heap_time[child] >= time:
+            break
+        heap_time[n] = heap_time[child]
+        heap_task[n] = heap_task[child]
+        n = child
+        child = 2 * n + 1
+    heap_time[n] = time
+    heap_task[n] = task
+
+
 @njit(cache=True, error_model="numpy")
-def run_events(  # type: ignore[no-untyped-def]
-    device,
-    begin,
-    push,
-    fifo,
-    seconds,
-    space_of,
-    slot_offsets,
-    write_offsets,
-    writes,
-    read_offsets,
-    consumer_offsets,
-    consumers,
-    producer,
-    in_degree,
-    inputs,
-    origin,
-    size,
-    latency,
-    bandwidth,
-    route_offsets,
-    routes,
-    channel_free,
-    queue_offsets,
-    queue,
-    crossing_offsets,
-    crossing_space,
-    crossing_tensor,
-    crossing_of_read,
-    delivery,
-    arrival,
-    requests,
-    head,
-    last_start,
-    free_slots,
-    available,
-    touched,
-    pending,
-    heap_time,
-    heap_task,
-    due,
-    later,
-    start,
-    finish,
-):
-    """The engine's rounds: apply finishes, book transfers in order of tensor, begin tasks.
+def sort_few(values, count):  # type: ignore[no-untyped-def]
+    """Sort the first entries of an array, mostly a handful."""
+    if count > 16:
+        values[:count].sort()
+        return
+    for n in range(1, count):
+        value = values[n]
+        m = n
+        while m and values[m - 1] > value:
+            values[m] = values[m - 1]
+            m -= 1
+        values[m] = value
+
+
+@njit(inline="always", error_model="numpy")
+def ask_for_reads(task, asked, static, crossings):  # type: ignore[no-untyped-def]
+    """Ask for what a task reads, unless that was done; returns how much this instant has asked for."""
+    for r in range(static.read_offsets[task], static.read_offsets[task + 1]):
+        crossing = crossings.of_read[r]
+        if crossing >= 0 and crossings.end[crossing] < 0.0:
+            crossings.end[crossing] = 0.0
+            crossings.requests[asked] = crossing
+            asked += 1
+    return asked
+
+
+@njit(inline="always", error_model="numpy")
+def send(now, asked, fifo, static, crossings, channel_free, sent):  # type: ignore[no-untyped-def]
+    """Book what this instant has asked for, in the order of (tensor, space).
+
+    Returns the last delivery among it, and how many crossings were sent so far.
+    """
+    tracing = len(crossings.order) > 0
+    spaces = len(static.latency)
+    last = now
+    if asked > 1 and (fifo or tracing):
+        sort_few(crossings.requests, asked)
+    for n in range(asked):
+        crossing = crossings.requests[n]
+        tensor, space = crossings.tensor[crossing], crossings.space[crossing]
+        home = crossings.home[tensor]
+        took = static.latency[home, space] + static.size[tensor] / static.bandwidth[home, space]
+        moment = now
+        if fifo:
+            route = home * spaces + space
+            first, end = static.route_offsets[route], static.route_offsets[route + 1]
+            for k in range(first, end):
+                moment = max(moment, channel_free[static.routes[k]])
+            for k in range(first, end):
+                channel_free[static.routes[k]] = moment + took
+        crossings.end[crossing] = moment + took
+        if crossing == crossings.delivery[tensor]:
+            last = max(last, moment + took)
+        if tracing:
+            crossings.requested[crossing] = now
+            crossings.start[crossing] = moment
+            crossings.order[sent] = crossing
+        sent += 1
+    return last, sent
+
+
+@njit(cache=True, error_model="numpy")
+def run_events(device, push, fifo, static, queues, crossings, room):  # type: ignore[no-untyped-def]
+    """The engine's rounds: apply finishes, admit jobs, book transfers in order of tensor, begin tasks.
+
+    A start that is known ahead, while data is on its way, needs no event of its own where no job may overtake
+    and no slot of several must be told apart.
 
     Returns (makespan, tasks done); ``start`` and ``finish`` are filled.
     """
-    tasks, devices = seconds.shape
-    spaces = len(latency)
-    now = end_of_all = begin
-    for task in range(tasks):
-        pending[task] = in_degree[task]
-    arrival[: crossing_offsets[-1]] = -1.0
-    channel_free[:] = 0.0
-    for place in range(devices):
-        head[place] = queue_offsets[place]
-        last_start[place] = begin
-        free_slots[place] = slot_offsets[place + 1] - slot_offsets[place]
-        touched[place] = True
-    # What an earlier plan occupies ends like a task, of number -1 - place.
+    devices, jobs = static.seconds.shape[1], len(static.arrivals)
+    slot_offsets, write_offsets, writes = static.slot_offsets, static.write_offsets, static.writes
+    read_offsets, of_read, end_of = static.read_offsets, crossings.of_read, crossings.end
+    queue, head, tail, pending = queues.queue, queues.head, queues.tail, room.pending
+    start, last_start, free_slots, touched = (
+        room.start,
+        room.last_start,
+        room.free_slots,
+        room.touched,
+    )
+    heap_time, heap_task, due, later = room.heap_time, room.heap_task, room.due, room.later
+    tracing = len(room.ended) > 0
+    now = end_of_all = static.arrivals[0]
+    pending[:] = static.in_degree
+    end_of[: crossings.offsets[-1]] = -1.0
+    room.channel_free[:] = 0.0
+    room.busy[:] = False
+    room.alarm[:] = np.inf
+    soonest = np.inf  # no device looks again before
     waiting = 0
     for place in range(devices):
-        for slot in range(slot_offsets[place], slot_offsets[place + 1]):
-            if available[slot] > begin:
-                free_slots[place] -= 1
-                n = waiting
-                waiting += 1
-                while n and heap_time[(n - 1) >> 1] > available[slot]:
-                    heap_time[n] = heap_time[(n - 1) >> 1]
-                    heap_task[n] = heap_task[(n - 1) >> 1]
-                    n = (n - 1) >> 1
-                heap_time[n] = available[slot]
-                heap_task[n] = -1 - place
-    asked = 0
-    if push:
-        for tensor in inputs:
-            for crossing in range(crossing_offsets[tensor], crossing_offsets[tensor + 1]):
-                arrival[crossing] = 0.0
-                requests[asked] = crossing
-                asked += 1
-    else:
-        for task in range(tasks):
-            if not pending[task]:
-                for r in range(read_offsets[task], read_offsets[task + 1]):
-                    crossing = crossing_of_read[r]
-                    if crossing >= 0 and arrival[crossing] < 0.0:
-                        arrival[crossing] = 0.0
-                        requests[asked] = crossing
-                        asked += 1
-    done = dues = laters = 0
+        last_start[place] = now
+        free_slots[place] = slot_offsets[place + 1] - slot_offsets[place]
+        touched[place] = False
+    # What an earlier plan occupies ends like a task, of number -1 - slot.
+    for slot in range(slot_offsets[devices]):
+        if static.available[slot] > now:
+            room.busy[slot] = True
+            free_slots[static.device_of[slot]] -= 1
+            push_event(heap_time, heap_task, waiting, static.available[slot], -1 - slot)
+            waiting += 1
+    admitted = asked = sent = begun = done = dues = laters = 0
     while True:
         # Finishes of this round.
+        if tracing and dues > 1:
+            sort_few(due, dues)
         for n in range(dues):
             task = due[n]
             if task < 0:
-                free_slots[-1 - task] += 1
-                touched[-1 - task] = True
+                place = static.device_of[-1 - task]
+                room.busy[-1 - task] = False
+                free_slots[place] += 1
+                touched[place] = True
                 continue
             place = device[task]
+            if tracing:
+                room.busy[slot_offsets[place] + room.slot[task]] = False
+                room.ended[done] = task
+            done += 1
             free_slots[place] += 1
             touched[place] = True
             end_of_all = max(end_of_all, now)
             for w in range(write_offsets[task], write_offsets[task + 1]):
                 tensor = writes[w]
-                for k in range(consumer_offsets[tensor], consumer_offsets[tensor + 1]):
-                    reader = consumers[k]
+                for k in range(
+                    static.consumer_offsets[tensor], static.consumer_offsets[tensor + 1]
+                ):
+                    reader = static.consumers[k]
                     pending[reader] -= 1
                     if pending[reader]:
                         continue
                     touched[device[reader]] = True
                     if not push:
-                        for r in range(read_offsets[reader], read_offsets[reader + 1]):
-                            crossing = crossing_of_read[r]
-                            if crossing >= 0 and arrival[crossing] < 0.0:
-                                arrival[crossing] = 0.0
-                                requests[asked] = crossing
-                                asked += 1
-                first, last = crossing_offsets[tensor], crossing_offsets[tensor + 1]
+                        asked = ask_for_reads(reader, asked, static, crossings)
+                first, last = crossings.offsets[tensor], crossings.offsets[tensor + 1]
                 if not push:
-                    first = max(first, delivery[tensor])
-                    last = delivery[tensor] + 1
+                    first = max(first, crossings.delivery[tensor])
+                    last = crossings.delivery[tensor] + 1
                 for crossing in range(first, last):
-                    if arrival[crossing] < 0.0:
-                        arrival[crossing] = 0.0
-                        requests[asked] = crossing
+                    if end_of[crossing] < 0.0:
+                        end_of[crossing] = 0.0
+                        crossings.requests[asked] = crossing
                         asked += 1
-        # Transfers that this round asked for.
-        if asked > 1 and fifo:
-            if asked > 16:
-                requests[:asked].sort()
+        # Jobs that arrive.
+        while admitted < jobs and static.arrivals[admitted] == now:
+            job = admitted
+            admitted += 1
+            admit(job, device, static, queues)
+            touched[:] = True
+            if push:
+                for n in range(static.input_offsets[job], static.input_offsets[job + 1]):
+                    tensor = static.inputs[n]
+                    for crossing in range(crossings.offsets[tensor], crossings.offsets[tensor + 1]):
+                        end_of[crossing] = 0.0
+                        crossings.requests[asked] = crossing
+                        asked += 1
             else:
-                for n in range(1, asked):
-                    crossing = requests[n]
-                    m = n
-                    while m and requests[m - 1] > crossing:
-                        requests[m] = requests[m - 1]
-                        m -= 1
-                    requests[m] = crossing
-        for n in range(asked):
-            crossing = requests[n]
-            tensor = crossing_tensor[crossing]
-            space = crossing_space[crossing]
-            home = space_of[device[producer[tensor]]] if producer[tensor] >= 0 else origin
-            took = latency[home, space] + size[tensor] / bandwidth[home, space]
-            end = now + took
-            if fifo:
-                route = home * spaces + space
-                moment = now
-                for k in range(route_offsets[route], route_offsets[route + 1]):
-                    moment = max(moment, channel_free[routes[k]])
-                end = moment + took
-                for k in range(route_offsets[route], route_offsets[route + 1]):
-                    channel_free[routes[k]] = end
-            arrival[crossing] = end
-            if crossing == delivery[tensor]:
-                end_of_all = max(end_of_all, end)
-        asked = 0
+                for task in range(static.task_offsets[job], static.task_offsets[job + 1]):
+                    if not pending[task]:
+                        asked = ask_for_reads(task, asked, static, crossings)
+        # Transfers that this round asked for.
+        if asked:
+            last, sent = send(now, asked, fifo, static, crossings, room.channel_free, sent)
+            end_of_all = max(end_of_all, last)
+            asked = 0
         # Starts.
         for place in range(devices):
             if not touched[place]:
                 continue
             touched[place] = False
-            while free_slots[place] and head[place] < queue_offsets[place + 1]:
+            slots = slot_offsets[place + 1] - slot_offsets[place]
+            foresees = jobs == 1 and (slots == 1 or not tracing)
+            while free_slots[place] and head[place] < tail[place]:
                 task = queue[head[place]]
                 if pending[task]:
                     break
                 moment = max(now, last_start[place])
                 for r in range(read_offsets[task], read_offsets[task + 1]):
-                    crossing = crossing_of_read[r]
+                    crossing = of_read[r]
                     if crossing >= 0:
-                        moment = max(moment, arrival[crossing])
-                end = moment + seconds[task, place]
+                        moment = max(moment, end_of[crossing])
+                if moment > now and not foresees:
+                    room.alarm[place] = moment
+                    soonest = min(soonest, moment)
+                    break
+                end = moment + static.seconds[task, place]
                 start[task] = last_start[place] = moment
-                finish[task] = end
+                room.finish[task] = end
                 head[place] += 1
                 free_slots[place] -= 1
-                done += 1
+                begun += 1
+                if tracing:
+                    slot = slot_offsets[place]
+                    while room.busy[slot]:
+                        slot += 1
+                    room.busy[slot] = True
+                    room.slot[task] = slot - slot_offsets[place]
                 if end == now:
                     later[laters] = task
                     laters += 1
-                else:  # into the heap
-                    n = waiting
+                else:
+                    push_event(heap_time, heap_task, waiting, end, task)
                     waiting += 1
-                    while n and heap_time[(n - 1) >> 1] > end:
-                        heap_time[n] = heap_time[(n - 1) >> 1]
-                        heap_task[n] = heap_task[(n - 1) >> 1]
-                        n = (n - 1) >> 1
-                    heap_time[n] = end
-                    heap_task[n] = task
         # The next round of this instant, or the next instant.
         dues = 0
-        while not dues:
-            if laters:
-                for n in range(laters):
-                    due[n] = later[n]
-                dues, laters = laters, 0
-                break
-            if not waiting:
-                return end_of_all, done
-            now = heap_time[0]
-            while waiting and heap_time[0] == now:
-                task = heap_task[0]
-                # What starts and finishes at an instant finishes in its second round.
-                if task >= 0 and start[task] == now:
-                    later[laters] = task
-                    laters += 1
-                else:
-                    due[dues] = task
-                    dues += 1
-                waiting -= 1
-                time, last_task = heap_time[waiting], heap_task[waiting]
-                n = 0
-                child = 1
-                while child < waiting:
-                    if child + 1 < waiting and heap_time[child + 1] < heap_time[child]:
-                        child += 1
-                    if heap_time[child] >= time:
-                        break
-                    heap_time[n] = heap_time[child]
-                    heap_task[n] = heap_task[child]
-                    n = child
-                    child = 2 * n + 1
-                heap_time[n] = time
-                heap_task[n] = last_task
+        if laters:
+            due[:laters] = later[:laters]
+            dues, laters = laters, 0
+            continue
+        now = soonest
+        if waiting:
+            now = min(now, heap_time[0])
+        if admitted < jobs:
+            now = min(now, static.arrivals[admitted])
+        if now == np.inf:
+            return end_of_all, begun
+        while waiting and heap_time[0] == now:
+            task = heap_task[0]
+            # What starts and finishes at an instant finishes in its second round.
+            if task >= 0 and start[task] == now:
+                later[laters] = task
+                laters += 1
+            else:
+                due[dues] = task
+                dues += 1
+            waiting -= 1
+            pop_event(heap_time, heap_task, waiting)
+        if soonest <= now:
+            soonest = np.inf
+            for place in range(devices):
+                if room.alarm[place] <= now:
+                    room.alarm[place] = np.inf
+                    touched[place] = True
+                soonest = min(soonest, room.alarm[place])

@@ -1,28 +1,32 @@
 """What a fixed plan comes to, fast: the engine's semantics without a scheduler, compiled.
 
 Search planners ask for the makespan of thousands of plans of one graph. An :class:`Evaluator` is
-prepared once for a graph on a cluster and then takes one plan after another: a device for every task,
-and an order in which devices take up their tasks. It gives the times that
-:func:`simulator.engine.simulate` gives when a scheduler places everything at the job's arrival, ranked
+prepared once for jobs on a cluster and then takes one plan after another: a device for every task,
+and an order in which devices take up their tasks. It gives the times, and the trace, that
+:func:`simulator.engine.simulate` gives when a scheduler places all of a job at its arrival, ranked
 by that order; property tests hold the two equal.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.cluster import Cluster, Device
-from simulator.context import EVERYWHERE, MOVEMENTS
+from simulator.context import MOVEMENTS
 from simulator.costs import CostTable
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.graph import DataflowGraph
+from simulator.planners import fixed_arrays as arrays
 from simulator.rates import shares_rates
-from simulator.workload import Job
+from simulator.recorder import executed, transferred
+from simulator.trace import Trace, assemble
+from simulator.weight_cache import caches_weights
+from simulator.workload import Job, Workload
 
 CONTENTIONS = ("none", "fifo")
 MODELLED = frozenset({"name", "space", "profile", "slots", "launch_overhead"}) | frozenset(
@@ -49,20 +53,23 @@ def order_of(rank: ArrayLike) -> np.ndarray:
 
 
 class Evaluator:
-    """Evaluates plans for one job on one cluster.
+    """Evaluates plans for jobs on one cluster.
 
-    Memory is taken to be plentiful, weights to be resident, links to be steady and devices to run at constant rates. The
-    first evaluation in a process compiles (seconds), or loads what was compiled before (0.1 s). Its
-    working arrays are its own: one evaluator for each thread.
+    Memory is taken to be plentiful, weights to be resident, links to be steady and devices to run at constant rates. A device
+    runs the tasks of jobs that have arrived strictly in the order of the plan. The first evaluation in a process
+    compiles (seconds), or loads what was compiled before (below a second). Its working arrays are its own: one
+    evaluator for each thread.
 
     Args:
-        job: the job; a graph means one job of it at time 0, from and to the cluster's host memory.
+        jobs: a workload whose jobs are all known, or one job; a graph means one job of it at time 0, from and to
+            the cluster's host memory. Tasks count through all jobs, job by job.
         cluster: devices, memory spaces and links.
         costs: seconds of every task on every device.
         movement: ``push`` or ``pull``.
         contention: ``none`` or ``fifo``.
         available: float64[slots], device by device: when each slot is free of what was planned before
-            and runs first, seconds; None: all are idle. Links are taken to be idle at the arrival.
+            and runs first, seconds; None: all are idle. Links are taken to be idle at the first arrival.
+        actual: for each job float64[operators, devices], the seconds that happen; None: those of ``costs``.
 
     Raises:
         InvalidInput: the parts do not fit together, or ask for what is not evaluated here.
@@ -70,129 +77,77 @@ class Evaluator:
 
     def __init__(
         self,
-        job: Job | DataflowGraph,
+        jobs: Workload | Job | DataflowGraph,
         cluster: Cluster,
         costs: CostTable,
         *,
         movement: str = "push",
         contention: str = "none",
         available: ArrayLike | None = None,
+        actual: Sequence[np.ndarray] | None = None,
     ) -> None:
-        if isinstance(job, DataflowGraph):
-            job = Job(job, origin=cluster.host, destination=cluster.host)
-        for what, value, known in (
-            ("movement", movement, MOVEMENTS),
-            ("contention", contention, CONTENTIONS),
-        ):
-            if value not in known:
-                raise InvalidInput(
-                    f"Fixed plans are evaluated under {what} {' or '.join(known)}, not '{value}'; "
-                    "simulate it instead"
-                )
-        for device in cluster.devices:
-            _check_modelled(device)
-        if shares_rates(cluster):
+        if isinstance(jobs, DataflowGraph):
+            jobs = Job(jobs, origin=cluster.host, destination=cluster.host)
+        if isinstance(jobs, Workload) and (jobs.reacts or not jobs.known):
             raise InvalidInput(
-                f"Tasks of cluster '{cluster.name}' slow each other (processor sharing, a memory's "
-                "bandwidth or co-run slowdown), which the evaluator of fixed plans does not know; "
-                "simulate it instead"
+                "Fixed plans are evaluated for jobs that are all known before; simulate the workload instead"
             )
-        costs.check_covers(cluster)
-        cluster.check_connected()
-        self.graph = graph = job.graph
+        self.jobs = tuple(jobs) if isinstance(jobs, Workload) else (jobs,)
         self.cluster = cluster
         self.movement, self.contention = movement, contention
-        self.arrival = float(job.arrival)
-        self._origin = _space(cluster, job, "origin", job.origin)
-        self._destination = _space(cluster, job, "destination", job.destination)
-        self._seconds = costs[graph].seconds + np.array(
-            [device.launch_overhead for device in cluster.devices]
-        )
-        self._direct = movement == "push" and contention == "none"
-        self._prepare_cluster()
-        self._prepare_graph(graph)
-        self._prepare_room()
-        slots = int(self._slot_offsets[-1])
+        self._check_settings()
+        costs.check_covers(cluster)
+        cluster.check_connected()
+        for job in self.jobs:
+            _check_spaces(cluster, job)
+        seconds = [costs[job.graph].seconds for job in self.jobs] if actual is None else actual
+        slots = sum(device.slots for device in cluster.devices)
         free = np.zeros(slots) if available is None else np.asarray(available, dtype=np.float64)
         if free.shape != (slots,) or not np.isfinite(free).all():
             raise InvalidInput(
                 f"Cluster '{cluster.name}' has {slots} slots; when each is free takes that many finite "
                 f"seconds, got an array of shape {free.shape}"
             )
-        self._available = np.maximum(free, self.arrival)
+        self._static = arrays.static_of(self.jobs, cluster, seconds, free)
+        self._queues = arrays.queues_for(self._static)
+        direct = movement == "push" and contention == "none" and len(self.jobs) == 1
+        self._crossings = None if direct else arrays.crossings_for(self._static, tracing=False)
+        channels = len(cluster.channels)
+        self._room = arrays.room_for(self._static, channels, events=not direct, tracing=False)
         # Imported here, so that nobody loads numba who does not evaluate.
         from simulator.planners import compiled
 
         self._compiled: Any = compiled
 
-    def _prepare_cluster(self) -> None:
+    def _check_settings(self) -> None:
+        for what, value, known in (
+            ("movement", self.movement, MOVEMENTS),
+            ("contention", self.contention, CONTENTIONS),
+        ):
+            if value not in known:
+                raise InvalidInput(
+                    f"Fixed plans are evaluated under {what} {' or '.join(known)}, not '{value}'; "
+                    "simulate it instead"
+                )
         cluster = self.cluster
-        spaces = len(cluster.spaces)
-        self._space_of = np.array(cluster.space_of, dtype=np.int32)
-        slots = np.array([device.slots for device in cluster.devices], dtype=np.int64)
-        self._slot_offsets = np.concatenate([[0], np.cumsum(slots)]).astype(np.int64)
-        self._latency = np.zeros((spaces, spaces))
-        self._bandwidth = np.full((spaces, spaces), math.inf)
-        channels: list[tuple[int, ...]] = [()] * (spaces * spaces)
-        for a in sorted({*cluster.space_of, self._origin} - {EVERYWHERE}):
-            for b in sorted({*cluster.space_of, self._destination} - {EVERYWHERE}):
-                if a != b:
-                    route = cluster.route(a, b)
-                    self._latency[a, b] = route.latency
-                    self._bandwidth[a, b] = route.bandwidth
-                    channels[a * spaces + b] = route.channels
-        self._route_offsets = np.concatenate([[0], np.cumsum([len(c) for c in channels])])
-        self._routes = np.array([c for route in channels for c in route], dtype=np.int64)
-
-    def _prepare_graph(self, graph: DataflowGraph) -> None:
-        reads, producer = graph.activations_csr, graph.tensor_producer
-        self._reads, self._writes = reads, graph.writes_csr
-        # Readers of each tensor, and for each reader which of its reads that is.
-        by_tensor = np.argsort(reads.values, kind="stable").astype(np.int32)
-        self._consumers = reads.row_of[by_tensor]
-        self._read_of = by_tensor
-        count = np.bincount(reads.values, minlength=len(graph.tensors))
-        self._consumer_offsets = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-        self._producer = producer
-        written = producer[reads.values] >= 0
-        self._in_degree = np.bincount(reads.row_of[written], minlength=len(graph)).astype(np.int32)
-        self._inputs = np.array(graph.inputs, dtype=np.int64)
-        self._delivered = np.zeros(len(graph.tensors), dtype=np.bool_)
-        self._delivered[list(graph.outputs)] = True
-        self._size = np.array(graph.tensor_bytes)
-
-    def _prepare_room(self) -> None:
-        """Arrays that every evaluation writes anew."""
-        tasks, devices = self._seconds.shape
-        slots = int(self._slot_offsets[-1])
-        self._queue_offsets = np.zeros(devices + 1, dtype=np.int64)
-        self._queue = np.empty(tasks, dtype=np.int32)
-        self._head = np.empty(devices, dtype=np.int64)
-        self._last_start = np.empty(devices)
-        self._pending = np.empty(tasks, dtype=np.int32)
-        self._start, self._finish = np.empty(tasks), np.empty(tasks)
-        if self._direct:
-            self._slot_free = np.empty(slots)
-            self._data = np.empty(tasks)
-            self._stack = np.empty(tasks + devices, dtype=np.int32)
-            return
-        tensors = len(self._producer)
-        most = len(self._consumers) + int(self._delivered.sum())
-        self._channel_free = np.empty(len(self.cluster.channels))
-        self._crossing_offsets = np.empty(tensors + 1, dtype=np.int64)
-        self._crossing_space = np.empty(most, dtype=np.int32)
-        self._crossing_tensor = np.empty(most, dtype=np.int32)
-        self._crossing_of_read = np.empty(len(self._reads.values), dtype=np.int32)
-        self._delivery = np.empty(tensors, dtype=np.int32)
-        self._crossing_at = np.empty(len(self.cluster.spaces), dtype=np.int64)
-        self._arrival = np.empty(most)
-        self._requests = np.empty(most, dtype=np.int32)
-        self._free_slots = np.empty(devices, dtype=np.int64)
-        self._touched = np.empty(devices, dtype=np.bool_)
-        self._heap_time = np.empty(slots)
-        self._heap_task = np.empty(slots, dtype=np.int64)
-        self._due = np.empty(max(slots, 1), dtype=np.int64)
-        self._later = np.empty(max(slots, 1), dtype=np.int64)
+        for device in cluster.devices:
+            _check_modelled(device)
+        for is_so, what in (
+            (
+                shares_rates(cluster),
+                "Tasks of cluster '{}' slow each other (processor sharing, a memory's bandwidth or co-run slowdown)",
+            ),
+            (caches_weights(cluster), "Memory spaces of cluster '{}' cache weights"),
+            (
+                any(link.launcher is not None for link in cluster.links),
+                "Links of cluster '{}' have launchers",
+            ),
+        ):
+            if is_so:
+                raise InvalidInput(
+                    what.format(cluster.name)
+                    + ", which the evaluator of fixed plans does not know; simulate it instead"
+                )
 
     # -- evaluation -----------------------------------------------------------------------------
 
@@ -208,167 +163,167 @@ class Evaluator:
             SchedulingError: a task on no device or on one that cannot run it, a task missing, or
                 an order that contradicts the graph.
         """
-        place = self._column("devices", device)
-        makespan, done = self._run(place, self._column("order", order))
-        if done < len(place):
-            self._refuse_stuck()
-        return float(makespan)
+        return self._run(device, order, self._crossings, self._room)
 
     def schedule(self, device: ArrayLike, order: ArrayLike) -> Schedule:
         """As :meth:`evaluate`, with every task's start and finish."""
         makespan = self.evaluate(device, order)
-        return Schedule(makespan, self._start.copy(), self._finish.copy())
+        return Schedule(makespan, self._room.start.copy(), self._room.finish.copy())
+
+    def trace(
+        self,
+        device: ArrayLike,
+        order: ArrayLike,
+        *,
+        scheduler: str = "fixed_plan",
+        deciding_seconds: float = 0.0,
+    ) -> Trace:
+        """As :meth:`evaluate`, with the trace that the engine would write.
+
+        Args:
+            device, order: see :meth:`evaluate`.
+            scheduler: what the trace calls the plan's maker.
+            deciding_seconds: wall-clock seconds that making the plan took.
+        """
+        static, cluster = self._static, self.cluster
+        crossings = arrays.crossings_for(static, tracing=True)
+        room = arrays.room_for(static, len(cluster.channels), events=True, tracing=True)
+        place = self._column("devices", device)
+        self._run(place, order, crossings, room)
+        first_task = static.task_offsets[:-1]
+        tensors = arrays.offsets([len(job.graph.tensors) for job in self.jobs])
+        done = np.maximum.reduceat(room.finish, first_task)
+        delivered = np.flatnonzero(crossings.delivery >= 0)
+        owner = np.searchsorted(tensors, delivered, side="right") - 1
+        np.maximum.at(done, owner, crossings.end[crossings.delivery[delivered]])
+        settings = {
+            "world": "simulated",
+            "engine": "evaluator",
+            "scheduler": scheduler,
+            "movement": self.movement,
+            "contention": self.contention,
+            "memory": "unlimited",
+            "weights": "resident",
+        }
+        executions = self._executions(place, room)
+        return assemble(
+            executions,
+            self._transfers(crossings, tensors[:-1]),
+            cluster,
+            self.jobs,
+            tensors[:-1].tolist(),
+            done.tolist(),
+            settings,
+            len(np.unique(static.arrivals)),
+            deciding_seconds,
+        )
+
+    def _executions(self, device: np.ndarray, room: arrays.Room) -> Any:
+        static, task = self._static, room.ended
+        placed = static.arrivals[static.job]
+        ready = placed.copy()
+        written = static.producer[static.reads]
+        reader = np.repeat(np.arange(len(ready)), np.diff(static.read_offsets))
+        by_task = written >= 0
+        np.maximum.at(ready, reader[by_task], room.finish[written[by_task]])
+        columns = (device, room.slot, ready, placed, room.start, room.finish)
+        return executed(static.task_offsets[:-1], task, *(column[task] for column in columns))
+
+    def _transfers(self, crossings: arrays.Crossings, first_tensor: np.ndarray) -> Any:
+        order = crossings.order[: crossings.offsets[-1]]
+        tensor = crossings.tensor[order]
+        times = [column[order] for column in (crossings.requested, crossings.start, crossings.end)]
+        return transferred(
+            self.cluster,
+            first_tensor,
+            tensor,
+            crossings.home[tensor],
+            crossings.space[order],
+            [*times, self._static.size[tensor]],
+        )
 
     def _column(self, what: str, values: ArrayLike) -> np.ndarray:
         column = np.asarray(values)
-        tasks = len(self._queue)
+        tasks = len(self._static.job)
         if column.shape != (tasks,) or column.dtype.kind not in "iu":
             raise SchedulingError(
-                f"A plan for '{self.graph.name}' needs the {what} of {tasks} tasks as integers, got "
+                f"A plan for {self._name} needs the {what} of {tasks} tasks as integers, got "
                 f"{column.dtype} of shape {column.shape}"
             )
-        return np.ascontiguousarray(column, dtype=np.int64)
+        return arrays.fixed(column)
 
-    def _run(self, device: np.ndarray, order: np.ndarray) -> tuple[float, int]:
-        # Tasks are marked as seen in an array that is filled anew afterwards.
-        error, where = self._compiled.enqueue(
-            device, order, self._seconds, self._queue_offsets, self._queue, self._pending
-        )
+    @property
+    def _name(self) -> str:
+        graph = self.jobs[0].graph.name
+        return f"'{graph}'" if len(self.jobs) == 1 else f"{len(self.jobs)} jobs"
+
+    def _run(
+        self,
+        devices: ArrayLike,
+        entries: ArrayLike,
+        crossings: arrays.Crossings | None,
+        room: arrays.Room,
+    ) -> float:
+        device, order = self._column("devices", devices), self._column("order", entries)
+        compiled, static, queues = self._compiled, self._static, self._queues
+        error, where = compiled.enqueue(device, order, static, queues)
         if error:
             self._refuse(error, where, device, order)
-        if self._direct:
-            return self._compiled.run_uncontended(
-                device,
-                self.arrival,
-                self._seconds,
-                self._space_of,
-                self._slot_offsets,
-                self._writes.offsets,
-                self._writes.values,
-                self._consumer_offsets,
-                self._consumers,
-                self._in_degree,
-                self._inputs,
-                self._origin,
-                self._destination,
-                self._delivered,
-                self._size,
-                self._latency,
-                self._bandwidth,
-                self._queue_offsets,
-                self._queue,
-                self._head,
-                self._last_start,
-                self._slot_free,
-                self._available,
-                self._pending,
-                self._data,
-                self._stack,
-                self._start,
-                self._finish,
+        if crossings is None:
+            makespan, begun = compiled.run_uncontended(device, static, queues, room)
+        else:
+            compiled.find_crossings(device, static, crossings)
+            push, fifo = self.movement == "push", self.contention == "fifo"
+            makespan, begun = compiled.run_events(
+                device, push, fifo, static, queues, crossings, room
             )
-        self._compiled.find_crossings(
-            device,
-            self._space_of,
-            self._producer,
-            self._origin,
-            self._destination,
-            self._delivered,
-            self._consumer_offsets,
-            self._consumers,
-            self._read_of,
-            self._crossing_offsets,
-            self._crossing_space,
-            self._crossing_tensor,
-            self._crossing_of_read,
-            self._delivery,
-            self._crossing_at,
-        )
-        return self._compiled.run_events(
-            device,
-            self.arrival,
-            self.movement == "push",
-            self.contention == "fifo",
-            self._seconds,
-            self._space_of,
-            self._slot_offsets,
-            self._writes.offsets,
-            self._writes.values,
-            self._reads.offsets,
-            self._consumer_offsets,
-            self._consumers,
-            self._producer,
-            self._in_degree,
-            self._inputs,
-            self._origin,
-            self._size,
-            self._latency,
-            self._bandwidth,
-            self._route_offsets,
-            self._routes,
-            self._channel_free,
-            self._queue_offsets,
-            self._queue,
-            self._crossing_offsets,
-            self._crossing_space,
-            self._crossing_tensor,
-            self._crossing_of_read,
-            self._delivery,
-            self._arrival,
-            self._requests,
-            self._head,
-            self._last_start,
-            self._free_slots,
-            self._available,
-            self._touched,
-            self._pending,
-            self._heap_time,
-            self._heap_task,
-            self._due,
-            self._later,
-            self._start,
-            self._finish,
-        )
+        if begun < len(device):
+            self._refuse_stuck()
+        return float(makespan)
 
     # -- refusals -------------------------------------------------------------------------------
 
+    def _label(self, task: int) -> str:
+        """A task's name for people: the operator, and the job where there are several."""
+        job = int(self._static.job[task])
+        name = self.jobs[job].graph.operators[task - int(self._static.task_offsets[job])].name
+        return name if len(self.jobs) == 1 else f"{name}#{job}"
+
     def _refuse(self, error: int, where: int, device: np.ndarray, order: np.ndarray) -> None:
-        compiled, operators, devices = self._compiled, self.graph.operators, self.cluster.devices
+        compiled, devices = self._compiled, self.cluster.devices
         if error == compiled.NO_DEVICE:
             raise SchedulingError(
-                f"There is no device {device[where]} for task '{operators[where].name}'; the cluster "
+                f"There is no device {device[where]} for task '{self._label(where)}'; the cluster "
                 f"has {len(devices)}"
             )
         if error == compiled.UNABLE:
             name = devices[device[where]].name
-            raise SchedulingError(f"Device '{name}' cannot run task '{operators[where].name}'")
+            raise SchedulingError(f"Device '{name}' cannot run task '{self._label(where)}'")
         if error == compiled.NO_TASK:
             raise SchedulingError(
                 f"There is no task {order[where]} to place; the plan's order has tasks "
                 f"0 to {len(order) - 1}"
             )
-        raise SchedulingError(f"Task '{operators[where].name}' stands twice in the plan's order")
+        raise SchedulingError(f"Task '{self._label(where)}' stands twice in the plan's order")
 
     def _refuse_stuck(self) -> None:
-        ends = self._queue_offsets[1:]
-        place = int(np.argmax(self._head < ends))
-        task = int(self._queue[self._head[place]])
+        head, tail = self._queues.head, self._queues.tail
+        place = int(np.argmax(head < tail))
+        task = int(self._queues.queue[head[place]])
         raise SchedulingError(
-            f"The plan leaves {int((ends - self._head).sum())} tasks not run: device "
-            f"'{self.cluster.devices[place].name}' must run '{self.graph.operators[task].name}' next, "
+            f"The plan leaves {int((tail - head).sum())} tasks not run: device "
+            f"'{self.cluster.devices[place].name}' must run '{self._label(task)}' next, "
             "whose predecessors wait behind other tasks; the plan's order contradicts the graph"
         )
 
 
-def _space(cluster: Cluster, job: Job, what: str, name: str | None) -> int:
-    if name is None:
-        return EVERYWHERE
-    if name not in cluster.space_index:
-        raise InvalidInput(
-            f"A job of '{job.graph.name}' has {what} '{name}', which is no memory space of cluster "
-            f"'{cluster.name}'; it has {', '.join(cluster.space_index)}"
-        )
-    return cluster.space_index[name]
+def _check_spaces(cluster: Cluster, job: Job) -> None:
+    for what, name in (("origin", job.origin), ("destination", job.destination)):
+        if name is not None and name not in cluster.space_index:
+            raise InvalidInput(
+                f"A job of '{job.graph.name}' has {what} '{name}', which is no memory space of cluster "
+                f"'{cluster.name}'; it has {', '.join(cluster.space_index)}"
+            )
 
 
 def _check_modelled(device: Device) -> None:

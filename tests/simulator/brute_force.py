@@ -31,7 +31,7 @@ def optimum(
 ) -> float:
     """The smallest makespan of all static plans, seconds."""
     evaluator = Evaluator(job, cluster, costs, movement=movement, contention=contention)
-    graph = evaluator.graph
+    graph = evaluator.jobs[0].graph
     able = [np.flatnonzero(np.isfinite(row)).tolist() for row in costs[graph].seconds]
     orders = list(linear_extensions(graph))
     return min(
