@@ -70,11 +70,9 @@ def executed(
     attempt: np.ndarray | None = None,
     status: np.ndarray | None = None,
 ) -> Table:
-    """The ``executions`` of a run.
+    """The ``executions`` of a run, from columns in the order in which ends became known.
 
-    Args:
-        first_task: for each job the number of its first task.
-        task: of every execution, as the ends became known; the other columns alike.
+    ``first_task`` is for each job the number of its first task.
     """
     job = np.searchsorted(first_task, task, side="right") - 1
     operator = task - np.asarray(first_task, dtype=np.int64)[job]
@@ -98,12 +96,8 @@ def transferred(
 ) -> Table:
     """The ``transfers`` of a run whose ends were known when they were booked: a row for each link of a route.
 
-    Args:
-        cluster: of the links.
-        first_tensor: for each job the number of its first tensor.
-        tensor: of every transfer, in their order.
-        source, destination: memory spaces.
-        rest: when each was requested, its start and its end, seconds, and its bytes.
+    ``first_tensor`` is for each job the number of its first tensor; the rest are columns of the transfers in their
+    order, memory spaces by number. ``rest`` is when each was requested, its start and end, seconds, and its bytes.
     """
     # The channels of every pair of spaces that is used, and where those of each begin.
     spaces = len(cluster.spaces)

@@ -245,50 +245,15 @@ def sort_few(values, count):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always", error_model="numpy")
-def ask_for_reads(task, asked, static, crossings):  # type: ignore[no-untyped-def]
-    """Ask for what a task reads, unless that was done; returns how much this instant has asked for."""
-    for r in range(static.read_offsets[task], static.read_offsets[task + 1]):
-        crossing = crossings.of_read[r]
-        if crossing >= 0 and crossings.end[crossing] < 0.0:
-            crossings.end[crossing] = 0.0
-            crossings.requests[asked] = crossing
+def ask_for_reads(first, last, of_read, end_of, requests, asked):  # type: ignore[no-untyped-def]
+    """Ask for what these reads need, unless that was done; returns how much this instant has asked for."""
+    for r in range(first, last):
+        crossing = of_read[r]
+        if crossing >= 0 and end_of[crossing] < 0.0:
+            end_of[crossing] = 0.0
+            requests[asked] = crossing
             asked += 1
     return asked
-
-
-@njit(inline="always", error_model="numpy")
-def send(now, asked, fifo, static, crossings, channel_free, sent):  # type: ignore[no-untyped-def]
-    """Book what this instant has asked for, in the order of (tensor, space).
-
-    Returns the last delivery among it, and how many crossings were sent so far.
-    """
-    tracing = len(crossings.order) > 0
-    spaces = len(static.latency)
-    last = now
-    if asked > 1 and (fifo or tracing):
-        sort_few(crossings.requests, asked)
-    for n in range(asked):
-        crossing = crossings.requests[n]
-        tensor, space = crossings.tensor[crossing], crossings.space[crossing]
-        home = crossings.home[tensor]
-        took = static.latency[home, space] + static.size[tensor] / static.bandwidth[home, space]
-        moment = now
-        if fifo:
-            route = home * spaces + space
-            first, end = static.route_offsets[route], static.route_offsets[route + 1]
-            for k in range(first, end):
-                moment = max(moment, channel_free[static.routes[k]])
-            for k in range(first, end):
-                channel_free[static.routes[k]] = moment + took
-        crossings.end[crossing] = moment + took
-        if crossing == crossings.delivery[tensor]:
-            last = max(last, moment + took)
-        if tracing:
-            crossings.requested[crossing] = now
-            crossings.start[crossing] = moment
-            crossings.order[sent] = crossing
-        sent += 1
-    return last, sent
 
 
 @njit(cache=True, error_model="numpy")
@@ -300,23 +265,26 @@ def run_events(device, push, fifo, static, queues, crossings, room):  # type: ig
 
     Returns (makespan, tasks done); ``start`` and ``finish`` are filled.
     """
-    devices, jobs = static.seconds.shape[1], len(static.arrivals)
-    slot_offsets, write_offsets, writes = static.slot_offsets, static.write_offsets, static.writes
-    read_offsets, of_read, end_of = static.read_offsets, crossings.of_read, crossings.end
+    # Names of their own: an array that is looked up in its tuple costs a count of references each time.
+    arrivals, seconds, slot_offsets = static.arrivals, static.seconds, static.slot_offsets
+    write_offsets, writes, read_offsets = static.write_offsets, static.writes, static.read_offsets
+    consumer_offsets, consumers = static.consumer_offsets, static.consumers
+    latency, bandwidth, size = static.latency, static.bandwidth, static.size
+    route_offsets, routes = static.route_offsets, static.routes
     queue, head, tail, pending = queues.queue, queues.head, queues.tail, room.pending
-    start, last_start, free_slots, touched = (
-        room.start,
-        room.last_start,
-        room.free_slots,
-        room.touched,
-    )
+    crossing_offsets, of_read, delivery = crossings.offsets, crossings.of_read, crossings.delivery
+    crossing_tensor, crossing_space = crossings.tensor, crossings.space
+    home_of, end_of, requests = crossings.home, crossings.end, crossings.requests
+    start, finish, last_start, touched = room.start, room.finish, room.last_start, room.touched
+    free_slots, channel_free, busy = room.free_slots, room.channel_free, room.busy
     heap_time, heap_task, due, later = room.heap_time, room.heap_task, room.due, room.later
+    devices, jobs, spaces = seconds.shape[1], len(arrivals), len(latency)
     tracing = len(room.ended) > 0
-    now = end_of_all = static.arrivals[0]
+    now = end_of_all = arrivals[0]
     pending[:] = static.in_degree
-    end_of[: crossings.offsets[-1]] = -1.0
-    room.channel_free[:] = 0.0
-    room.busy[:] = False
+    end_of[: crossing_offsets[-1]] = -1.0
+    channel_free[:] = 0.0
+    busy[:] = False
     room.alarm[:] = np.inf
     soonest = np.inf  # no device looks again before
     waiting = 0
@@ -327,7 +295,7 @@ def run_events(device, push, fifo, static, queues, crossings, room):  # type: ig
     # What an earlier plan occupies ends like a task, of number -1 - slot.
     for slot in range(slot_offsets[devices]):
         if static.available[slot] > now:
-            room.busy[slot] = True
+            busy[slot] = True
             free_slots[static.device_of[slot]] -= 1
             push_event(heap_time, heap_task, waiting, static.available[slot], -1 - slot)
             waiting += 1
@@ -340,13 +308,13 @@ def run_events(device, push, fifo, static, queues, crossings, room):  # type: ig
             task = due[n]
             if task < 0:
                 place = static.device_of[-1 - task]
-                room.busy[-1 - task] = False
+                busy[-1 - task] = False
                 free_slots[place] += 1
                 touched[place] = True
                 continue
             place = device[task]
             if tracing:
-                room.busy[slot_offsets[place] + room.slot[task]] = False
+                busy[slot_offsets[place] + room.slot[task]] = False
                 room.ended[done] = task
             done += 1
             free_slots[place] += 1
@@ -354,27 +322,32 @@ def run_events(device, push, fifo, static, queues, crossings, room):  # type: ig
             end_of_all = max(end_of_all, now)
             for w in range(write_offsets[task], write_offsets[task + 1]):
                 tensor = writes[w]
-                for k in range(
-                    static.consumer_offsets[tensor], static.consumer_offsets[tensor + 1]
-                ):
-                    reader = static.consumers[k]
+                for k in range(consumer_offsets[tensor], consumer_offsets[tensor + 1]):
+                    reader = consumers[k]
                     pending[reader] -= 1
                     if pending[reader]:
                         continue
                     touched[device[reader]] = True
                     if not push:
-                        asked = ask_for_reads(reader, asked, static, crossings)
-                first, last = crossings.offsets[tensor], crossings.offsets[tensor + 1]
+                        asked = ask_for_reads(
+                            read_offsets[reader],
+                            read_offsets[reader + 1],
+                            of_read,
+                            end_of,
+                            requests,
+                            asked,
+                        )
+                first, last = crossing_offsets[tensor], crossing_offsets[tensor + 1]
                 if not push:
-                    first = max(first, crossings.delivery[tensor])
-                    last = crossings.delivery[tensor] + 1
+                    first = max(first, delivery[tensor])
+                    last = delivery[tensor] + 1
                 for crossing in range(first, last):
                     if end_of[crossing] < 0.0:
                         end_of[crossing] = 0.0
-                        crossings.requests[asked] = crossing
+                        requests[asked] = crossing
                         asked += 1
         # Jobs that arrive.
-        while admitted < jobs and static.arrivals[admitted] == now:
+        while admitted < jobs and arrivals[admitted] == now:
             job = admitted
             admitted += 1
             admit(job, device, static, queues)
@@ -382,19 +355,45 @@ def run_events(device, push, fifo, static, queues, crossings, room):  # type: ig
             if push:
                 for n in range(static.input_offsets[job], static.input_offsets[job + 1]):
                     tensor = static.inputs[n]
-                    for crossing in range(crossings.offsets[tensor], crossings.offsets[tensor + 1]):
+                    for crossing in range(crossing_offsets[tensor], crossing_offsets[tensor + 1]):
                         end_of[crossing] = 0.0
-                        crossings.requests[asked] = crossing
+                        requests[asked] = crossing
                         asked += 1
             else:
                 for task in range(static.task_offsets[job], static.task_offsets[job + 1]):
                     if not pending[task]:
-                        asked = ask_for_reads(task, asked, static, crossings)
+                        asked = ask_for_reads(
+                            read_offsets[task],
+                            read_offsets[task + 1],
+                            of_read,
+                            end_of,
+                            requests,
+                            asked,
+                        )
         # Transfers that this round asked for.
-        if asked:
-            last, sent = send(now, asked, fifo, static, crossings, room.channel_free, sent)
-            end_of_all = max(end_of_all, last)
-            asked = 0
+        if asked > 1 and (fifo or tracing):
+            sort_few(requests, asked)
+        for n in range(asked):
+            crossing = requests[n]
+            tensor, space = crossing_tensor[crossing], crossing_space[crossing]
+            home = home_of[tensor]
+            took = latency[home, space] + size[tensor] / bandwidth[home, space]
+            moment = now
+            if fifo:
+                route = home * spaces + space
+                for k in range(route_offsets[route], route_offsets[route + 1]):
+                    moment = max(moment, channel_free[routes[k]])
+                for k in range(route_offsets[route], route_offsets[route + 1]):
+                    channel_free[routes[k]] = moment + took
+            end_of[crossing] = moment + took
+            if crossing == delivery[tensor]:
+                end_of_all = max(end_of_all, moment + took)
+            if tracing:
+                crossings.requested[crossing] = now
+                crossings.start[crossing] = moment
+                crossings.order[sent] = crossing
+                sent += 1
+        asked = 0
         # Starts.
         for place in range(devices):
             if not touched[place]:
@@ -415,17 +414,17 @@ def run_events(device, push, fifo, static, queues, crossings, room):  # type: ig
                     room.alarm[place] = moment
                     soonest = min(soonest, moment)
                     break
-                end = moment + static.seconds[task, place]
+                end = moment + seconds[task, place]
                 start[task] = last_start[place] = moment
-                room.finish[task] = end
+                finish[task] = end
                 head[place] += 1
                 free_slots[place] -= 1
                 begun += 1
                 if tracing:
                     slot = slot_offsets[place]
-                    while room.busy[slot]:
+                    while busy[slot]:
                         slot += 1
-                    room.busy[slot] = True
+                    busy[slot] = True
                     room.slot[task] = slot - slot_offsets[place]
                 if end == now:
                     later[laters] = task
@@ -443,7 +442,7 @@ def run_events(device, push, fifo, static, queues, crossings, room):  # type: ig
         if waiting:
             now = min(now, heap_time[0])
         if admitted < jobs:
-            now = min(now, static.arrivals[admitted])
+            now = min(now, arrivals[admitted])
         if now == np.inf:
             return end_of_all, begun
         while waiting and heap_time[0] == now:

@@ -181,7 +181,8 @@ class Evaluator:
         """As :meth:`evaluate`, with the trace that the engine would write.
 
         Args:
-            device, order: see :meth:`evaluate`.
+            device: see :meth:`evaluate`.
+            order: see :meth:`evaluate`.
             scheduler: what the trace calls the plan's maker.
             deciding_seconds: wall-clock seconds that making the plan took.
         """

@@ -135,7 +135,7 @@ def static_of(
     """
     graphs = [job.graph for job in jobs]
     tasks, tensors = offsets([len(g) for g in graphs]), offsets([len(g.tensors) for g in graphs])
-    first_task, first_tensor = tasks[:-1].tolist(), tensors[:-1].tolist()
+    first_tensor = tensors[:-1].tolist()
     nothing = [0] * len(graphs)
     spaces_of = cluster.space_index
     reads = _joined([g.activations_csr.values for g in graphs], first_tensor, np.int32)

@@ -13,7 +13,6 @@ import pytest
 
 from simulator.cluster import Cluster, Device, Link, MemorySpace
 from simulator.costs import CostTable, GraphCosts
-from simulator.engine import simulate
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.graph import from_edges
 from simulator.planners.evaluator import Evaluator, order_of
