@@ -10,6 +10,7 @@ from simulator.cluster import Cluster
 from simulator.costs import CostTable, NoiseModel
 from simulator.decision_cost import DecisionCost
 from simulator.errors import InvalidInput
+from simulator.evaluated import simulate_plan
 from simulator.faults import Faults
 from simulator.graph import DataflowGraph
 from simulator.memory_capacity import within_capacity
@@ -20,6 +21,9 @@ from simulator.streamed_figures import StreamedFigures
 from simulator.streaming import FiguresRecorder
 from simulator.trace import Trace
 from simulator.workload import Job, Workload
+
+ENGINES = ("engine", "evaluator")
+"""What can simulate; both mean the same by a run."""
 
 
 def simulate(
@@ -39,6 +43,7 @@ def simulate(
     faults: Faults | None = None,
     decision_cost: DecisionCost | None = None,
     explain: Callable[[str], None] | None = None,
+    engine: str = "engine",
 ) -> Trace:
     """Simulate a workload under a scheduler.
 
@@ -64,6 +69,8 @@ def simulate(
         decision_cost: what a decision costs in simulated time (:mod:`simulator.decision_cost`); None:
             nothing.
         explain: called with one line for each decision of a scheduler that explains itself.
+        engine: ``engine``, or ``evaluator`` for the same trace from compiled loops where a static scheduler's
+            plan is whole before anything happens (:mod:`simulator.evaluated`).
 
     Returns:
         The trace; ``trace.makespan`` in seconds.
@@ -75,8 +82,10 @@ def simulate(
     if isinstance(workload, DataflowGraph):
         host = cluster.host
         workload = Workload([Job(workload, batch=workload.batch, origin=host, destination=host)])
+    if engine not in ENGINES:
+        raise InvalidInput(f"Unknown engine '{engine}'; known: {', '.join(ENGINES)}")
     end = _check_horizon(horizon, workload)
-    if memory == "limited":
+    if memory == "limited" and engine == "engine":
         if not SERVING & scheduler.needs:
             workload = without_batches(workload)
         elif weights == "resident":
@@ -98,6 +107,8 @@ def simulate(
         decision_cost,
         believed,
     )
+    if engine == "evaluator":
+        return simulate_plan(setting, explain)
     simulation = Simulation(setting)
     simulation.explain = explain
     trace: Trace = simulation.run()
@@ -174,4 +185,4 @@ def _positive_horizon(horizon: float) -> float:
     return horizon
 
 
-__all__ = ["simulate", "simulate_stream"]
+__all__ = ["ENGINES", "simulate", "simulate_stream"]
