@@ -151,7 +151,7 @@ def test_the_simulator_loads_without_torch_xgboost_and_pandas() -> None:
 
 
 def test_the_evaluator_loads_numba_on_first_use_only() -> None:
-    names = ["simulator", "simulator.engine.run", "simulator.planners.evaluator"]
+    names = ["simulator", "simulator.engine.run", "simulator.engine.evaluator"]
     run_blocked(["numba", "llvmlite"], names)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +14,68 @@ from simulator.model.trace import Table, Trace, assemble, execution_table, trans
 if TYPE_CHECKING:
     from simulator.context.simulated import Request
     from simulator.links.flows import Flow
+    from simulator.model.cluster import Cluster
     from simulator.model.workload import Job
 
 Snapshot = tuple[int, int, int, str, float, float, float]
 """Of an execution: device, slot, attempt, status, ready, placed and start."""
+
+
+def executed(
+    first_task: Sequence[int] | np.ndarray,
+    task: np.ndarray,
+    device: np.ndarray,
+    slot: np.ndarray,
+    ready: np.ndarray,
+    placed: np.ndarray,
+    start: np.ndarray,
+    finish: np.ndarray,
+    *,
+    attempt: np.ndarray | None = None,
+    status: np.ndarray | None = None,
+) -> Table:
+    """The ``executions`` of a run, from columns in the order in which ends became known.
+
+    ``first_task`` is for each job the number of its first task.
+    """
+    job = np.searchsorted(first_task, task, side="right") - 1
+    operator = task - np.asarray(first_task, dtype=np.int64)[job]
+    columns: list[np.ndarray | None] = [task, job, operator, device, slot]
+    columns += [np.minimum(ready, start), placed, start, finish, attempt, status]
+    # They were written when the host learnt of them; devices may differ in how late that is.
+    if (finish[1:] < finish[:-1]).any():
+        order = np.argsort(finish, kind="stable")
+        columns = [None if column is None else column[order] for column in columns]
+    *usual, attempt, status = columns
+    return execution_table(*usual, attempt=attempt, status=status)  # type: ignore[arg-type]
+
+
+def transferred(
+    cluster: Cluster,
+    first_tensor: Sequence[int] | np.ndarray,
+    tensor: np.ndarray,
+    source: np.ndarray,
+    destination: np.ndarray,
+    rest: Sequence[np.ndarray],
+) -> Table:
+    """The ``transfers`` of a run whose ends were known when they were booked: a row for each link of a route.
+
+    ``first_tensor`` is for each job the number of its first tensor; the rest are columns of the transfers in their
+    order, memory spaces by number. ``rest`` is when each was requested, its start and end, seconds, and its bytes.
+    """
+    # The channels of every pair of spaces that is used, and where those of each begin.
+    spaces = len(cluster.spaces)
+    pairs, pair = np.unique(source * spaces + destination, return_inverse=True)
+    routes = [cluster.route(*divmod(both, spaces)).channels for both in pairs.tolist()]
+    hops = np.array([len(channels) for channels in routes], dtype=np.int64)
+    channel = np.array([c for channels in routes for c in channels], dtype=np.int64)
+    first = np.cumsum(hops) - hops
+    count = hops[pair]
+    row = np.repeat(np.arange(len(tensor)), count)
+    hop = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    job = np.searchsorted(first_tensor, tensor, side="right") - 1
+    ends = (column[row] for column in (tensor, job, source, destination))
+    return transfer_table(*ends, channel[first[pair[row]] + hop], *(column[row] for column in rest))
 
 
 class TraceRecorder:
@@ -115,59 +173,23 @@ class TraceRecorder:
                 if rows is not None:
                     rows.append(self._snapshot(task, device, status))
         tasks, finish = np.array(self._ended, dtype=np.int64), np.array(self._ends)
-        attempt = status_of = None
         if rows is None:
-            columns: tuple[Any, ...] = (
-                run.task_device,
-                run.task_slot,
-                run.ready_at,
-                run.placed_at,
-                run.start_time,
-            )
-            device_of, slot, ready, placed, start = (np.array(c)[tasks] for c in columns)
-        else:
-            table = list(zip(*rows, strict=True)) or [()] * 7
-            device_of, slot, attempt, status_of, ready, placed, start = map(np.array, table)
-        # They were written when the host learnt of them; devices may differ in how late that is.
-        if (finish[1:] < finish[:-1]).any():
-            order = np.argsort(finish, kind="stable")
-        else:
-            order = np.arange(len(tasks))
-        job = np.searchsorted(run.first_task, tasks, side="right") - 1
-        operator = tasks - np.array(run.first_task, dtype=np.int64)[job]
-        ready = np.minimum(ready, start)
-        usual = (tasks, job, operator, device_of, slot, ready, placed, start, finish)
-        return execution_table(
-            *(column[order] for column in usual),
-            attempt=None if attempt is None else attempt[order],
-            status=None if status_of is None else status_of[order],
-        )
+            columns = (run.task_device, run.task_slot, run.ready_at, run.placed_at, run.start_time)
+            usual = (np.array(column)[tasks] for column in columns)
+            return executed(run.first_task, tasks, *usual, finish)
+        table = list(zip(*rows, strict=True)) or [()] * 7
+        device, slot, attempt, status, ready, placed, start = map(np.array, table)
+        usual = (device, slot, ready, placed, start, finish)
+        return executed(run.first_task, tasks, *usual, attempt=attempt, status=status)
 
     def _booked_table(self) -> Table:
-        """One row for each tensor and link of every transfer's route."""
         run, horizon = self._run, self._run.setting.horizon
         table = np.array(self._booked).reshape(-1, 7)
         if horizon < math.inf:
             table = table[table[:, 5] <= horizon]
         tensor, destination, source = table[:, :3].T.astype(np.int64)
-        requested, start, end, size = table[:, 3:].T
-        # The channels of every pair of spaces that is used, and where those of each begin.
-        spaces = len(run.cluster.spaces)
-        pairs, pair = np.unique(source * spaces + destination, return_inverse=True)
-        routes = [run.route(*divmod(both, spaces)).channels for both in pairs.tolist()]
-        hops = np.array([len(channels) for channels in routes], dtype=np.int64)
-        channel = np.array([c for channels in routes for c in channels], dtype=np.int64)
-        first = np.cumsum(hops) - hops
-        count = hops[pair]
-        row = np.repeat(np.arange(len(table)), count)
-        hop = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-        job = np.searchsorted(run.first_tensor, tensor, side="right") - 1
-        ends = (tensor, job, source, destination)
-        return transfer_table(
-            *(column[row] for column in ends),
-            channel[first[pair[row]] + hop],
-            *(column[row] for column in (requested, start, end, size)),
-        )
+        ends = (tensor, source, destination)
+        return transferred(run.cluster, run.first_tensor, *ends, [*table[:, 3:].T])
 
     def _flow_table(self) -> Table:
         """The same of flows."""

@@ -10,6 +10,7 @@ from simulator.context.scheduler import Scheduler
 from simulator.context.serving import SERVING
 from simulator.engine.decision_cost import DecisionCost
 from simulator.engine.engine import Simulation
+from simulator.engine.evaluated import simulate_plan
 from simulator.engine.faults import Faults
 from simulator.engine.figures_recorder import FiguresRecorder
 from simulator.engine.setting import Setting
@@ -22,6 +23,9 @@ from simulator.model.graph import DataflowGraph
 from simulator.model.noise import NoiseModel
 from simulator.model.trace import Trace
 from simulator.model.workload import Job, Workload
+
+ENGINES = ("engine", "evaluator")
+"""What can simulate; both mean the same by a run."""
 
 
 def simulate(
@@ -41,6 +45,7 @@ def simulate(
     faults: Faults | None = None,
     decision_cost: DecisionCost | None = None,
     explain: Callable[[str], None] | None = None,
+    engine: str = "engine",
 ) -> Trace:
     """Simulate a workload under a scheduler.
 
@@ -66,6 +71,8 @@ def simulate(
         decision_cost: what a decision costs in simulated time (:mod:`simulator.engine.decision_cost`); None:
             nothing.
         explain: called with one line for each decision of a scheduler that explains itself.
+        engine: ``engine``, or ``evaluator`` for the same trace from compiled loops where a static scheduler's
+            plan is whole before anything happens (:mod:`simulator.engine.evaluated`).
 
     Returns:
         The trace; ``trace.makespan`` in seconds.
@@ -77,8 +84,10 @@ def simulate(
     if isinstance(workload, DataflowGraph):
         host = cluster.host
         workload = Workload([Job(workload, batch=workload.batch, origin=host, destination=host)])
+    if engine not in ENGINES:
+        raise InvalidInput(f"Unknown engine '{engine}'; known: {', '.join(ENGINES)}")
     end = _check_horizon(horizon, workload)
-    if memory == "limited":
+    if memory == "limited" and engine == "engine":
         if not SERVING & scheduler.needs:
             workload = without_batches(workload)
         elif weights == "resident":
@@ -100,6 +109,8 @@ def simulate(
         decision_cost,
         believed,
     )
+    if engine == "evaluator":
+        return simulate_plan(setting, explain)
     simulation = Simulation(setting)
     simulation.explain = explain
     trace: Trace = simulation.run()
@@ -176,4 +187,4 @@ def _positive_horizon(horizon: float) -> float:
     return horizon
 
 
-__all__ = ["simulate", "simulate_stream"]
+__all__ = ["ENGINES", "simulate", "simulate_stream"]

@@ -1,7 +1,7 @@
 """What planners share that search: the plan of a job at its arrival, found by trying many.
 
 A search starts from the plans of other schedulers (its *seeds*) and never returns a worse one, as the
-evaluator of fixed plans sees it (:mod:`simulator.planners.evaluator`). On an idle cluster, where what
+evaluator of fixed plans sees it (:mod:`simulator.engine.evaluator`). On an idle cluster, where what
 happens is what is believed, that is the makespan which the engine gives under ``none`` and ``fifo``.
 """
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from simulator.context import SchedulingContext
 from simulator.context.scheduler import Scheduler
+from simulator.engine.evaluator import CONTENTIONS, MODELLED, Evaluator
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster, Device
 from simulator.model.costs import CostTable
@@ -26,7 +27,6 @@ from simulator.model.csr import CSR
 from simulator.model.graph import DataflowGraph
 from simulator.model.workload import Job
 from simulator.planners.communication import Communication
-from simulator.planners.evaluator import CONTENTIONS, MODELLED, Evaluator
 from simulator.planners.list_planner import Choice, Draft, ListPlanner
 from simulator.planners.timeline import Timeline
 

@@ -30,14 +30,18 @@ ROWS = {
     "fair": "fixed plan, fair",
     "evaluator-none": "evaluator",
     "evaluator-fifo": "evaluator, fifo",
+    "evaluator-trace": "evaluator, trace",
     "cell": "sweep cell",
 }
+LARGE, BASE = 1_000_000, 50_000
+"""Cost per task at the first over that at the second is the scaling figure."""
 SIZES = {
     "fcfs": (10_000,),
     "donf": (10_000,),
     "fair": (10_000,),
     "evaluator-none": (10_000, 100_000),
     "evaluator-fifo": (10_000, 100_000),
+    "evaluator-trace": (10_000, BASE, 100_000, LARGE),
 }
 """Sizes of the rows that are not measured at all sizes."""
 TARGETS = {
@@ -47,9 +51,8 @@ TARGETS = {
     "fair": 0.08,
     "evaluator-none": 0.5,
     "evaluator-fifo": 0.5,
+    "evaluator-trace": 1.5,
 }
-LARGE, BASE = 1_000_000, 50_000
-"""Cost per task at the first over that at the second is the scaling figure."""
 SCALING_TARGET = 1.3
 MEMORY_TARGET_MIB = 1536
 OVERHEAD_TARGET_S = 0.010
@@ -148,9 +151,9 @@ def loops_table(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def scaling(rows: list[dict[str, Any]]) -> float | None:
-    """Seconds per task at a million tasks over those at 50 thousand."""
-    speed = {row["tasks"]: row["tasks_per_s"] for row in rows if row["row"] == "plan"}
+def scaling(rows: list[dict[str, Any]], name: str = "plan") -> float | None:
+    """Of the rows of that name, seconds per task at a million tasks over those at 50 thousand."""
+    speed = {row["tasks"]: row["tasks_per_s"] for row in rows if row["row"] == name}
     return speed[BASE] / speed[LARGE] if {BASE, LARGE} <= speed.keys() else None
 
 
@@ -194,18 +197,20 @@ def main() -> None:
         raise SystemExit(str(error)) from None
     for text in loops_table(found):
         print(text)
-    growth = scaling(found)
-    if growth is not None:
-        peak = next(r["peak_mib"] for r in found if r["row"] == "plan" and r["tasks"] == LARGE)
-        print(
-            f"\ncost per task at 1M over 50k: {growth:.2f} (target <= {SCALING_TARGET}); peak memory "
-            f"at 1M: {peak:,.0f} MiB (target < {MEMORY_TARGET_MIB:,})"
-        )
+    for name in ("plan", "evaluator-trace"):
+        growth = scaling(found, name)
+        if growth is not None:
+            peak = next(r["peak_mib"] for r in found if r["row"] == name and r["tasks"] == LARGE)
+            print(
+                f"\n{ROWS[name]}: cost per task at 1M over 50k: {growth:.2f} (target <= {SCALING_TARGET}); "
+                f"peak memory at 1M: {peak:,.0f} MiB (target < {MEMORY_TARGET_MIB:,})"
+            )
     document = {
         "format": FORMAT,
         "machine": machine(),
         "repeats": repeats,
-        "scaling_1m_over_50k": growth,
+        "scaling_1m_over_50k": scaling(found),
+        "trace_scaling_1m_over_50k": scaling(found, "evaluator-trace"),
         "rows": found,
     }
     text = json.dumps(document, indent=1)

@@ -159,7 +159,7 @@ def engine_row(
 
 def evaluator_row(case: Layered, contention: str, repeats: int) -> Row:
     """The compiled evaluator beside the C loop, on the same plan."""
-    from simulator.planners.evaluator import Evaluator
+    from simulator.engine.evaluator import Evaluator
     from tests.benchmarks.c_loop import compiler, run_c
 
     if compiler() is None:
@@ -201,6 +201,37 @@ def evaluator_row(case: Layered, contention: str, repeats: int) -> Row:
     }
 
 
+def trace_row(case: Layered, repeats: int) -> Row:
+    """Preparing the compiled evaluator and writing the fixed plan's trace, beside the callback loop."""
+    from simulator.engine.evaluator import Evaluator
+
+    before = peak_mib()
+    graph, costs, (device, order) = case.graph, case.costs, case.plan
+
+    def evaluator() -> float:
+        return Evaluator(graph, case.cluster, costs).trace(device, order).makespan
+
+    first_s, makespan = timed(evaluator)
+    peak = peak_mib()
+    callbacks = references(case.dependencies(), everything=False)[0]["callbacks"]
+    if callbacks() != makespan:
+        raise AssertionError(f"the evaluator ends at {makespan!r} s, the callbacks elsewhere")
+    best = alternate({"callbacks": callbacks, "evaluator": evaluator}, repeats)
+    tasks = len(order)
+    return {
+        "tasks": tasks,
+        "seconds": best["evaluator"],
+        "tasks_per_s": tasks / best["evaluator"],
+        "beside": "callbacks",
+        "beside_tasks_per_s": tasks / best["callbacks"],
+        "ratio": best["callbacks"] / best["evaluator"],
+        "makespan_s": makespan,
+        "peak_mib": peak,
+        "base_mib": before,
+        "jit_s": first_s - best["evaluator"],
+    }
+
+
 def measure(name: str, case: Layered, repeats: int) -> Row:
     """The row of that name."""
     if name == "plan":
@@ -213,6 +244,8 @@ def measure(name: str, case: Layered, repeats: int) -> Row:
     }
     if name in schedulers:
         return engine_row(case, schedulers[name], repeats, "fifo")
+    if name == "evaluator-trace":
+        return trace_row(case, repeats)
     return evaluator_row(case, name.removeprefix("evaluator-"), repeats)
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from simulator.analysis.metrics import metrics
+from simulator.engine.evaluator import Evaluator
 from simulator.engine.run import simulate
-from simulator.planners.evaluator import Evaluator
 from simulator.schedulers import create
 from tests.benchmarks import engine, measure
 from tests.benchmarks.c_loop import compiler, run_c

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from simulator.engine.evaluator import Evaluator
 from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable
 from simulator.model.graph import DataflowGraph
 from simulator.model.workload import Job
-from simulator.planners.evaluator import Evaluator
 
 
 def linear_extensions(graph: DataflowGraph) -> Iterator[tuple[int, ...]]:
@@ -31,7 +31,7 @@ def optimum(
 ) -> float:
     """The smallest makespan of all static plans, seconds."""
     evaluator = Evaluator(job, cluster, costs, movement=movement, contention=contention)
-    graph = evaluator.graph
+    graph = evaluator.jobs[0].graph
     able = [np.flatnonzero(np.isfinite(row)).tolist() for row in costs[graph].seconds]
     orders = list(linear_extensions(graph))
     return min(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.engine.evaluator import Evaluator, order_of
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
@@ -17,7 +18,6 @@ from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph, from_edges
 from simulator.model.operator import Operator, Tensor
 from simulator.model.workload import Job, Workload
-from simulator.planners.evaluator import Evaluator, order_of
 from tests.benchmarks.layered import layered
 from tests.examples import examples
 from tests.simulator.scripted import StaticPlan

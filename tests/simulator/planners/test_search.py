@@ -204,7 +204,7 @@ def test_reproducible_and_seeded(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_the_budget_is_what_is_evaluated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from simulator.planners.evaluator import Evaluator
+    from simulator.engine.evaluator import Evaluator
 
     graph, cluster, costs = instance_from_json(CERTIFIED[5])
     calls = []
