@@ -1,13 +1,16 @@
-"""Commands: list, describe, simulate, sweep, compare, calibrate, validate."""
+"""Commands: list, describe, simulate, sweep, compare, calibrate, validate; and studies, each a package with its own."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from experiments.runs.results import load_results
 
 __all__ = ["load_results"]
+# A study is a command like the others: ``python -m experiments.flip``.
+__path__.append(str(Path(__file__).with_name("studies")))
 
 
 def __getattr__(name: str) -> Any:

@@ -30,6 +30,7 @@ WITHIN_EXPERIMENTS: dict[str, set[str]] = {
     "settling": {"calibrating", "comparison", "runs"},
     "validation": {"comparison", "probes", "runs"},
     "serving_validation": {"validation", "probes", "runs"},
+    "studies": {"comparison", "runs"},
 }
 """Its packages, below the commands. Reports draw with ``plots``, which know what they draw."""
 NEVER: dict[str, set[str]] = {

@@ -20,12 +20,11 @@ from simulator.context.scheduling import MOVEMENTS
 from simulator.devices.shared_rate import shares_rates
 from simulator.devices.weight_cache import caches_weights
 from simulator.engine import evaluator_arrays as arrays
-from simulator.engine.recorder import executed, transferred
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.model.cluster import Cluster, Device
 from simulator.model.costs import CostTable
 from simulator.model.graph import DataflowGraph
-from simulator.model.trace import Trace, assemble
+from simulator.model.trace import Trace, assemble, executed, transferred
 from simulator.model.workload import Job, Workload
 
 CONTENTIONS = ("none", "fifo")
@@ -228,7 +227,8 @@ class Evaluator:
         by_task = written >= 0
         np.maximum.at(ready, reader[by_task], room.finish[written[by_task]])
         columns = (device, room.slot, ready, placed, room.start, room.finish)
-        return executed(static.task_offsets[:-1], task, *(column[task] for column in columns))
+        known = [task, *(column[task] for column in columns)]
+        return executed(static.task_offsets[:-1], known)
 
     def _transfers(self, crossings: arrays.Crossings, first_tensor: np.ndarray) -> Any:
         order = crossings.order[: crossings.offsets[-1]]

@@ -9,73 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simulator.engine.setting import FINISHED, EngineRun
-from simulator.model.trace import Table, Trace, assemble, execution_table, transfer_table
+from simulator.model.trace import Table, Trace, assemble, executed, transfer_table, transferred
 
 if TYPE_CHECKING:
     from simulator.context.simulated import Request
     from simulator.links.flows import Flow
-    from simulator.model.cluster import Cluster
     from simulator.model.workload import Job
 
 Snapshot = tuple[int, int, int, str, float, float, float]
 """Of an execution: device, slot, attempt, status, ready, placed and start."""
-
-
-def executed(
-    first_task: Sequence[int] | np.ndarray,
-    task: np.ndarray,
-    device: np.ndarray,
-    slot: np.ndarray,
-    ready: np.ndarray,
-    placed: np.ndarray,
-    start: np.ndarray,
-    finish: np.ndarray,
-    *,
-    attempt: np.ndarray | None = None,
-    status: np.ndarray | None = None,
-) -> Table:
-    """The ``executions`` of a run, from columns in the order in which ends became known.
-
-    ``first_task`` is for each job the number of its first task.
-    """
-    job = np.searchsorted(first_task, task, side="right") - 1
-    operator = task - np.asarray(first_task, dtype=np.int64)[job]
-    columns: list[np.ndarray | None] = [task, job, operator, device, slot]
-    columns += [np.minimum(ready, start), placed, start, finish, attempt, status]
-    # They were written when the host learnt of them; devices may differ in how late that is.
-    if (finish[1:] < finish[:-1]).any():
-        order = np.argsort(finish, kind="stable")
-        columns = [None if column is None else column[order] for column in columns]
-    *usual, attempt, status = columns
-    return execution_table(*usual, attempt=attempt, status=status)  # type: ignore[arg-type]
-
-
-def transferred(
-    cluster: Cluster,
-    first_tensor: Sequence[int] | np.ndarray,
-    tensor: np.ndarray,
-    source: np.ndarray,
-    destination: np.ndarray,
-    rest: Sequence[np.ndarray],
-) -> Table:
-    """The ``transfers`` of a run whose ends were known when they were booked: a row for each link of a route.
-
-    ``first_tensor`` is for each job the number of its first tensor; the rest are columns of the transfers in their
-    order, memory spaces by number. ``rest`` is when each was requested, its start and end, seconds, and its bytes.
-    """
-    # The channels of every pair of spaces that is used, and where those of each begin.
-    spaces = len(cluster.spaces)
-    pairs, pair = np.unique(source * spaces + destination, return_inverse=True)
-    routes = [cluster.route(*divmod(both, spaces)).channels for both in pairs.tolist()]
-    hops = np.array([len(channels) for channels in routes], dtype=np.int64)
-    channel = np.array([c for channels in routes for c in channels], dtype=np.int64)
-    first = np.cumsum(hops) - hops
-    count = hops[pair]
-    row = np.repeat(np.arange(len(tensor)), count)
-    hop = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    job = np.searchsorted(first_tensor, tensor, side="right") - 1
-    ends = (column[row] for column in (tensor, job, source, destination))
-    return transfer_table(*ends, channel[first[pair[row]] + hop], *(column[row] for column in rest))
 
 
 class TraceRecorder:
@@ -175,12 +117,12 @@ class TraceRecorder:
         tasks, finish = np.array(self._ended, dtype=np.int64), np.array(self._ends)
         if rows is None:
             columns = (run.task_device, run.task_slot, run.ready_at, run.placed_at, run.start_time)
-            usual = (np.array(column)[tasks] for column in columns)
-            return executed(run.first_task, tasks, *usual, finish)
+            usual = [np.array(column)[tasks] for column in columns]
+            return executed(run.first_task, [tasks, *usual, finish])
         table = list(zip(*rows, strict=True)) or [()] * 7
-        device, slot, attempt, status, ready, placed, start = map(np.array, table)
-        usual = (device, slot, ready, placed, start, finish)
-        return executed(run.first_task, tasks, *usual, attempt=attempt, status=status)
+        devices, slots, attempts, outcomes, ready, placed, start = map(np.array, table)
+        usual = [devices, slots, ready, placed, start]
+        return executed(run.first_task, [tasks, *usual, finish], attempts, outcomes)
 
     def _booked_table(self) -> Table:
         run, horizon = self._run, self._run.setting.horizon

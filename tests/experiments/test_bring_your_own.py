@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments import compare, describe, flip, simulate, sweep, validate
-from experiments.adversary import main as adversary
+from experiments import compare, describe, simulate, sweep, validate
 from experiments.runs.grid import compose_grid
 from experiments.runs.results import load_results, read_document
+from experiments.studies.adversary.command import main as adversary
+from experiments.studies.flip import command as flip
 from tests.experiments.own_machine import newest
 
 README = (Path(__file__).parents[2] / "README.md").read_text()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import serving, simulate, size, sweep
+from experiments import serving, simulate, sweep
+from experiments.studies.size import command as size
 
 pytest.importorskip("torch")
 

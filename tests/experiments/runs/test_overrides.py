@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments import adversary, flip, simulate, sweep
+from experiments import simulate, sweep
 from experiments.runs.overrides import parse
+from experiments.studies.adversary import command as adversary
+from experiments.studies.flip import command as flip
 from simulator.errors import InvalidInput
 
 UNREADABLE = [

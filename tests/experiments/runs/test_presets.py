@@ -5,11 +5,12 @@ import importlib
 import pytest
 
 from experiments import list as listing
-from experiments import size, sweep
-from experiments.early_exit import EarlyExit
+from experiments import sweep
 from experiments.runs import catalog
 from experiments.runs.grid import compose_grid
 from experiments.runs.presets import SWEEPING, command_of
+from experiments.studies.early_exit.command import EarlyExit
+from experiments.studies.size import command as size
 
 PRESETS = {entry.name: entry for entry in catalog.entries("experiment")}
 OTHERS = ("simulate", "describe", "size", "early_exit", "train_predictor", "sweep", "validate")

@@ -320,7 +320,7 @@ def _summarise(
     invocation: Invocation,
     say: Callable[..., None],
 ) -> None:
-    from experiments.plots.adversary import draw_adversary
+    from experiments.studies.adversary.plot import draw_adversary
 
     draw_adversary(results, labels, folder / "ratios")
     atomic.write_text(folder / "command.txt", invocation.command + "\n")

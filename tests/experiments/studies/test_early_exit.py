@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from experiments import early_exit
+from experiments.studies.early_exit import command as early_exit
 
 pytest.importorskip("torch")
 

@@ -11,7 +11,7 @@ import numpy as np
 from experiments.plots.style import COLOURS, ONE_COLUMN, figure_style, new_figure, save_figure
 
 if TYPE_CHECKING:
-    from experiments.size import Fleet
+    from experiments.studies.size.command import Fleet
 
 
 def draw_sizing(

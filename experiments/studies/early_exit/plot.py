@@ -17,7 +17,7 @@ from experiments.plots.style import (
 )
 
 if TYPE_CHECKING:
-    from experiments.early_exit import AtBandwidth
+    from experiments.studies.early_exit.command import AtBandwidth
 
 LINES = {
     "terminal": "all on the terminal",

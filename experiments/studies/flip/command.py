@@ -384,7 +384,7 @@ def _write(
     settings: FlipSettings,
     invocation: Invocation,
 ) -> None:
-    from experiments.plots.flip import draw_flips
+    from experiments.studies.flip.plot import draw_flips
 
     world, labels = contest.world, contest.labels
     rows = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments import train_exits
+from experiments.studies.train_exits import command as train_exits
 from scenarios.serving.exit_table import DIGITS, ExitTable
 
 

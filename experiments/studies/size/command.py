@@ -357,7 +357,7 @@ def asking_for_own_model(config: SizeConfig, overrides: Sequence[str]) -> SizeCo
 
 def size_command(config: SizeConfig, invocation: Invocation) -> None:
     """See the module docstring."""
-    from experiments.plots.sizing import draw_sizing
+    from experiments.studies.size.plot import draw_sizing
 
     console = Console()
     settled = asking_for_own_model(config, invocation.overrides).settled()

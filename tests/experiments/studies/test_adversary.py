@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import adversary, simulate
+from experiments import simulate
+from experiments.studies.adversary import command as adversary
 
 WORDS = ("scheduler=fcfs,heft", "family=layered", "family.n=5", "family.devices=2")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import flip
-from experiments.flip import Factor, FlipSettings, flip_of, winner_of
+from experiments.studies.flip import command as flip
+from experiments.studies.flip.command import Factor, FlipSettings, flip_of, winner_of
 
 
 def instance(path: Path, cost: list[list[float]], edges: list[list[float]]) -> Path:

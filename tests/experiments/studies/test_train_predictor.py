@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import train_predictor
 from experiments.runs.cell import make_scheduler
 from experiments.runs.grid import compose_grid
 from experiments.runs.world import source_digests
-from experiments.train_predictor import evaluate
+from experiments.studies.train_predictor import command as train_predictor
+from experiments.studies.train_predictor.command import evaluate
 from scenarios.serving.load_predictor import LoadNetwork, fit, load_network, split
 from scenarios.serving.load_records import LoadRecord, read_loads, write_loads
 from simulator.errors import InvalidInput

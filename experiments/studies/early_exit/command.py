@@ -349,7 +349,7 @@ def _joint_text(found: Found) -> str:
 
 def early_exit_command(config: EarlyExitConfig, invocation: Invocation) -> None:
     """See the module docstring."""
-    from experiments.plots.early_exit import draw_early_exit
+    from experiments.studies.early_exit.plot import draw_early_exit
 
     console = Console(highlight=False)
     settled = config.settled()

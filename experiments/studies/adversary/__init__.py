@@ -1,0 +1,1 @@
+"""The instance on which one scheduler loses most to another."""

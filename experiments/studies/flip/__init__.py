@@ -1,0 +1,1 @@
+"""How far a verdict is from its opposite."""

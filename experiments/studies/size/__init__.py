@@ -1,0 +1,1 @@
+"""How many devices, and which."""

@@ -1,0 +1,1 @@
+"""Exit tables by real training."""
