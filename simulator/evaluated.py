@@ -14,7 +14,7 @@ import numpy as np
 
 from simulator.costs import CostTable
 from simulator.errors import InvalidInput
-from simulator.planners.evaluator import Evaluator
+from simulator.planners.evaluator import Evaluator, check_settings
 from simulator.simulation import Setting, Simulation
 from simulator.trace import Trace
 
@@ -66,6 +66,7 @@ def simulate_plan(setting: Setting, explain: Callable[[str], None] | None = None
         SchedulingError: the scheduler broke its protocol or left tasks that can never run.
     """
     _check(setting)
+    check_settings(setting.cluster, setting.movement, setting.contention)
     workload, costs = setting.workload, setting.costs
     planning = Planning(setting)
     planning.explain = explain

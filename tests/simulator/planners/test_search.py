@@ -20,7 +20,9 @@ from simulator.errors import InvalidInput
 from simulator.faults import Fault, Faults
 from simulator.graph import DataflowGraph, Operator, Tensor, from_edges
 from simulator.planners import moves
-from simulator.planners.search import Plan, Problem, SearchPlanner
+from simulator.planners.evaluator import Evaluator
+from simulator.planners.search import Plan, Problem, SearchPlanner, believed_cluster
+from simulator.reuse_curve import ReuseCurve
 from simulator.schedulers import create
 from simulator.workload import Job, Workload
 from tests.benchmarks.search import random_instance
@@ -203,8 +205,6 @@ def test_reproducible_and_seeded(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_the_budget_is_what_is_evaluated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from simulator.planners.evaluator import Evaluator
-
     graph, cluster, costs = instance_from_json(CERTIFIED[5])
     calls = []
     plain = Evaluator.evaluate
@@ -361,6 +361,19 @@ def test_moves_reach_every_plan_of_a_small_graph() -> None:
         moves.change(rng.random(moves.DRAWS), device, order, position, *rows, undo)
         seen.add((*device.tolist(), *order.tolist()))
     assert len(seen) == 16
+
+
+def test_clusters_that_cache_weights_or_launch_transfers_are_planned_on_plain_ones() -> None:
+    """A search believes latencies to include launches, 1 + 2 * 0.5 s, and that nothing waits for a launcher."""
+    spaces = [MemorySpace("a", cache=ReuseCurve((4.0,), (1.0,))), MemorySpace("b")]
+    link = Link("ab", ("a", "b"), 1.0, 1.0, launcher="host", launch_overhead=0.5)
+    cluster = Cluster("launched", spaces, [Device("A", "a"), Device("B", "b")], [link])
+    plain = believed_cluster(cluster)
+    assert plain.route(0, 1).latency == cluster.route(0, 1).latency == 2.0
+    graph = from_edges("edge", 2, [(0, 1, 1.0)])
+    costs = CostTable.of(graph, np.array([[1.0, 9.0], [9.0, 1.0]]))
+    assert Evaluator(graph, plain, costs).evaluate([0, 1], [0, 1]) == 1 + 3 + 1
+    simulate(graph, cluster, costs, create("annealing", budget=20))
 
 
 @pytest.mark.parametrize(
