@@ -226,6 +226,7 @@ class Runs:
             faults=self._faults,
             decision_cost=self._decision_cost,
             explain=explain,
+            engine=simulation.engine,
         )
 
     def stream(

@@ -16,6 +16,7 @@ from scenarios.graph_files import FORMS
 from scenarios.model_config import ModelConfig
 from simulator.context.scheduling import MOVEMENTS
 from simulator.engine.decision_cost import DecisionCost
+from simulator.engine.run import ENGINES
 from simulator.errors import InvalidInput
 from simulator.links.registry import contentions
 from simulator.memory.memory import MEMORIES, WEIGHTS
@@ -144,6 +145,8 @@ class SimulationConfig:
         movement: ``push`` or ``pull``.
         contention: ``none``, ``fifo``, ``fair``, or ``auto``: ``none`` for bare instances and drawn
             graphs, whose edges say how long they take, ``fifo`` for everything else. Results record which it was.
+        engine: ``engine``, or ``evaluator`` for plans of static schedulers that are whole before the run, by compiled
+            loops (:mod:`simulator.engine.evaluated`); the trace is the same.
         noise: of the actual times: ``none``, or any of these joined by ``+``: ``lognormal`` (of width
             ``sigma``), ``measured`` (each operator's own measured spread), ``empirical`` (measured
             calls of the kind), ``systematic``, ``stragglers``, ``drift``.
@@ -164,6 +167,7 @@ class SimulationConfig:
 
     movement: str = "push"
     contention: str = "auto"
+    engine: str = "engine"
     noise: str = "none"
     sigma: float | None = None
     systematic: SystematicConfig = field(default_factory=SystematicConfig)
@@ -203,6 +207,7 @@ class SimulationConfig:
         for key, value, known in (
             ("movement", self.movement, MOVEMENTS),
             ("contention", self.contention, ("auto", *contentions())),
+            ("engine", self.engine, ENGINES),
             ("memory", self.memory, MEMORIES),
             ("weights", self.weights, WEIGHTS),
             *(("noise", name, NOISES) for name in self.noise.split("+")),
@@ -452,6 +457,7 @@ class Scenario:
             ),
             (f"simulation.memory={simulation.memory}", simulation.memory != "unlimited"),
             (f"simulation.weights={simulation.weights}", simulation.weights != "resident"),
+            (f"simulation.engine={simulation.engine}", simulation.engine != "engine"),
             ("simulation.faults", bool(simulation.faults)),
             ("simulation.decision_cost", simulation.decision_cost_text != "none"),
         ):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from simulator.engine.engine import Setting, Simulation
-from simulator.engine.evaluator import Evaluator
+from simulator.engine.evaluator import Evaluator, check_settings
 from simulator.errors import InvalidInput
 from simulator.model.costs import CostTable
 from simulator.model.trace import Trace
@@ -66,6 +66,7 @@ def simulate_plan(setting: Setting, explain: Callable[[str], None] | None = None
         SchedulingError: the scheduler broke its protocol or left tasks that can never run.
     """
     _check(setting)
+    check_settings(setting.cluster, setting.movement, setting.contention)
     workload, costs = setting.workload, setting.costs
     planning = Planning(setting)
     planning.explain = explain

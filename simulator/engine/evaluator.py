@@ -29,10 +29,10 @@ from simulator.model.workload import Job, Workload
 
 CONTENTIONS = ("none", "fifo")
 MODELLED = frozenset({"name", "space", "profile", "slots", "launch_overhead"}) | frozenset(
-    {"power_idle", "power_busy", "price", "issue_depth"}
+    {"power_idle", "power_busy", "price", "issue_depth", "issue_overhead", "wake_after"}
 )
-"""Properties of devices that are taken into account, or that no time depends on; others must be left
-at their defaults."""
+"""Properties of devices that are taken into account, or that no time depends on where the others are left at their
+defaults, as they must be."""
 
 
 class Schedule(NamedTuple):
@@ -94,7 +94,7 @@ class Evaluator:
         self.jobs = tuple(jobs) if isinstance(jobs, Workload) else (jobs,)
         self.cluster = cluster
         self.movement, self.contention = movement, contention
-        self._check_settings()
+        check_settings(cluster, movement, contention)
         costs.check_covers(cluster)
         cluster.check_connected()
         for job in self.jobs:
@@ -117,36 +117,6 @@ class Evaluator:
         from simulator.engine import evaluator_loops as compiled
 
         self._compiled: Any = compiled
-
-    def _check_settings(self) -> None:
-        for what, value, known in (
-            ("movement", self.movement, MOVEMENTS),
-            ("contention", self.contention, CONTENTIONS),
-        ):
-            if value not in known:
-                raise InvalidInput(
-                    f"Fixed plans are evaluated under {what} {' or '.join(known)}, not '{value}'; "
-                    "simulate it instead"
-                )
-        cluster = self.cluster
-        for device in cluster.devices:
-            _check_modelled(device)
-        for is_so, what in (
-            (
-                shares_rates(cluster),
-                "Tasks of cluster '{}' slow each other (processor sharing, a memory's bandwidth or co-run slowdown)",
-            ),
-            (caches_weights(cluster), "Memory spaces of cluster '{}' cache weights"),
-            (
-                any(link.launcher is not None for link in cluster.links),
-                "Links of cluster '{}' have launchers",
-            ),
-        ):
-            if is_so:
-                raise InvalidInput(
-                    what.format(cluster.name)
-                    + ", which the evaluator of fixed plans does not know; simulate it instead"
-                )
 
     # -- evaluation -----------------------------------------------------------------------------
 
@@ -316,6 +286,41 @@ class Evaluator:
             f"'{self.cluster.devices[place].name}' must run '{self._label(task)}' next, "
             "whose predecessors wait behind other tasks; the plan's order contradicts the graph"
         )
+
+
+def check_settings(cluster: Cluster, movement: str, contention: str) -> None:
+    """Refuse what plans are not evaluated under.
+
+    Raises:
+        InvalidInput: says what it is.
+    """
+    for what, value, known in (
+        ("movement", movement, MOVEMENTS),
+        ("contention", contention, CONTENTIONS),
+    ):
+        if value not in known:
+            raise InvalidInput(
+                f"Fixed plans are evaluated under {what} {' or '.join(known)}, not '{value}'; "
+                "simulate it instead"
+            )
+    for device in cluster.devices:
+        _check_modelled(device)
+    for is_so, what in (
+        (
+            shares_rates(cluster),
+            "Tasks of cluster '{}' slow each other (processor sharing, a memory's bandwidth or co-run slowdown)",
+        ),
+        (caches_weights(cluster), "Memory spaces of cluster '{}' cache weights"),
+        (
+            any(link.launcher is not None for link in cluster.links),
+            "Links of cluster '{}' have launchers",
+        ),
+    ):
+        if is_so:
+            raise InvalidInput(
+                what.format(cluster.name)
+                + ", which the evaluator of fixed plans does not know; simulate it instead"
+            )
 
 
 def _check_spaces(cluster: Cluster, job: Job) -> None:

@@ -104,7 +104,7 @@ class Room(NamedTuple):
 
 def fixed(array: np.ndarray, kind: type = np.int64) -> np.ndarray:
     """A contiguous, read-only array of that type: compiled loops are made for one combination."""
-    view = np.ascontiguousarray(array, dtype=kind).view()
+    view: np.ndarray = np.ascontiguousarray(array, dtype=kind).view()
     view.setflags(write=False)
     return view
 
@@ -213,7 +213,8 @@ def queues_for(static: Static) -> Queues:
     numbers = [np.empty(tasks, dtype=np.int32) for _ in range(3)]
     bounds = [np.empty(devices, dtype=np.int64) for _ in range(4)]
     room = np.zeros(devices + 1, dtype=np.int64)
-    return Queues(numbers[0], numbers[1], room, numbers[2], *bounds, np.empty(jobs, dtype=np.int64))
+    found = (numbers[0], numbers[1], room, numbers[2], *bounds, np.empty(jobs, dtype=np.int64))
+    return Queues._make(found)
 
 
 def crossings_for(static: Static, tracing: bool) -> Crossings:
@@ -242,7 +243,7 @@ def room_for(static: Static, channels: int, *, events: bool, tracing: bool) -> R
     tasks, devices = static.seconds.shape
     slots = len(static.device_of)
     direct, kept = 0 if events else tasks, tasks if tracing else 0
-    return Room(
+    columns = (
         np.empty(tasks, dtype=np.int32),
         np.empty(tasks),
         np.empty(tasks),
@@ -260,3 +261,4 @@ def room_for(static: Static, channels: int, *, events: bool, tracing: bool) -> R
         np.empty(kept, dtype=np.int32),
         np.empty(kept, dtype=np.int32),
     )
+    return Room._make(columns)

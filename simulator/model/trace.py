@@ -348,9 +348,11 @@ def transferred(
     """
     # The channels of every pair of spaces that is used, and where those of each begin.
     spaces = len(cluster.spaces)
-    pairs, pair = np.unique(source * spaces + destination, return_inverse=True)
-    routes = [cluster.route(*divmod(both, spaces)).channels for both in pairs.tolist()]
-    hops = np.array([len(channels) for channels in routes], dtype=np.int64)
+    pair = source * spaces + destination
+    used = np.flatnonzero(np.bincount(pair, minlength=1)).tolist()
+    routes = [cluster.route(*divmod(both, spaces)).channels for both in used]
+    hops = np.zeros(spaces * spaces, dtype=np.int64)
+    hops[used] = [len(channels) for channels in routes]
     channel = np.array([c for channels in routes for c in channels], dtype=np.int64)
     first = np.cumsum(hops) - hops
     count = hops[pair]

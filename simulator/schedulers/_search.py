@@ -21,7 +21,7 @@ from simulator.context import SchedulingContext
 from simulator.context.scheduler import Scheduler
 from simulator.engine.evaluator import CONTENTIONS, MODELLED, Evaluator
 from simulator.errors import InvalidInput
-from simulator.model.cluster import Cluster, Device
+from simulator.model.cluster import Cluster, Device, Link
 from simulator.model.costs import CostTable
 from simulator.model.csr import CSR
 from simulator.model.graph import DataflowGraph
@@ -326,15 +326,22 @@ class SearchPlanner(ListPlanner[None]):
 
 
 def believed_cluster(cluster: Cluster) -> Cluster:
-    """A cluster whose devices have slots and nothing that changes rates; launch overheads are left to
-    the times.
+    """A cluster whose devices have slots and nothing that changes rates, whose memories cache nothing and whose
+    links wait for no launcher; launch overheads are left to the times, those of links to latencies.
     """
     kept = MODELLED - {"launch_overhead"}
     devices = [
         Device(**{field: getattr(device, field) for field in kept}) for device in cluster.devices
     ]
-    spaces = [dataclasses.replace(s, bandwidth=None, corun_slowdown=0.0) for s in cluster.spaces]
-    return dataclasses.replace(cluster, spaces=spaces, devices=devices)
+    spaces = [
+        dataclasses.replace(space, bandwidth=None, corun_slowdown=0.0, cache=None)
+        for space in cluster.spaces
+    ]
+    links = [
+        Link(k.name, k.ends, k.bandwidth, k.latency + 2 * k.launch_overhead, k.half_duplex)
+        for k in cluster.links
+    ]
+    return dataclasses.replace(cluster, spaces=spaces, devices=devices, links=links)
 
 
 def without_the_down(context: SchedulingContext, seconds: np.ndarray) -> np.ndarray:

@@ -39,11 +39,10 @@ PLAN = [(0, 0.0), (1, 1.0)]
 
 
 def run(scheduler: Scheduler | None = None, **settings: Any) -> Any:
+    settings = {"engine": "evaluator", **settings}
     workload = settings.pop("workload", GRAPH)
     cluster = fully_connected("two", 2)
-    return simulate(
-        workload, cluster, COSTS, scheduler or StaticPlan(PLAN), engine="evaluator", **settings
-    )
+    return simulate(workload, cluster, COSTS, scheduler or StaticPlan(PLAN), **settings)
 
 
 def test_the_trace_says_what_wrote_it() -> None:
@@ -85,10 +84,7 @@ class Waking(StaticPlan):
 )
 def test_what_is_refused(scheduler: Scheduler | None, settings: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        if "engine" in settings:
-            simulate(GRAPH, fully_connected("two", 2), COSTS, StaticPlan(PLAN), **settings)
-        else:
-            run(scheduler, **settings)
+        run(scheduler, **settings)
 
 
 def test_tasks_that_are_not_placed_are_named() -> None:

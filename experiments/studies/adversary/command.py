@@ -131,6 +131,7 @@ def run_on(scenario: Scenario, instance: dict[str, Any], config_dirs: Sequence[P
         movement=simulation.movement,
         contention=simulation.contention,
         decision_cost=simulation.decision_cost.build(),
+        engine=simulation.engine,
     )
 
 

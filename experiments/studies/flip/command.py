@@ -159,6 +159,7 @@ class Contest:
                 seed=scenario.seed.noise,
                 faults=self._faults,
                 decision_cost=simulation.decision_cost.build(),
+                engine=simulation.engine,
             )
             if not np.all(trace.jobs["status"] == "finished"):
                 found.append(math.inf)

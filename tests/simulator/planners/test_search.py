@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenarios.instances import instance_from_json
+from simulator.engine.evaluator import Evaluator
 from simulator.engine.faults import Fault, Faults
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
@@ -20,10 +21,11 @@ from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_co
 from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph, from_edges
 from simulator.model.operator import Operator, Tensor
+from simulator.model.weight_hit_curve import ReuseCurve
 from simulator.model.workload import Job, Workload
 from simulator.planners import moves
 from simulator.schedulers import create
-from simulator.schedulers._search import Plan, Problem, SearchPlanner
+from simulator.schedulers._search import Plan, Problem, SearchPlanner, believed_cluster
 from tests.benchmarks.search import random_instance
 from tests.examples import examples
 from tests.simulator.strategies import Case, cases
@@ -204,8 +206,6 @@ def test_reproducible_and_seeded(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_the_budget_is_what_is_evaluated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from simulator.engine.evaluator import Evaluator
-
     graph, cluster, costs = instance_from_json(CERTIFIED[5])
     calls = []
     plain = Evaluator.evaluate
@@ -362,6 +362,19 @@ def test_moves_reach_every_plan_of_a_small_graph() -> None:
         moves.change(rng.random(moves.DRAWS), device, order, position, *rows, undo)
         seen.add((*device.tolist(), *order.tolist()))
     assert len(seen) == 16
+
+
+def test_clusters_that_cache_weights_or_launch_transfers_are_planned_on_plain_ones() -> None:
+    """A search believes latencies to include launches, 1 + 2 * 0.5 s, and that nothing waits for a launcher."""
+    spaces = [MemorySpace("a", cache=ReuseCurve((4.0,), (1.0,))), MemorySpace("b")]
+    link = Link("ab", ("a", "b"), 1.0, 1.0, launcher="host", launch_overhead=0.5)
+    cluster = Cluster("launched", spaces, [Device("A", "a"), Device("B", "b")], [link])
+    plain = believed_cluster(cluster)
+    assert plain.route(0, 1).latency == cluster.route(0, 1).latency == 2.0
+    graph = from_edges("edge", 2, [(0, 1, 1.0)])
+    costs = CostTable.of(graph, np.array([[1.0, 9.0], [9.0, 1.0]]))
+    assert Evaluator(graph, plain, costs).evaluate([0, 1], [0, 1]) == 1 + 3 + 1
+    simulate(graph, cluster, costs, create("annealing", budget=20))
 
 
 @pytest.mark.parametrize(
