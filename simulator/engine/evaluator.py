@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+import simulator.engine.evaluator_arrays as arrays
 from simulator.context.scheduling import MOVEMENTS
 from simulator.devices.shared_rate import shares_rates
 from simulator.devices.weight_cache import caches_weights
-from simulator.engine import evaluator_arrays as arrays
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.model.cluster import Cluster, Device
 from simulator.model.costs import CostTable
