@@ -19,7 +19,7 @@ from simulator.engine.decision_cost import DecisionCost
 from simulator.engine.run import ENGINES
 from simulator.errors import InvalidInput
 from simulator.links.registry import contentions
-from simulator.memory.memory import MEMORIES, WEIGHTS
+from simulator.memory.registry import WEIGHTS, memories
 from simulator.model.noise import LogNormalNoise, Stragglers
 from simulator.model.units import parse_seconds
 
@@ -208,7 +208,7 @@ class SimulationConfig:
             ("movement", self.movement, MOVEMENTS),
             ("contention", self.contention, ("auto", *contentions())),
             ("engine", self.engine, ENGINES),
-            ("memory", self.memory, MEMORIES),
+            ("memory", self.memory, memories()),
             ("weights", self.weights, WEIGHTS),
             *(("noise", name, NOISES) for name in self.noise.split("+")),
         ):

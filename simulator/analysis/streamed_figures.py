@@ -18,6 +18,7 @@ from simulator.analysis.queueing import PERCENTILES
 from simulator.analysis.serving_metrics import ModelServing, ServingMetrics, jain, slowdown_of
 from simulator.model.cluster import Cluster
 from simulator.model.graph import DataflowGraph
+from simulator.model.trace import FINISHED, LOST
 from simulator.model.workload import Job
 
 
@@ -49,6 +50,8 @@ class StreamedFigures:
         settings: of the run, as a trace's description has them.
         wallclock: ``decisions`` and ``deciding_seconds``.
         arrived: requests in all.
+        repeated: executions that finished of tasks that had finished before.
+        failures: requests that failed, by reason.
         graph_seconds: seconds of execution by graph, operator and device.
     """
 
@@ -56,14 +59,18 @@ class StreamedFigures:
         self.cluster, self.warm_up = cluster, warm_up
         self.settings: dict[str, Any] = {}
         self.wallclock: dict[str, float] = {}
-        self.arrived = 0
+        self.arrived = self.repeated = 0
+        self.failures: dict[str, int] = {}
         self.horizon: float | None = None
         self.graph_seconds: dict[tuple[DataflowGraph, int, int], float] = {}
         self._here: dict[str, ModelTally] = {}  # by model, of those that arrived in the window
         self._early: dict[str, ModelTally] = {}
         self._queued: list[Job] = []  # in the system at the end
+        self._failed: list[Job] = []
         self._last_arrival = 0.0
-        self._last_execution = self._last_rejection = 0.0  # their ends
+        self._last_execution = self._last_refusal = (
+            0.0  # the ends of executions, and of requests that were not served
+        )
         self._last_finish = -math.inf  # of a request
         # Finished in the window, and of these in time: up to the last arrival, and since then.
         self._inside = self._inside_on_time = 0
@@ -77,7 +84,8 @@ class StreamedFigures:
         self._stayed = 0
         count = len(cluster.devices)
         self._busy, self._busy_inside = [0.0] * count, 0.0
-        self._tasks = [0] * count
+        self._lost_seconds = [0.0] * count
+        self._tasks, self._lost = [0] * count, [0] * count
         self._leaders = self._served_together = 0
         self._transfers, self._bytes = 0, 0.0
 
@@ -133,12 +141,21 @@ class StreamedFigures:
 
     def reject(self, job: Job, moment: float) -> None:
         """A request was refused."""
-        start = self.warm_up
-        here = job.arrival >= start
-        tallies = self._here if here else self._early
+        tallies = self._here if job.arrival >= self.warm_up else self._early
         tallies.setdefault(job.model or job.graph.name, ModelTally()).rejected += 1
-        self._last_rejection = moment
-        if here:
+        self._leave(job, moment)
+
+    def fail(self, job: Job, moment: float, reason: str) -> None:
+        """A request failed."""
+        self.failures[reason] = self.failures.get(reason, 0) + 1
+        self._failed.append(job)
+        self._leave(job, moment)
+
+    def _leave(self, job: Job, moment: float) -> None:
+        """A request leaves that was not served."""
+        start = self.warm_up
+        self._last_refusal = max(self._last_refusal, moment)
+        if job.arrival >= start:
             self._stay += moment - job.arrival
             self._stayed += 1
         self._time_in_system += max(0.0, moment - max(job.arrival, start))
@@ -156,16 +173,19 @@ class StreamedFigures:
         start: float,
         finish: float,
         requests: int,
-        done: bool = True,
+        status: str,
     ) -> None:
-        """An operator ran for so many requests; ``done`` unless the run's end cut it off."""
+        """An operator ran for so many requests; ``status`` as in a trace."""
         seconds = finish - start
         self._busy[device] += seconds
         if start >= self.warm_up:
             self._busy_inside += seconds
         elif finish > self.warm_up:
             self._busy_inside += finish - self.warm_up
-        self._tasks[device] += done
+        self._tasks[device] += status == FINISHED
+        if status == LOST:
+            self._lost[device] += 1
+            self._lost_seconds[device] += seconds
         if not operator:
             self._leaders += 1
             self._served_together += requests
@@ -186,7 +206,7 @@ class StreamedFigures:
         """See :attr:`simulator.model.trace.Trace.end`."""
         if self.horizon is not None:
             return self.horizon
-        return max(self._last_execution, self._last_rejection, self._last_finish)
+        return max(self._last_execution, self._last_refusal, self._last_finish)
 
     @property
     def makespan(self) -> float:
@@ -201,14 +221,14 @@ class StreamedFigures:
         """What :func:`simulator.analysis.serving_metrics.serving_metrics` says of the trace."""
         end, last = self.end, self._last_arrival if self.arrived else self.warm_up
         length = max(last - self.warm_up, 0.0)
-        # Those that wait count with their age.
+        # Those that wait, or failed, count with their age.
         ages: dict[str, Spread] = {}
-        for job in self._queued:
+        for job in (unserved := [*self._queued, *self._failed]):
             if job.arrival >= self.warm_up:
                 ages.setdefault(job.model or job.graph.name, Spread()).add(end - job.arrival)
         by_model, slowdowns, kept = {}, [], []
         requests = on_time = rejected = 0
-        late = (job.model or job.graph.name for job in self._queued)
+        late = (job.model or job.graph.name for job in unserved)
         for name in sorted({*self._here, *self._early, *late}):
             tally = self._here.get(name) or ModelTally()
             waits = together([tally.delays, *([ages[name]] if name in ages else [])])
@@ -240,7 +260,7 @@ class StreamedFigures:
         return {
             "requests": requests,
             "rejected": rejected,
-            "waiting": sum(spread.count for spread in ages.values()),
+            "waiting": sum(job.arrival >= self.warm_up for job in self._queued),
             "offered_per_s": _share(requests, length),
             "served_per_s": _share(self._inside, length),
             "goodput_per_s": _share(self._inside_on_time, length),
@@ -267,6 +287,8 @@ class StreamedFigures:
                 "busy_s": self._busy[i],
                 "utilisation": min(1.0, _share(self._busy[i], end * device.slots)),
                 "tasks": self._tasks[i],
+                "lost_s": self._lost_seconds[i],
+                "lost": self._lost[i],
                 "energy_busy_j": _product(device.power_busy, share),
                 "energy_idle_j": _product(device.power_idle, end - share),
                 "cost": _product(device.price, end / 3600),
@@ -278,16 +300,16 @@ class StreamedFigures:
             "utilisation": min(1.0, _share(sum(self._busy), end * slots)),
             "jobs": self.arrived,
             "jobs_finished": self._finished,
-            "jobs_failed": 0,
+            "jobs_failed": len(self._failed),
             "jobs_queued": len(self._queued),
             "jobs_late": self._late,
-            "failures": {},
+            "failures": dict(sorted(self.failures.items())),
             **_flow_times(
                 together(t.delays for s in (self._early, self._here) for t in s.values())
             ),
-            "tasks": sum(self._tasks),
-            "tasks_lost": 0,
-            "lost_s": 0.0,
+            "tasks": sum(self._tasks) - self.repeated,
+            "tasks_lost": sum(self._lost),
+            "lost_s": sum(self._lost_seconds),
             "transfers": self._transfers,
             "transferred_bytes": self._bytes,
             "energy_j": _sum(energies),

@@ -102,7 +102,7 @@ def message(run: PackingRun, transfers: Iterable[tuple[int, int]]) -> Message:
         if tensor in found:
             raise SchedulingError(f"{_name(run, tensor).capitalize()} is packed twice")
         found.add(tensor)
-        why = _obstacle(run, tensor, space, (tensor, space) in asked)
+        why = obstacle(run, tensor, space, (tensor, space) in asked)
         if why:
             raise SchedulingError(f"Cannot pack {_name(run, tensor)} for '{spaces[space]}': {why}")
         if run.tensor_home[tensor] != run.tensor_home[first]:
@@ -127,7 +127,7 @@ def is_weight(run: PackingRun, tensor: int) -> bool:
     return run.jobs[job].graph.tensors[tensor - run.first_tensor[job]].role == "weight"
 
 
-def _obstacle(run: PackingRun, tensor: int, space: int, asked: bool) -> str:
+def obstacle(run: PackingRun, tensor: int, space: int, asked: bool) -> str:
     """Why a tensor cannot be part of a message to a space; empty if it can.
 
     ``asked``: whether it was asked for there at this instant.

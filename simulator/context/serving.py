@@ -211,6 +211,17 @@ class BatchingContext(SchedulingContext):
 
     # -- bookkeeping ----------------------------------------------------------------------------
 
+    def is_barred(self, task: int) -> bool:
+        """Whether a task never runs: another leads its batch, or its job was refused."""
+        return self.task_job[task] in self.leader or self.task_job[task] in self.rejected
+
+    def take_back_rejection(self, job: int, done_at: float, coming: tuple[int, int] | None) -> None:
+        """A job that was refused in this decision is not refused yet."""
+        del self.rejected[job]
+        self.tasks_left[job], self.done_at[job] = len(self.tasks_of(job)), done_at
+        if coming is not None:
+            self.coming[job] = coming
+
     def _may_serve(self) -> bool:
         """Whether the scheduler of this run may use these verbs."""
         raise NotImplementedError

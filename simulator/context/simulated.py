@@ -131,6 +131,26 @@ class SimulatedRun(BatchingContext):
         """A copy is gone, or was given up before it was sent: who wants it must ask again."""
 
     @abstractmethod
+    def is_under_way(self, tensor: int, space: int) -> bool:
+        """Whether a transfer of a tensor to a space was sent at an earlier instant and has not ended."""
+
+    @abstractmethod
+    def has_left(self, job: int) -> bool:
+        """Whether a job has failed or was refused."""
+
+    @abstractmethod
+    def is_done(self, task: int) -> bool:
+        """Whether a task has finished and need not run again, where tasks may have to."""
+
+    @abstractmethod
+    def let_go(self, tensor: int) -> None:
+        """A tensor lies nowhere any more; only what runs again could want it."""
+
+    @abstractmethod
+    def is_beyond_faults(self, job: int) -> None:
+        """A job is done, its results are where they must be."""
+
+    @abstractmethod
     def found_room(self, job: int) -> None:
         """A job's inputs lie where they come from."""
 

@@ -15,8 +15,8 @@ from heapq import heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.clock import Moment
+from simulator.context.packing import Message, obstacle
 from simulator.engine.decision_cost import DecisionCost
-from simulator.errors import InvalidInput
 
 if TYPE_CHECKING:
     from simulator.engine.setting import EngineRun
@@ -51,19 +51,11 @@ class DecisionDelay:
     Args:
         run: the simulation.
         cost: what a decision costs.
-
-    Raises:
-        InvalidInput: the scheduler evicts or packs, which takes effect at once.
     """
 
+    keeps_jobs = True
+
     def __init__(self, run: EngineRun, cost: DecisionCost) -> None:
-        scheduler = run.scheduler
-        beyond = sorted(scheduler.needs & {"evict", "pack"})
-        if beyond:
-            raise InvalidInput(
-                f"Scheduler '{scheduler.name}' needs {', '.join(beyond)}, which takes effect at once; "
-                "decisions about placements alone can be charged for: leave out the decision cost"
-            )
         self._run = run
         self._cost = cost
         self._busy = False
@@ -76,6 +68,12 @@ class DecisionDelay:
         self._asking = False
         self._wakes: list[float] = []
         self._changes: list[Change] = []
+        # What the decision does beside; of messages where they lie, of rejections when their jobs were done
+        # and what was on its way for them.
+        self._packs: list[tuple[int, Message]] = []
+        self._sends: list[tuple[int, int]] = []
+        self._rejections: dict[int, tuple[str, float, tuple[int, int] | None]] = {}
+        self._evictions: list[tuple[int, int]] = []
         self._charged = 0.0
 
     # -- the loop -------------------------------------------------------------------------------
@@ -96,6 +94,8 @@ class DecisionDelay:
         run = self._run
         run.finished.sort()
         tasks = self._considered()
+        requests, packed = list(run.requested), dict(run.packed)
+        evicted = 0 if run.memory is None else run.memory.evicted
         before = run.deciding_seconds
         self._asking = True
         run.noted = self._note
@@ -106,11 +106,15 @@ class DecisionDelay:
         cost = self._cost.seconds(len(tasks), pairs, run.deciding_seconds - before)
         if cost > 0:
             self._charged += cost
-            self._put_off()
+            self._put_off(evicted)
+            if self._packs or self._sends:
+                run.packed = packed
+                run.book_again(requests)
             self._busy = True
             run.clock.at(run.now + cost, [self._on_free])
         else:
             self._wake_up()
+            self._packs, self._sends = [], []
         self._undecided.clear()
         self._ranks.clear()
 
@@ -121,7 +125,11 @@ class DecisionDelay:
             arrived = [task for job in run.arrived for task in run.tasks_of(job)]
             return {*arrived, *run.lost}
         self._known.update(run.placeable)
-        self._known = {t for t in self._known if run.task_device[t] < 0 and run.is_ready(t)}
+        self._known = {
+            t
+            for t in self._known
+            if run.task_device[t] < 0 and run.is_ready(t) and not run.is_barred(t)
+        }
         return self._known
 
     def _on_free(self, _: Moment) -> None:
@@ -134,6 +142,27 @@ class DecisionDelay:
         self._undecided.setdefault(task, self._placement(task))
         if self._run.task_device[task] < 0:  # it is being placed
             self._ranks[task] = rank
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether what the scheduler does now is to be undone, and done when the cost has passed."""
+        return self._asking
+
+    def packs(self, parcel: Message) -> None:
+        """A message is asked for."""
+        if self._asking:
+            self._packs.append((self._run.tensor_home[parcel.tensors[0]], parcel))
+
+    def sends(self, job: int, space: int) -> None:
+        """A job's inputs are sent ahead."""
+        if self._asking:
+            self._sends.append((job, space))
+
+    def rejects(self, job: int, reason: str) -> None:
+        """A job is about to be refused."""
+        if self._asking:
+            run = self._run
+            self._rejections[job] = (reason, run.done_at[job], run.coming.get(job))
 
     def wake(self, moment: float) -> None:
         """The scheduler is to be asked at a moment: from its decision's effect on."""
@@ -157,9 +186,15 @@ class DecisionDelay:
 
     # -- between a decision and its effect ------------------------------------------------------
 
-    def _put_off(self) -> None:
-        """Undo what was decided now, and keep it."""
+    def _put_off(self, evicted: int) -> None:
+        """Undo what was decided now, and keep it; ``evicted`` weights had been before. Messages and what was sent
+        ahead are left to be taken back.
+        """
         run = self._run
+        for job, (_, done_at, coming) in self._rejections.items():
+            run.take_back_rejection(job, done_at, coming)
+        for job, _ in self._sends:
+            run.coming.pop(job, None)
         changes = [
             Change(
                 task,
@@ -176,6 +211,8 @@ class DecisionDelay:
         for change in changes:
             if change.after is not None:
                 run.withdraw(change.task)
+        if run.memory is not None:
+            self._evictions = run.memory.take_back_evictions(evicted)
         for change in changes:
             if change.before is not None:
                 self._restore(change.task, change.before)
@@ -198,7 +235,8 @@ class DecisionDelay:
     def _take_effect(self) -> None:
         """Do now what was decided: as far as tasks are where they were, have not started, and still are
         ready if they were, on devices that still are up if they were. Tasks that the latter two hinder
-        come back through ``lost``.
+        come back through ``lost``. Weights are evicted that are still there and that nobody needs; jobs are
+        refused and sent ahead that still wait; of a message goes what still may.
         """
         run = self._run
         run.last_news = run.now
@@ -207,6 +245,9 @@ class DecisionDelay:
         for change in changes:
             if change.before is not None:
                 run.withdraw(change.task)
+        for number, space in self._evictions:
+            run.memory.evict_weight(number, space)  # type: ignore[union-attr]
+        self._serve()
         lost = []
         for change in changes:
             if change.after is None:
@@ -219,7 +260,36 @@ class DecisionDelay:
         if lost:
             run.lost = sorted({*run.lost, *lost})
             self._news = True
+        for source, parcel in self._packs:
+            space = parcel.destination
+            asked = {request[:2] for request in run.requested}
+            left = [
+                (tensor, space)
+                for tensor in parcel.tensors
+                if run.tensor_home[tensor] == source
+                and run.job_of_tensor(tensor) not in run.failed_jobs
+                and not obstacle(run, tensor, space, (tensor, space) in asked)
+            ]
+            if left:
+                run.pack(left)
+        self._packs, self._sends, self._rejections, self._evictions = [], [], {}, []
         self._wake_up()
+
+    def _serve(self) -> None:
+        """Refuse jobs and send their inputs ahead where they still wait."""
+        run = self._run
+        for job, (reason, *_) in self._rejections.items():
+            if run.is_waiting(job):
+                run.reject(job, reason)
+        for job, space in self._sends:
+            if not run.is_waiting(job) or job in run.coming:
+                continue
+            here = run.inputs_in(job)
+            if here is None or space in here:
+                run.delivered.append(job)
+                self._news = True
+            else:
+                run.send(job, space)
 
     def _is_possible(self, change: Change) -> bool:
         run, task, before = self._run, change.task, change.before

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from simulator.context import EVERYWHERE
+from simulator.context.packing import is_weight
 from simulator.engine.faults import Fault, FaultInjector, Faults
-from simulator.engine.setting import LOST
-from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
+from simulator.model.trace import LOST
 
 if TYPE_CHECKING:
     from simulator.engine.setting import EngineRun
@@ -32,18 +33,14 @@ class Disturbances:
         faults: what goes wrong.
 
     Raises:
-        InvalidInput: a fault cannot be, or devices fail where memory counts.
+        InvalidInput: a fault cannot be.
     """
+
+    keeps_jobs = True
 
     def __init__(self, run: EngineRun, faults: Faults) -> None:
         setting, cluster = run.setting, run.cluster
         faults.check(cluster)
-        unusual = setting.memory != "unlimited" or setting.weights != "resident"
-        if faults.fails_devices and unusual:
-            raise InvalidInput(
-                "Failing devices are simulated with memory 'unlimited' and weights 'resident' only; "
-                f"this run has memory '{setting.memory}' and weights '{setting.weights}'"
-            )
         self._run = run
         self._limit = faults.max_attempts
         devices = range(len(cluster.devices))
@@ -140,18 +137,55 @@ class Disturbances:
         given_up = [key for key in sorted(self._given_up) if run.is_wanted(*key, -1)]
         self._given_up.clear()
         for tensor, space in given_up:
-            job = run.job_of_tensor(tensor)
-            if job not in run.failed_jobs:
-                spaces = run.cluster.spaces
-                what = run.job_index[job].graph.tensors[tensor - run.first_tensor[job]].name
-                self._fail_job(
-                    job,
-                    f"The transfer of '{what}' from '{spaces[run.tensor_home[tensor]].name}' to "
-                    f"'{spaces[space].name}' was called off {_times(self._called_off[tensor, space])} and "
-                    "would have to start again; allow more with max_attempts, or let the memory survive "
-                    "(memory_lost: false)",
-                )
+            jobs = [run.job_of_tensor(tensor)]
+            spaces = run.cluster.spaces
+            what = run.job_index[jobs[0]].graph.tensors[tensor - run.first_tensor[jobs[0]]].name
+            reason = (
+                f"The transfer of '{what}' from '{spaces[run.tensor_home[tensor]].name}' to "
+                f"'{spaces[space].name}' was called off {_times(self._called_off[tensor, space])} and "
+                "would have to start again; allow more with max_attempts, or let the memory survive "
+                "(memory_lost: false)"
+            )
+            if run.memory is not None and is_weight(run, tensor):
+                jobs = run.memory.jobs_waiting_for(tensor, space)
+                del self._called_off[tensor, space]  # other jobs may try again
+            for job in jobs:
+                if job not in run.failed_jobs:
+                    self._fail_job(job, reason)
         return bool(given_up)
+
+    def is_done(self, task: int) -> bool:
+        """Whether a task has finished and need not run again."""
+        return task in self._done
+
+    def is_beyond(self, job: int) -> None:
+        """A job is done, its results are where they must be."""
+        self._over.add(job)
+
+    def let_go(self, tensor: int) -> None:
+        """A tensor lies nowhere any more: should its readers run again, an input comes from its origin, and another
+        is written again.
+        """
+        run = self._run
+        for space, copies in enumerate(run.copies):
+            if copies.pop(tensor, None) is not None:
+                run.under_way.pop((tensor, space), None)
+        job = run.job_of_tensor(tensor)
+        if tensor - run.first_tensor[job] in run.job_index[job].inputs:
+            run.tensor_home[tensor] = self._origin(job)
+        else:
+            self._miss(job, tensor)
+
+    def _miss(self, job: int, tensor: int) -> None:
+        """A tensor that was written is lost."""
+        run = self._run
+        run.tensor_home[tensor], run.tensor_written[tensor] = EVERYWHERE, math.inf
+        self._missing.setdefault(job, set()).add(tensor)
+
+    def _origin(self, job: int) -> int:
+        run = self._run
+        origin = run.jobs[job].origin
+        return EVERYWHERE if origin is None else run.cluster.space_index[origin]
 
     def finished(self, task: int) -> None:
         """A task has finished: ask for what it wrote wherever it is wanted."""
@@ -229,6 +263,8 @@ class Disturbances:
                     run.device_models[device].end(task, run.now)
             run.start_time[task] = run.finish_time[task] = math.inf
             run.ready_at[task] = run.now
+            if run.memory is not None:
+                run.memory.lost(task, device)
             run.drop(task)
             self._gone.add(task)
         run.free_slots[device][:] = range(run.slots[device])
@@ -249,8 +285,10 @@ class Disturbances:
         changed = self._call_off(space)
         changed |= run.copies[space].keys()
         run.copies[space].clear()
+        if run.memory is not None:
+            run.memory.lose(space)
         for job in range(len(run.jobs)):
-            if not self._is_beyond(job):
+            if not self._is_beyond(job) or (run.memory is not None and job in run.failed_jobs):
                 changed |= self._move_homes(job, space)
         for tensor in sorted(changed):
             self._request_again(tensor)
@@ -269,37 +307,46 @@ class Disturbances:
         }
         for flow in flows.values():
             started = flow.start < run.now
-            run.links.cancel(flow)
+            if run.memory is None or run.memory.called_off(flow):
+                run.links.cancel(flow)
             if started:
                 run.recorder.delivered(flow)
                 self._called_off.update((tensor, flow.destination) for tensor in flow.tensors)
             for tensor in flow.tensors:
-                run.forget_copy(tensor, flow.destination)
                 changed.add(tensor)
+                if run.under_way.get((tensor, flow.destination)) is flow:
+                    run.forget_copy(tensor, flow.destination)
         return changed
 
     def _move_homes(self, job: int, space: int) -> set[int]:
-        """What was written into a lost space is at home where a copy is left, or is missing."""
-        run = self._run
+        """What was written into a lost space is at home where a copy is left, or is missing; an input that had moved
+        there is at home where a copy is left, or where it came from.
+        """
+        run, memory = self._run, self._run.memory
         index, first = run.job_index[job], run.first_tensor[job]
         asked = {row[:2] for row in run.requested}
         changed = set()
-        for tensors in index.writes:
-            for tensor in (first + t for t in tensors):
-                if run.tensor_home[tensor] != space or run.tensor_written[tensor] == math.inf:
-                    continue
-                changed.add(tensor)
-                for other in range(len(run.cluster.spaces)):
-                    key = (tensor, other)
-                    there = tensor in run.copies[other]
-                    if there and key not in run.under_way and key not in asked:
-                        run.tensor_home[tensor] = other
-                        run.tensor_written[tensor] = run.copies[other].pop(tensor)
-                        break
+        inputs = index.inputs if self._origin(job) != space else ()
+        for tensor in (first + t for t in (*inputs, *chain.from_iterable(index.writes))):
+            if run.tensor_home[tensor] != space or run.tensor_written[tensor] == math.inf:
+                continue
+            changed.add(tensor)
+            for other in range(len(run.cluster.spaces)):
+                key = (tensor, other)
+                there = tensor in run.copies[other]
+                if there and key not in run.under_way and key not in asked:
+                    run.tensor_home[tensor] = other
+                    run.tensor_written[tensor] = run.copies[other].pop(tensor)
+                    if memory is not None:
+                        memory.moved(tensor, other)
+                    break
+            else:
+                if tensor - first in inputs:
+                    run.tensor_home[tensor] = self._origin(job)
                 else:
-                    run.tensor_home[tensor] = EVERYWHERE
-                    run.tensor_written[tensor] = math.inf
-                    self._missing.setdefault(job, set()).add(tensor)
+                    self._miss(job, tensor)
+                if memory is not None:
+                    memory.gone(tensor)
         return changed
 
     def _run_again(self, job: int) -> None:
@@ -321,6 +368,8 @@ class Disturbances:
                 self._done.remove(task)
                 again.append(task)
                 held.update(run.reopen(task))
+                if run.memory is not None:
+                    run.memory.reopened(task)
                 run.attempts[task] = run.attempts.get(task, 0) + 1
                 run.start_time[task] = run.finish_time[task] = math.inf
         self._gone.update(again)
@@ -359,6 +408,8 @@ class Disturbances:
         """Ask for a tensor wherever it is wanted and not on its way."""
         run = self._run
         job = run.job_of_tensor(tensor)
+        if run.memory is not None and is_weight(run, tensor):
+            run.memory.request_again(tensor)
         if run.tensor_written[tensor] == math.inf or self._is_beyond(job):
             return
         index = run.job_index[job]
@@ -419,8 +470,10 @@ class Disturbances:
         for task in run.tasks_of(job):
             if run.is_queued(task):
                 run.withdraw(task)
-            if task not in self._done:
+            if task not in self._done and not run.started[task]:
                 run.pending[task] += NEVER
+        if run.memory is not None:
+            run.memory.failed(job)
         run.ready = [task for task in run.ready if run.task_job[task] != job]
         run.lost = [task for task in run.lost if run.task_job[task] != job]
 
@@ -436,6 +489,8 @@ class Disturbances:
             for job in range(len(run.jobs)):
                 if not self._is_beyond(job):
                     self._fail_job(job, self._reason(job))
+            if run.memory is not None:
+                run.memory.settle()
         for job in run.failed_jobs:  # nothing is expected of these
             run.tasks_left[job] = 0
             for task in run.tasks_of(job):

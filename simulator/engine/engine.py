@@ -40,12 +40,13 @@ from simulator.engine.decision_delay import DecisionDelay
 from simulator.engine.disturbances import Disturbances
 from simulator.engine.movement import DataMovement
 from simulator.engine.recorder import TraceRecorder
-from simulator.engine.setting import FINISHED, EngineRun, Recorder, Setting
+from simulator.engine.setting import EngineRun, Part, Recorder, Setting
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.memory.memory import abilities, make_memory
+from simulator.memory.registry import abilities, make_memory
 from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable, GraphCosts, rows_of
 from simulator.model.graph import DataflowGraph
+from simulator.model.trace import FINISHED
 from simulator.model.workload import Job
 
 
@@ -93,9 +94,9 @@ class Simulation(DataMovement):
         self._awaiting: set[int] = set()  # jobs that it will be told of when their inputs have room
         self.serving = bool(SERVING & self.offers & setting.scheduler.needs)
         self._plans_ahead = False  # whether a task was ever placed before it was ready
+        self._prepare()
         self.recorder = recorder(self)
         self._forgets = self.recorder.forgets
-        self._prepare()
 
     def _prepare(self) -> None:
         """Compose the parts."""
@@ -125,7 +126,7 @@ class Simulation(DataMovement):
         self._far_inputs = FarInputs(cluster) if reads_far(cluster) else None
         self.links = flows_of(cluster, self.contention, self.clock, launchers, self._on_delivered)
         self.memory = make_memory(
-            self, self.links, setting.memory, setting.weights, setting.workload
+            self, self.links, setting.memory, setting.weights, setting.workload, setting.horizon
         )
         launched = any(link.launcher is not None for link in cluster.links)
         self.booked = self._link_model.final and not (
@@ -145,6 +146,12 @@ class Simulation(DataMovement):
         self._overheads = [device.launch_overhead for device in cluster.devices]
         self._alarms = [-1.0 for _ in devices]  # when a device looks again at its queue
         self._shared = list(dict.fromkeys(self.shared_rates.values()))
+
+    @property
+    def parts(self) -> list[Part]:
+        """Those that the run asks for."""
+        parts: tuple[Part | None, ...] = (self.memory, self._faults, self._delay)
+        return [part for part in parts if part is not None]
 
     # -- the loop -------------------------------------------------------------------------------
 
@@ -305,7 +312,12 @@ class Simulation(DataMovement):
 
     def reject(self, job: int, reason: str) -> None:
         """See :class:`BatchingContext`."""
+        self._check_serving(job)
+        if self._delay is not None:
+            self._delay.rejects(job, reason)
         super().reject(job, reason)
+        if self._delay is not None and self._delay.holds_back:
+            return
         self._awaiting.discard(job)
         if self.memory is not None:
             self.memory.rejected(job)
@@ -314,6 +326,12 @@ class Simulation(DataMovement):
         if self._reacts:
             self._send_next(job)
         self.recorder.left((job,))
+
+    def send(self, job: int, space: int) -> None:
+        """See :class:`BatchingContext`."""
+        super().send(job, space)
+        if self._delay is not None:
+            self._delay.sends(job, space)
 
     def _arrive(self) -> None:
         job = self._joining.popleft()
@@ -521,6 +539,24 @@ class Simulation(DataMovement):
         start = self.start_time[task]
         return start < self.now or (start == self.now and self._settled_at == start)
 
+    def is_done(self, task: int) -> bool:
+        """Whether a task has finished and need not run again, where tasks may have to."""
+        return self._faults is not None and self._faults.is_done(task)
+
+    def has_left(self, job: int) -> bool:
+        """Whether a job has failed or was refused."""
+        return job in self.failed_jobs or job in self.rejected
+
+    def let_go(self, tensor: int) -> None:
+        """A tensor lies nowhere any more; only what runs again could want it."""
+        if self._faults is not None:
+            self._faults.let_go(tensor)
+
+    def is_beyond_faults(self, job: int) -> None:
+        """A job is done, its results are where they must be."""
+        if self._faults is not None:
+            self._faults.is_beyond(job)
+
     # -- placement ------------------------------------------------------------------------------
 
     @property
@@ -618,9 +654,8 @@ class Simulation(DataMovement):
             "memory": self.setting.memory,
             "weights": self.setting.weights,
         }
-        for part in (self.memory, self._faults, self._delay):
-            if part is not None:
-                settings |= part.report()
+        for part in self.parts:
+            settings |= part.report()
         if self.setting.horizon < math.inf:
             settings["horizon_s"] = self.setting.horizon
         return settings

@@ -114,7 +114,7 @@ class Evaluator:
         channels = len(cluster.channels)
         self._room = arrays.room_for(self._static, channels, events=not direct, tracing=False)
         # Imported here, so that nobody loads numba who does not evaluate.
-        from simulator.engine import evaluator_loops as compiled
+        import simulator.engine.evaluator_loops as compiled
 
         self._compiled: Any = compiled
 

@@ -1,7 +1,8 @@
 """Runs of any number of requests: state for those in the system, figures of those that have left.
 
 The engine is the same. What differs is what is kept: the columns by job, task and tensor are windows, and a job
-that is done is counted (:class:`simulator.analysis.streamed_figures.StreamedFigures`) and dropped from them.
+that is done is counted (:class:`simulator.analysis.streamed_figures.StreamedFigures`) and dropped from them. Where a part of
+the run keeps state by job, the columns are whole and jobs are counted at the end.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from simulator.analysis.streamed_figures import StreamedFigures
 from simulator.clock import Moment
 from simulator.context import EVERYWHERE
-from simulator.engine.setting import FINISHED
 from simulator.errors import SchedulingError
+from simulator.model.trace import FINISHED
 
 if TYPE_CHECKING:
     from simulator.context.simulated import Request
@@ -70,9 +71,10 @@ class FiguresRecorder:
     Args:
         run: the simulation, which has begun nothing yet.
         warm_up: seconds from the start that figures leave out.
-    """
 
-    forgets = True
+    Attributes:
+        forgets: whether jobs that have left are dropped: where no part of the run needs them.
+    """
 
     def __init__(self, run: EngineRun, warm_up: float) -> None:
         self._run = run
@@ -82,6 +84,13 @@ class FiguresRecorder:
         self._crossings: dict[int, list[tuple[int, int]]] = {}
         self._until: dict[int, float] = {}
         self._flying: dict[int, int] = {}
+        self._executed: set[int] = set()  # tasks that may run again, and have finished
+        self.forgets = not any(part.keeps_jobs for part in run.parts)
+        self._repeats = bool(run.setting.faults)
+        if self.forgets:
+            self._open_windows(run)
+
+    def _open_windows(self, run: EngineRun) -> None:
         run.jobs = Window()  # type: ignore[assignment]
         run.job_index = Window()  # type: ignore[assignment]
         run.first_task = array("q")  # type: ignore[assignment]
@@ -143,8 +152,11 @@ class FiguresRecorder:
             run.start_time[task],
             finish,
             len(run.members[job]) if job in run.members else 1,
-            done=status == FINISHED,
+            status,
         )
+        if self._repeats and status == FINISHED:
+            self.figures.repeated += task in self._executed
+            self._executed.add(task)
 
     def booked(self, requests: Sequence[Request]) -> None:
         """See :class:`simulator.engine.recorder.Recorder`."""
@@ -160,7 +172,7 @@ class FiguresRecorder:
 
     def sent(self, flow: Flow) -> None:
         """See :class:`simulator.engine.recorder.Recorder`."""
-        for tensor in flow.tensors:
+        for tensor in flow.tensors if self.forgets else ():
             job = self._run.job_of_tensor(tensor)
             self._crossings.setdefault(job, []).append((tensor, flow.destination))
             self._flying[job] = self._flying.get(job, 0) + 1
@@ -169,17 +181,17 @@ class FiguresRecorder:
         """See :class:`simulator.engine.recorder.Recorder`."""
         run = self._run
         for tensor in flow.tensors:
-            job = run.job_of_tensor(tensor)
-            self._flying[job] -= 1
-            self._leaving.append(job)
-            size = flow.size * flow.carried
-            if len(flow.tensors) > 1:
-                size = run.own_bytes(tensor)
-            self.figures.move(1, size)
+            if self.forgets:
+                job = run.job_of_tensor(tensor)
+                self._flying[job] -= 1
+                self._leaving.append(job)
+            size = flow.size if len(flow.tensors) == 1 else run.own_bytes(tensor)
+            self.figures.move(1, size * flow.carried)
 
     def left(self, jobs: Iterable[int]) -> None:
         """See :class:`simulator.engine.recorder.Recorder`."""
-        self._leaving += jobs
+        if self.forgets:
+            self._leaving += jobs
 
     def settled(self) -> None:
         """An instant is settled: count and forget the jobs that are done."""
@@ -232,11 +244,28 @@ class FiguresRecorder:
             figures.horizon = horizon
             for task, device, end, status in run.cut_off():
                 self.execution(task, device, end, status)
-        for entry in run.jobs.values():  # type: ignore[attr-defined]
-            figures.queue(entry)
+        if self.forgets:
+            for entry in run.jobs.values():  # type: ignore[attr-defined]
+                figures.queue(entry)
+        else:
+            self._count_jobs()
         figures.settings = run.settings()
         figures.wallclock = {
             "decisions": float(run.decisions),
             "deciding_seconds": run.deciding_seconds,
         }
         return figures
+
+    def _count_jobs(self) -> None:
+        """Count all jobs by what became of them."""
+        run, figures = self._run, self.figures
+        for job, (finish, status, reason) in enumerate(zip(*run.fates(), strict=True)):
+            entry = run.jobs[job]
+            if status == FINISHED:
+                figures.finish(entry, finish, run.served_by.get(job, entry.graph))
+            elif status == "failed":
+                figures.fail(entry, finish, reason)
+            elif status == "rejected":
+                figures.reject(entry, finish)
+            else:
+                figures.queue(entry)

@@ -11,6 +11,7 @@ from simulator.context.packing import Message, is_weight, message
 from simulator.context.scheduling import RequestedTransfer
 from simulator.context.simulated import Request
 from simulator.context.state import EVERYWHERE
+from simulator.engine.decision_delay import DecisionDelay
 from simulator.engine.disturbances import Disturbances
 from simulator.engine.setting import EngineRun, Setting
 from simulator.errors import SchedulingError
@@ -26,6 +27,7 @@ class DataMovement(EngineRun):
     """
 
     _faults: Disturbances | None
+    _delay: DecisionDelay | None
     _reacts: bool
 
     @abstractmethod
@@ -114,7 +116,7 @@ class DataMovement(EngineRun):
     def book_again(self, requests: list[Request]) -> None:
         """Book these in place of all requests of this instant."""
         copies, free = self.copies, self.channel_free
-        before = {request[:2]: copies[request[1]].pop(request[0]) for request in self.requested}
+        before = {row[:2]: copies[row[1]].pop(row[0], None) for row in self.requested}
         for channel, moment in self._free_before.items():
             free[channel] = moment
         self._free_before.clear()
@@ -157,6 +159,8 @@ class DataMovement(EngineRun):
         self.packed |= dict.fromkeys(keys, parcel)
         self.book_again(others)
         self._request_message(parcel)
+        if self._delay is not None:
+            self._delay.packs(parcel)
         self.forget_forecasts()
         for task in self._fetched:
             self.data_at[task] = -1.0
@@ -316,7 +320,7 @@ class DataMovement(EngineRun):
     def forget_copy(self, tensor: int, space: int) -> None:
         """A copy is gone, or was given up before it was sent: who wants it must ask again."""
         self.under_way.pop((tensor, space), None)
-        del self.copies[space][tensor]
+        self.copies[space].pop(tensor, None)
 
     def _note_arrival(self, tensor: int, space: int) -> None:
         """A tensor is there: its readers may start, and its job may be done."""

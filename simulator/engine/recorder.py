@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.engine.setting import FINISHED, EngineRun
-from simulator.model.trace import Table, Trace, assemble, executed, transfer_table, transferred
+from simulator.engine.setting import EngineRun
+from simulator.model.trace import (
+    FINISHED,
+    Table,
+    Trace,
+    assemble,
+    executed,
+    transfer_table,
+    transferred,
+)
 
 if TYPE_CHECKING:
     from simulator.context.simulated import Request

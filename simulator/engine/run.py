@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from simulator.analysis.streamed_figures import StreamedFigures
 from simulator.context.scheduler import Scheduler
@@ -16,6 +17,7 @@ from simulator.engine.figures_recorder import FiguresRecorder
 from simulator.engine.setting import Setting
 from simulator.errors import InvalidInput
 from simulator.memory.capacity import within_capacity
+from simulator.memory.registry import usable
 from simulator.memory.serving_limits import within_nodes, without_batches
 from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable
@@ -86,13 +88,82 @@ def simulate(
         workload = Workload([Job(workload, batch=workload.batch, origin=host, destination=host)])
     if engine not in ENGINES:
         raise InvalidInput(f"Unknown engine '{engine}'; known: {', '.join(ENGINES)}")
-    end = _check_horizon(horizon, workload)
-    if memory == "limited" and engine == "engine":
-        if not SERVING & scheduler.needs:
-            workload = without_batches(workload)
-        elif weights == "resident":
-            workload, costs = within_nodes(workload, cluster, costs)
-        costs = within_capacity(costs, workload, cluster, weights)
+    setting = Setting(
+        workload,
+        cluster,
+        costs,
+        scheduler,
+        actual,
+        movement,
+        contention,
+        seed,
+        memory,
+        weights,
+        _check_horizon(horizon, workload),
+        faults or Faults(),
+        decision_cost,
+        believed,
+    )
+    if engine == "evaluator":
+        return simulate_plan(setting, explain)
+    simulation = Simulation(_within_memory(setting))
+    simulation.explain = explain
+    trace: Trace = simulation.run()
+    return trace
+
+
+def simulate_stream(
+    workload: Workload,
+    cluster: Cluster,
+    costs: CostTable,
+    scheduler: Scheduler,
+    *,
+    actual: CostTable | NoiseModel | None = None,
+    believed: Cluster | None = None,
+    movement: str = "push",
+    contention: str = "none",
+    seed: int = 0,
+    memory: str = "unlimited",
+    weights: str = "resident",
+    horizon: float | None = None,
+    faults: Faults | None = None,
+    decision_cost: DecisionCost | None = None,
+    warm_up: float = 0.0,
+    explain: Callable[[str], None] | None = None,
+) -> StreamedFigures:
+    """Simulate a workload of any length: as :func:`simulate`, but requests that have left are counted and
+    forgotten, and there is no trace.
+
+    Args:
+        workload: a :class:`simulator.model.workload.Stream`, whose jobs are drawn as they arrive, or any other.
+        cluster: devices, memory spaces and links.
+        costs: see :func:`simulate`.
+        scheduler: a fresh scheduler.
+        actual: see :func:`simulate`.
+        believed: see :func:`simulate`.
+        movement: ``push`` or ``pull``.
+        contention: ``none``, ``fifo`` or ``fair``.
+        seed: of the noise.
+        memory: see :func:`simulate`. Where it is limited or weights are on demand, the stream is looked through
+            before the run, up to the horizon.
+        weights: see :func:`simulate`.
+        horizon: see :func:`simulate`.
+        faults: see :func:`simulate`. Runs with faults, counted memory or decisions that take time remember
+            every request.
+        decision_cost: see :func:`simulate`.
+        warm_up: seconds from the start that figures leave out where they say so.
+        explain: see :func:`simulate`.
+
+    Returns:
+        The figures, those of the trace that :func:`simulate` would give: counts the same, means to
+        rounding, percentiles within :data:`simulator.analysis.quantiles.ERROR`.
+
+    Raises:
+        InvalidInput: the parts do not fit together, or a job arrives before the one that came last.
+        SchedulingError: the scheduler broke its protocol, left tasks that can never run, or asked after a
+            request that has left.
+    """
+    end = math.inf if horizon is None else _positive_horizon(horizon)
     setting = Setting(
         workload,
         cluster,
@@ -109,62 +180,24 @@ def simulate(
         decision_cost,
         believed,
     )
-    if engine == "evaluator":
-        return simulate_plan(setting, explain)
-    simulation = Simulation(setting)
-    simulation.explain = explain
-    trace: Trace = simulation.run()
-    return trace
-
-
-def simulate_stream(
-    workload: Workload,
-    cluster: Cluster,
-    costs: CostTable,
-    scheduler: Scheduler,
-    *,
-    actual: CostTable | NoiseModel | None = None,
-    movement: str = "push",
-    contention: str = "none",
-    seed: int = 0,
-    horizon: float | None = None,
-    warm_up: float = 0.0,
-    explain: Callable[[str], None] | None = None,
-) -> StreamedFigures:
-    """Simulate a workload of any length: as :func:`simulate`, but requests that have left are counted and
-    forgotten, and there is no trace.
-
-    Args:
-        workload: a :class:`simulator.model.workload.Stream`, whose jobs are drawn as they arrive, or any other.
-        cluster: devices, memory spaces and links; nothing fails, memory is unlimited, weights are
-            resident.
-        costs: see :func:`simulate`.
-        scheduler: a fresh scheduler, whose decisions take no time.
-        actual: see :func:`simulate`.
-        movement: ``push`` or ``pull``.
-        contention: ``none``, ``fifo`` or ``fair``.
-        seed: of the noise.
-        horizon: see :func:`simulate`.
-        warm_up: seconds from the start that figures leave out where they say so.
-        explain: see :func:`simulate`.
-
-    Returns:
-        The figures, those of the trace that :func:`simulate` would give: counts the same, means to
-        rounding, percentiles within :data:`simulator.analysis.quantiles.ERROR`.
-
-    Raises:
-        InvalidInput: the parts do not fit together, or a job arrives before the one that came last.
-        SchedulingError: the scheduler broke its protocol, left tasks that can never run, or asked after a
-            request that has left.
-    """
-    end = math.inf if horizon is None else _positive_horizon(horizon)
-    setting = Setting(
-        workload, cluster, costs, scheduler, actual, movement, contention, seed, horizon=end
-    )
-    simulation = Simulation(setting, lambda run: FiguresRecorder(run, warm_up))
+    simulation = Simulation(_within_memory(setting), lambda run: FiguresRecorder(run, warm_up))
     simulation.explain = explain
     figures: StreamedFigures = simulation.run()
     return figures
+
+
+def _within_memory(setting: Setting) -> Setting:
+    """The setting without what finds no room where memory is limited."""
+    workload, costs = setting.workload, setting.costs
+    if setting.memory == "unlimited":
+        return setting
+    cluster = usable(setting.cluster, setting.memory)
+    if not SERVING & setting.scheduler.needs:
+        workload = without_batches(workload)
+    elif setting.weights == "resident":
+        workload, costs = within_nodes(workload, cluster, costs)
+    costs = within_capacity(costs, workload, cluster, setting.weights, setting.horizon)
+    return replace(setting, workload=workload, costs=costs)
 
 
 def _check_horizon(horizon: float | None, workload: Workload) -> float:

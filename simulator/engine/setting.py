@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from simulator.memory.memory import Memory
 
 
-FINISHED, LOST = "finished", "lost"
-"""What became of an execution."""
-
-
 @dataclass(frozen=True)
 class Setting:
     """All that decides a run; see :func:`simulator.engine.run.simulate`."""
@@ -84,6 +80,17 @@ class Recorder(Protocol):
         ...
 
 
+class Part(Protocol):
+    """What the engine is composed of where a run asks for it."""
+
+    keeps_jobs: bool
+    """Whether it needs what the run knows of jobs that have left."""
+
+    def report(self) -> dict[str, Any]:
+        """What a trace's description says of it."""
+        ...
+
+
 class EngineRun(SimulatedRun):
     """A simulated run with its parts.
 
@@ -125,6 +132,11 @@ class EngineRun(SimulatedRun):
     decisions: int
     deciding_seconds: float
     delivered_flows: list[Flow]
+
+    @property
+    @abstractmethod
+    def parts(self) -> list[Part]:
+        """Those that the run asks for."""
 
     @property
     @abstractmethod

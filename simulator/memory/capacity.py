@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,14 +14,18 @@ from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable
 from simulator.model.graph import DataflowGraph
 from simulator.model.units import exact_bytes
-from simulator.model.workload import Workload
+from simulator.model.workload import Kind, Workload
 
 
 def within_capacity(
-    costs: CostTable, workload: Workload, cluster: Cluster, weights: str
+    costs: CostTable,
+    workload: Workload,
+    cluster: Cluster,
+    weights: str,
+    until: float = math.inf,
 ) -> CostTable:
     """Costs in which no device can run what its memory cannot hold at once: an operator's weights,
-    inputs and outputs.
+    inputs and outputs. Jobs that arrive later than ``until`` do not matter.
 
     Raises:
         InvalidInput: an operator, a job's inputs or results, or the weights on demand fit nowhere
@@ -31,10 +36,11 @@ def within_capacity(
     )
     if not np.isfinite(capacity).any():
         return costs
-    _check_jobs(workload, cluster, capacity, weights)
+    kinds = workload.kinds(until)
+    _check_jobs(kinds, cluster, capacity, weights)
     fitting = dict(costs)
     for graph in workload.graphs:
-        brought = all(job.origin is not None for job in workload if job.graph is graph)
+        brought = all(origin is not None for asked, origin, _ in kinds if asked is graph)
         need = _operator_bytes(graph, brought)
         believed = costs[graph]
         seconds = believed.seconds.copy()
@@ -72,20 +78,17 @@ def _operator_bytes(graph: DataflowGraph, inputs: bool) -> np.ndarray:
     return total
 
 
-def _check_jobs(workload: Workload, cluster: Cluster, capacity: np.ndarray, weights: str) -> None:
+def _check_jobs(
+    kinds: Mapping[Kind, int], cluster: Cluster, capacity: np.ndarray, weights: str
+) -> None:
     """Refuse what must lie in one space and is larger than it."""
     stored: dict[int, dict[tuple[str, str], float]] = {}
-    known: set[tuple[DataflowGraph, str | None, str | None]] = set()
-    for number, job in enumerate(workload):
-        graph = job.graph
-        if (graph, job.origin, job.destination) in known:
-            continue
-        known.add((graph, job.origin, job.destination))
+    for (graph, origin, destination), number in kinds.items():
         size = np.ceil(graph.tensor_bytes)
         results = [t for t in graph.outputs if graph.producer[t] >= 0]
         for what, tensors, place in (
-            ("inputs", graph.inputs, job.origin),
-            ("results", results, job.destination),
+            ("inputs", graph.inputs, origin),
+            ("results", results, destination),
         ):
             if place is not None:
                 _check_room(
@@ -97,7 +100,7 @@ def _check_jobs(workload: Workload, cluster: Cluster, capacity: np.ndarray, weig
                 )
     if weights != "on_demand":
         return
-    for graph, space in weight_store(workload, cluster).items():
+    for graph, space in weight_store(kinds, cluster).items():
         rows = stored.setdefault(space, {})
         for t in graph.weights:
             rows[graph.name, graph.tensors[t].name] = math.ceil(graph.tensors[t].bytes)

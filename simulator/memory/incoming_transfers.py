@@ -58,14 +58,20 @@ class ArrivingCopies:
         """Hand a transfer to its links once there is room for what it brings."""
         self._delayed.add(flow)
         for tensor in flow.tensors:
-            if tensor not in self._live.all and tensor not in self._weights.here[flow.source]:
+            if tensor in self._live.all or tensor in self._weights.here[flow.source]:
+                continue
+            if self._tensors.is_to_come(tensor):
                 self._sourceless.setdefault(tensor, []).append(flow)
                 return
+            if self._is_due(tensor, flow):
+                self._tensors.forget_copy(tensor, flow.destination)
         size = sum(map(self._tensors.bytes, flow.tensors))
         waiting = Waiting(
             self._order(flow),
             size,
-            lambda: any(self._is_wanted(t, flow.destination) for t in flow.tensors),
+            lambda: any(
+                self._is_due(t, flow) and self._is_wanted(t, flow.destination) for t in flow.tensors
+            ),
             lambda: self._start(flow, size),
             lambda: self._cancel(flow),
             lambda: self._describe(flow),
@@ -77,6 +83,14 @@ class ArrivingCopies:
     def has_source(self, tensor: int) -> None:
         """What waited to be brought lies there now: what is to carry it on may be sent."""
         for flow in self._sourceless.pop(tensor, ()):
+            if any(self._is_due(t, flow) for t in flow.tensors):
+                self.send(flow)
+            else:
+                self._delayed.discard(flow)
+
+    def abandon(self, tensor: int) -> None:
+        """What waited to be brought does not come."""
+        for flow in self._sourceless.pop(tensor, ()):
             self.send(flow)
 
     def expected(self, flow: Flow) -> float:
@@ -84,6 +98,22 @@ class ArrivingCopies:
         if flow in self._delayed:
             return self._run.now + flow.route.seconds(flow.size)
         return self._links.expected(flow)
+
+    def called_off(self, flow: Flow) -> bool:
+        """A transfer is called off; returns whether it had been handed to its links."""
+        if flow in self._delayed:  # its place in a line lapses
+            for tensor in flow.tensors:
+                if flow in (waiting := self._sourceless.get(tensor, [])):
+                    waiting.remove(flow)
+                    self._delayed.discard(flow)
+            return False
+        for tensor in flow.tensors:
+            live = self._live.all.get(tensor)
+            if live is None:
+                self._weights.called_off(tensor, flow.destination)
+            else:
+                self._live.lose_copy(tensor, live, flow.destination)
+        return True
 
     # -- waiting --------------------------------------------------------------------------------
 
@@ -102,6 +132,10 @@ class ArrivingCopies:
         )
         none = FIRST if delivers else LAST
         return min([order for order in orders if order is not None], default=none)
+
+    def _is_due(self, tensor: int, flow: Flow) -> bool:
+        """Whether a flow that waits is still to bring a tensor."""
+        return self._run.under_way.get((tensor, flow.destination)) is flow
 
     def _is_wanted(self, tensor: int, space: int) -> bool:
         live = self._live.all.get(tensor)
@@ -125,6 +159,8 @@ class ArrivingCopies:
         self._delayed.discard(flow)
         space = flow.destination
         for tensor in flow.tensors:
+            if not self._is_due(tensor, flow):
+                continue
             if not self._is_wanted(tensor, space):
                 self._tensors.forget_copy(tensor, space)
                 continue
@@ -136,13 +172,16 @@ class ArrivingCopies:
     def _cancel(self, flow: Flow) -> None:
         self._delayed.discard(flow)
         for tensor in flow.tensors:
-            self._tensors.forget_copy(tensor, flow.destination)
+            if self._is_due(tensor, flow):
+                self._tensors.forget_copy(tensor, flow.destination)
 
     # -- departing ------------------------------------------------------------------------------
 
     def _start(self, flow: Flow, size: int) -> None:
         """Let a transfer that has found room begin."""
         self._delayed.discard(flow)
+        if not any(self._is_due(t, flow) for t in flow.tensors):
+            return
         all_live = self._live.all
         if len(flow.tensors) == 1:
             live = all_live.get(flow.tensors[0])
@@ -157,6 +196,8 @@ class ArrivingCopies:
         parts: dict[int, list[int]] = {}
         for tensor in flow.tensors:
             live = all_live.get(tensor)
+            if not self._is_due(tensor, flow):
+                continue
             if live is None or (waited and not self._is_wanted(tensor, flow.destination)):
                 self._tensors.forget_copy(tensor, flow.destination)
             else:

@@ -42,6 +42,8 @@ class LimitedMemory:
         inputs: bytes that inputs may take in each space; ``inf`` for no limit of their own.
     """
 
+    keeps_jobs = True
+
     def __init__(
         self,
         run: SimulatedRun,
@@ -55,16 +57,18 @@ class LimitedMemory:
         self._blocked = BlockedDevices(run)
         self._room = Room(capacities, inputs, self._drop, self._blocked.try_again)
         self._lines = Lines(self._room, self._blocked.ask_scheduler)
-        self._live = LiveTensors(run, self._room, self._tensors)
+        self._live = LiveTensors(run, self._room, self._tensors, self._let_go)
         self._weights = LoadedWeights(
             run, self._room, self._lines, self._tensors, self._blocked, store
         )
         self._copies = ArrivingCopies(
             run, links, self._room, self._lines, self._tensors, self._live, self._weights
         )
+        self._back: set[int] = set()  # inputs that are to lie once more where they came from
         self._outside: set[int] = set()  # jobs whose inputs have found no room yet
         self._waited: list[tuple[int, float]] = []  # jobs whose inputs waited for room, until when
-        self._open: list[int] = []  # by job: unfinished tasks and results not yet delivered
+        # Of tasks that run again: space and bytes of what they write that is left from before.
+        self._spare: dict[int, tuple[int, int]] = {}
 
     def _drop(self, tensor: int, space: int) -> None:
         self._live.drop(tensor, space)
@@ -97,7 +101,6 @@ class LimitedMemory:
         """See :class:`simulator.memory.memory.Memory`."""
         run = self._run
         graph = run.jobs[job].graph
-        self._open.append(len(graph))
         new = self._weights.arrived(job, graph)
         store = self._weights.store
         if store is not None and new:
@@ -119,7 +122,14 @@ class LimitedMemory:
         size = self._tensors.sizes(run.jobs[job].graph).bytes
         total = sum(size[t] for t in tensors)
 
+        def cancel() -> None:
+            self._outside.discard(job)
+            self._back.difference_update(first + t for t in tensors)
+
         def take() -> None:
+            if not weights and run.has_left(job):
+                cancel()
+                return
             self._room.take(space, total)
             for t in tensors:
                 if weights:
@@ -128,7 +138,9 @@ class LimitedMemory:
                 live = LiveTensor(size[t], space, False, EVERYWHERE, True, True)
                 self._room.inputs[space] += live.bytes
                 self._live.hold(first + t, live)
-            if not weights:
+                self._back.discard(first + t)
+                self._live.review(first + t, live)
+            if job in self._outside and not weights:
                 self._outside.discard(job)
                 if run.now > run.jobs[job].arrival:
                     self._waited.append((job, run.now))
@@ -143,9 +155,9 @@ class LimitedMemory:
         return Waiting(
             FIRST,
             total,
-            lambda: weights or job not in run.rejected,
+            lambda: weights or not run.has_left(job),
             take,
-            lambda: self._outside.discard(job),
+            cancel,
             lambda: f"the {what} of job {job} ('{name}') need",
             inputs=total if limited else 0,
         )
@@ -176,15 +188,29 @@ class LimitedMemory:
                     live.unplaced = len(index.consumers[t])
                     self._live.review(first + t, live)
 
-    def _settle_job(self, job: int, change: int) -> None:
-        self._open[job] += change
-        if not self._open[job]:
-            first = self._tensors.first(job)
-            for t in self._run.jobs[job].graph.outputs:
-                live = self._live.all.get(first + t)
-                if live is not None:
-                    live.result = False
-                    self._live.review(first + t, live)
+    def _settle_job(self, job: int) -> None:
+        """A job may be done: then nobody wants its results here any more."""
+        run = self._run
+        if run.tasks_left[job] or run.has_left(job):
+            return
+        first = self._tensors.first(job)
+        results = [first + t for t in run.jobs[job].graph.outputs if first + t in self._live.all]
+        if all(self._live.all[tensor].is_delivered for tensor in results):
+            run.is_beyond_faults(job)
+            for tensor in results:
+                live = self._live.all[tensor]
+                live.result = False
+                self._live.review(tensor, live)
+
+    def failed(self, job: int) -> None:
+        """See :class:`simulator.memory.memory.Memory`."""
+        first = self._tensors.first(job)
+        for tensor in range(first, first + len(self._run.jobs[job].graph.tensors)):
+            live = self._live.all.get(tensor)
+            self._copies.abandon(tensor)
+            if live is not None:
+                live.unplaced, live.result = 0, False
+                self._live.review(tensor, live)
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -219,11 +245,10 @@ class LimitedMemory:
     def withdrawn(self, task: int, device: int) -> None:
         """See :class:`simulator.memory.memory.Memory`."""
         self._lines.unqueue(task, self._run.cluster.space_of[device])
-        asked = self._weights.store is None or self._run.pushes or self._run.is_ready(task)
-        self._leave(task, device, asked, back=True)
+        self._leave(task, device, back=not self._run.has_left(self._run.job_of(task)))
         self._blocked.withdrawn(task, device)
 
-    def _leave(self, task: int, device: int, asked: bool, back: bool) -> None:
+    def _leave(self, task: int, device: int, back: bool) -> None:
         """A task needs its data no more, or (``back``) does not know where."""
         space = self._run.cluster.space_of[device]
         for tensor, live in self._live.read_by(task):
@@ -232,8 +257,7 @@ class LimitedMemory:
             if not live.users[space]:
                 del live.users[space]
             self._live.review(tensor, live)
-        if asked:
-            self._weights.released(task, space)
+        self._weights.released(task, space)
 
     def fetch(self, task: int, device: int) -> None:
         """See :class:`simulator.memory.memory.Memory`."""
@@ -260,39 +284,62 @@ class LimitedMemory:
         self._room.take(space, size)
         self._lines.unqueue(task, space)
         for tensor in tensors.written(task):
-            job = tensors.job(tensor)
-            result = tensor - tensors.first(job) in run.job_index[job].outputs
-            target = run.destination[job]
-            live = LiveTensor(tensors.bytes(tensor), space, result, target, False)
-            self._live.hold(tensor, live)
+            if tensor in self._live.all:
+                self._spare[tensor] = (space, tensors.bytes(tensor))
+            else:
+                self._write(tensor, space)
         return True
+
+    def _write(self, tensor: int, space: int) -> None:
+        """A tensor is being written in a space, where its room was taken."""
+        run, tensors = self._run, self._tensors
+        job = tensors.job(tensor)
+        result = tensor - tensors.first(job) in run.job_index[job].outputs
+        target = run.destination[job]
+        live = LiveTensor(tensors.bytes(tensor), space, result, target, False)
+        self._live.hold(tensor, live)
 
     def finished(self, task: int, device: int) -> None:
         """See :class:`simulator.memory.memory.Memory`."""
         run = self._run
         space = run.cluster.space_of[device]
         job = run.job_of(task)
-        self._leave(task, device, asked=True, back=False)
+        self._leave(task, device, back=False)
         self._give_back_inner(task, space)
-        under_way = dict.fromkeys(run.members.get(job, (job,)), 0)
         for tensor in self._tensors.written(task):
+            if self._give_back_spare(tensor):
+                continue
             live = self._live.all[tensor]
             live.written = True
-            under_way[self._tensors.job(tensor)] += live.result and live.target not in (
-                EVERYWHERE,
-                space,
-            )
             self._live.review(tensor, live)
-        for member, count in under_way.items():
-            self._settle_job(member, count - 1)
+        for member in run.members.get(job, (job,)):
+            self._settle_job(member)
 
     def lost(self, task: int, device: int) -> None:
         """See :class:`simulator.memory.memory.Memory`."""
-        self._leave(task, device, asked=True, back=True)
+        self._leave(task, device, back=not self._run.has_left(self._run.job_of(task)))
         self._give_back_inner(task, self._run.cluster.space_of[device])
         for tensor in self._tensors.written(task):
-            live = self._live.all.pop(tensor)
-            self._room.give_back(live.home, live.bytes)
+            if not self._give_back_spare(tensor):
+                live = self._live.all.pop(tensor)
+                self._room.give_back(live.home, live.bytes)
+
+    def _give_back_spare(self, tensor: int) -> bool:
+        """What was written once more and is left from before is not kept; whether this is such a tensor."""
+        if tensor not in self._spare:
+            return False
+        self._room.give_back(*self._spare.pop(tensor))
+        return True
+
+    def reopened(self, task: int) -> None:
+        """See :class:`simulator.memory.memory.Memory`."""
+        for tensor in self._tensors.read(task):
+            live = self._live.all.get(tensor)
+            if live is not None:
+                live.unplaced += 1
+                self._live.review(tensor, live)
+            elif self._tensors.is_brought(tensor):
+                self._bring_back(tensor)
 
     def _give_back_inner(self, task: int, space: int) -> None:
         if inner := self._tensors.inner_bytes(task):
@@ -321,7 +368,59 @@ class LimitedMemory:
         last = live.result and space == live.target
         self._live.review(tensor, live)
         if last:
-            self._settle_job(self._tensors.job(tensor), -1)
+            self._settle_job(self._tensors.job(tensor))
+
+    # -- what faults take -----------------------------------------------------------------------
+
+    def called_off(self, flow: Flow) -> bool:
+        """See :class:`simulator.memory.memory.Memory`."""
+        return self._copies.called_off(flow)
+
+    def lose(self, space: int) -> None:
+        """See :class:`simulator.memory.memory.Memory`."""
+        self._weights.lose(space)
+        for tensor, live in list(self._live.all.items()):
+            if space in live.copies:
+                self._live.lose_copy(tensor, live, space)
+
+    def moved(self, tensor: int, space: int) -> None:
+        """See :class:`simulator.memory.memory.Memory`."""
+        live = self._live.all.get(tensor)
+        if live is not None:
+            self._live.move_home(tensor, live, space)
+
+    def gone(self, tensor: int) -> None:
+        """See :class:`simulator.memory.memory.Memory`."""
+        live = self._live.all.get(tensor)
+        if live is not None:
+            self._live.lose(tensor, live)
+            if live.input and not self._run.has_left(self._tensors.job(tensor)):
+                self._bring_back(tensor)
+
+    def _let_go(self, tensor: int) -> None:
+        """A tensor lies nowhere any more; if it is being written again, it is kept."""
+        self._run.let_go(tensor)
+        if tensor in self._spare:
+            self._write(tensor, self._spare.pop(tensor)[0])
+
+    def _bring_back(self, tensor: int) -> None:
+        """An input that is wanted again comes from where its job arose, as at its arrival."""
+        if tensor in self._back:
+            return
+        self._back.add(tensor)
+        job = self._tensors.job(tensor)
+        space = self._run.cluster.space_index[self._run.jobs[job].origin or ""]
+        t = tensor - self._tensors.first(job)
+        self._lines.ask(space, self._bringing(job, space, [t], False))
+
+    def request_again(self, tensor: int) -> None:
+        """See :class:`simulator.memory.memory.Memory`."""
+        self._weights.request_again(tensor)
+
+    def jobs_waiting_for(self, tensor: int, space: int) -> list[int]:
+        """See :class:`simulator.memory.memory.Memory`."""
+        waiting = self._weights.waiting_for(tensor, space)
+        return sorted({self._run.job_of(task) for task in waiting})
 
     # -- weights --------------------------------------------------------------------------------
 
@@ -332,6 +431,20 @@ class LimitedMemory:
     def evict(self, graph: DataflowGraph, space: int, weights: Sequence[str] | None) -> float:
         """See :class:`simulator.memory.memory.Memory`."""
         return self._weights.evict(graph, space, weights)
+
+    @property
+    def evicted(self) -> int:
+        """See :class:`simulator.memory.memory.Memory`."""
+        return len(self._weights.evictions)
+
+    def take_back_evictions(self, count: int) -> list[tuple[int, int]]:
+        """See :class:`simulator.memory.memory.Memory`."""
+        return self._weights.take_back_evictions(count)
+
+    def evict_weight(self, number: int, space: int) -> None:
+        """See :class:`simulator.memory.memory.Memory`."""
+        if self._weights.may_go(number, space):
+            self._weights.evict_weight(number, space)
 
     # -- the end --------------------------------------------------------------------------------
 
@@ -362,7 +475,15 @@ class LimitedMemory:
         """See :class:`simulator.memory.memory.Memory`."""
         found: dict[str, Any] = {"peak_bytes": [float(peak) for peak in self._room.peak]}
         if self._weights.evictions:
-            found["evictions"] = [list(row) for row in self._weights.evictions]
+            found["evictions"] = [
+                [
+                    e.moment,
+                    e.space,
+                    job := self._tensors.job(e.number),
+                    e.number - self._tensors.first(job),
+                ]
+                for e in self._weights.evictions
+            ]
         waited = [*self._waited, *((job, None) for job in sorted(self._outside))]
         if waited:
             found["inputs_waited"] = [list(row) for row in waited]

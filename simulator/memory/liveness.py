@@ -7,6 +7,7 @@ or is placed elsewhere; a result until its job is done, at the job's destination
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simulator.context import EVERYWHERE
@@ -66,6 +67,12 @@ class LiveTensor:
             return True
         return self.result and not (delivers and self.copies.get(self.target, False))
 
+    @property
+    def is_delivered(self) -> bool:
+        """Whether it lies where its job wants it, if its job wants it anywhere."""
+        wanted = self.result and self.target not in (EVERYWHERE, self.home)
+        return self.written and (not wanted or self.copies.get(self.target, False))
+
 
 class LiveTensors:
     """All of a run but weights.
@@ -74,10 +81,14 @@ class LiveTensors:
         run: the simulation.
         room: what they occupy.
         tensors: of the run's jobs.
+        let_go: called with a tensor that lies nowhere any more.
     """
 
-    def __init__(self, run: SimulatedRun, room: Room, tensors: JobTensors) -> None:
+    def __init__(
+        self, run: SimulatedRun, room: Room, tensors: JobTensors, let_go: Callable[[int], None]
+    ) -> None:
         self._run = run
+        self._let_go = let_go
         self._room = room
         self._tensors = tensors
         self.all: dict[int, LiveTensor] = {}
@@ -87,6 +98,8 @@ class LiveTensors:
         """Keep account of a tensor whose room was taken, and of its readers."""
         run = self._run
         for reader in self._tensors.readers(tensor):
+            if run.is_done(reader):
+                continue
             device = run.device_of(reader)
             if device < 0:
                 live.unplaced += 1
@@ -107,6 +120,7 @@ class LiveTensors:
             for space in (live.home, *live.copies):
                 self._leave(tensor, live, space)
             del self.all[tensor]
+            self._let_go(tensor)
             return
         for space in (live.home, *live.copies):
             wanted = live.is_wanted(space)
@@ -141,6 +155,24 @@ class LiveTensors:
         live.home = space
         self._leave(tensor, live, before)
         live.idle.discard(before)
+
+    def lose_copy(self, tensor: int, live: LiveTensor, space: int) -> None:
+        """A copy is gone, or does not arrive."""
+        live.flying -= not live.copies.pop(space)
+        self._leave(tensor, live, space)
+        live.idle.discard(space)
+        self.review(tensor, live)
+
+    def move_home(self, tensor: int, live: LiveTensor, space: int) -> None:
+        """The original is gone; the copy in ``space`` takes its place."""
+        self.move(tensor, live, space)
+        self.review(tensor, live)
+
+    def lose(self, tensor: int, live: LiveTensor) -> None:
+        """The last of a tensor is gone."""
+        self._leave(tensor, live, live.home)
+        del self.all[tensor]
+        self._let_go(tensor)
 
     def _leave(self, tensor: int, live: LiveTensor, space: int) -> None:
         if space in live.idle:

@@ -1,4 +1,4 @@
-"""Room in memory spaces: what the event loop tells a memory, asks of it, and which memories there are.
+"""Room in memory spaces: what the event loop tells a memory and asks of it.
 
 ``unlimited`` memory counts nothing. ``limited`` memory counts whole bytes, each tensor rounded up:
 
@@ -20,23 +20,13 @@ than :mod:`simulator.memory.serving_limits` allows.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from simulator.errors import InvalidInput
-from simulator.memory.limited import LimitedMemory
-from simulator.memory.serving_limits import node_rooms
-from simulator.memory.weights import weight_store
 from simulator.model.graph import DataflowGraph
-from simulator.model.workload import Workload
 
 if TYPE_CHECKING:
-    from simulator.context.simulated import SimulatedRun
     from simulator.links.flows import Flow
-
-MEMORIES = ("unlimited", "limited")
-WEIGHTS = ("resident", "on_demand")
 
 
 class Links(Protocol):
@@ -53,6 +43,9 @@ class Links(Protocol):
 
 class Memory(Protocol):
     """What the event loop tells and asks. Tasks, devices, spaces and tensors are its numbers."""
+
+    keeps_jobs: bool
+    """Whether it needs what the run knows of jobs that have left."""
 
     def send(self, flow: Flow) -> None:
         """Hand a transfer to its links once there is room for what it brings."""
@@ -101,6 +94,32 @@ class Memory(Protocol):
     def lost(self, task: int, device: int) -> None:
         """A running task was taken from its device; it will be placed again."""
 
+    def reopened(self, task: int) -> None:
+        """A finished task must run again; it is placed nowhere."""
+
+    def failed(self, job: int) -> None:
+        """Tasks of a job that are not running will never run; none of them is queued."""
+
+    def called_off(self, flow: Flow) -> bool:
+        """A transfer is called off; returns whether it had been handed to its links."""
+        ...
+
+    def lose(self, space: int) -> None:
+        """Copies and weights on demand in a space are gone; transfers to and from it were called off."""
+
+    def moved(self, tensor: int, space: int) -> None:
+        """The original of a tensor is gone; the copy in ``space`` takes its place."""
+
+    def gone(self, tensor: int) -> None:
+        """The original of a tensor is gone, and there is no copy."""
+
+    def request_again(self, tensor: int) -> None:
+        """Ask for a weight wherever it is needed and neither there nor on its way."""
+
+    def jobs_waiting_for(self, tensor: int, space: int) -> list[int]:
+        """The jobs of queued tasks that need a weight in a space."""
+        ...
+
     def delivered(self, tensor: int, space: int) -> None:
         """A transfer has ended."""
 
@@ -131,42 +150,18 @@ class Memory(Protocol):
         """See :meth:`simulator.context.scheduling.SchedulingContext.evict`."""
         ...
 
+    @property
+    def evicted(self) -> int:
+        """How many weights were evicted so far."""
+        ...
+
+    def take_back_evictions(self, count: int) -> list[tuple[int, int]]:
+        """Undo all evictions of this decision but the first ``count`` of the run; returns their weights and spaces."""
+        ...
+
+    def evict_weight(self, number: int, space: int) -> None:
+        """Evict a weight if it is there and nobody needs it."""
+
     def report(self) -> dict[str, Any]:
         """What the trace's ``meta`` says of it."""
         ...
-
-
-def make_memory(
-    run: SimulatedRun, links: Links, memory: str, weights: str, workload: Workload
-) -> Memory | None:
-    """What carries out the settings ``memory`` and ``weights`` (see :func:`simulator.simulate`); None where
-    nothing is counted.
-    """
-    if not counts_memory(memory, weights):
-        return None
-    capacities = [
-        space.capacity if memory == "limited" else math.inf for space in run.cluster.spaces
-    ]
-    store = weight_store(workload, run.cluster) if weights == "on_demand" else None
-    inputs = [math.inf] * len(capacities)
-    if memory == "limited" and run.serving:
-        rooms = node_rooms(workload, run.cluster, run.believed_costs)
-        inputs = [room.inputs for room in rooms]
-    return LimitedMemory(run, links, capacities, store, inputs)
-
-
-def abilities(weights: str) -> frozenset[str]:
-    """What schedulers may do with weights that are ``resident`` or ``on_demand``."""
-    return frozenset({"evict"}) if weights == "on_demand" else frozenset()
-
-
-def counts_memory(memory: str, weights: str) -> bool:
-    """Whether room matters, or weights move.
-
-    Raises:
-        InvalidInput: a setting is unknown.
-    """
-    for what, value, known in (("memory", memory, MEMORIES), ("weights", weights, WEIGHTS)):
-        if value not in known:
-            raise InvalidInput(f"Unknown {what} '{value}'; known: {', '.join(known)}")
-    return memory != "unlimited" or weights != "resident"

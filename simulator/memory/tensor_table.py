@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from simulator.context import EVERYWHERE
+from simulator.context.packing import is_weight
 from simulator.model.graph import DataflowGraph
 
 if TYPE_CHECKING:
@@ -139,6 +140,16 @@ class JobTensors:
         if brought and run.jobs[job].origin is None:
             return False
         return self.home(tensor) != EVERYWHERE
+
+    def is_to_come(self, tensor: int) -> bool:
+        """Whether a tensor that lies nowhere is a weight, or an input of a job in the system, that waits for room."""
+        run = self._run
+        if is_weight(run, tensor):
+            return True
+        wanted = not all(map(run.is_done, self.readers(tensor)))
+        return (
+            wanted and run.tensor_written[tensor] < math.inf and not run.has_left(self.job(tensor))
+        )
 
     def forget_copy(self, tensor: int, space: int) -> None:
         """A copy is not there, nor on its way."""

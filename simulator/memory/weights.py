@@ -7,8 +7,8 @@ a reader is placed (``push``) or placed and ready (``pull``); they stay until th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.memory.blocked_devices import BlockedDevices
@@ -17,13 +17,13 @@ from simulator.memory.room_queues import Lines, Order, Waiting, order_of
 from simulator.memory.tensor_table import JobTensors
 from simulator.model.cluster import Cluster
 from simulator.model.graph import DataflowGraph
-from simulator.model.workload import Workload
+from simulator.model.workload import Kind
 
 if TYPE_CHECKING:
     from simulator.context.simulated import SimulatedRun
 
 
-def weight_store(workload: Workload, cluster: Cluster) -> dict[DataflowGraph, int]:
+def weight_store(kinds: Iterable[Kind], cluster: Cluster) -> dict[DataflowGraph, int]:
     """For each graph the memory space where its weights lie that are loaded on demand.
 
     Raises:
@@ -31,17 +31,27 @@ def weight_store(workload: Workload, cluster: Cluster) -> dict[DataflowGraph, in
     """
     place: dict[str, str] = {}
     store = {}
-    for job in workload:
-        if not job.graph.weights:
+    for graph, origin, _ in kinds:
+        if not graph.weights:
             continue
-        space = cluster.host or job.origin
-        if space is None and job.graph.name not in place:
+        space = cluster.host or origin
+        if space is None and graph.name not in place:
             raise InvalidInput(
-                f"weights=on_demand: the weights of '{job.graph.name}' lie nowhere; give cluster "
+                f"weights=on_demand: the weights of '{graph.name}' lie nowhere; give cluster "
                 f"'{cluster.name}' a host memory, or the job an origin"
             )
-        store[job.graph] = cluster.space_index[place.setdefault(job.graph.name, space or "")]
+        store[graph] = cluster.space_index[place.setdefault(graph.name, space or "")]
     return store
+
+
+class Eviction(NamedTuple):
+    """A weight that was taken out of a space."""
+
+    moment: float
+    space: int
+    number: int
+    arrived: float
+    """When it had come there."""
 
 
 class LoadedWeights:
@@ -73,13 +83,13 @@ class LoadedWeights:
         self._tensors = tensors
         self._blocked = blocked
         self.store = store
-        self.evictions: list[tuple[float, int, int, int]] = []
-        """(time, space, job, tensor of its graph) of each."""
+        self.evictions: list[Eviction] = []
         self.here: list[dict[int, int]] = [{} for _ in room.capacity]
         """By space: number -> bytes of what is there or on its way."""
         self._number: dict[tuple[str, str, int], int] = {}
         self._of_job: list[dict[int, int]] = []  # by job: tensor of the graph -> number
         self._needing: dict[tuple[int, int], int] = {}  # (number, space) -> tasks that need it now
+        self._asked: set[int] = set()  # these tasks
         self._first_need: dict[tuple[int, int], Order] = {}  # of weights not there
         self._loading: set[tuple[int, int]] = set()
         self._pinning: set[tuple[int, int]] = set()  # resident ones in a line
@@ -120,8 +130,9 @@ class LoadedWeights:
         """Resident weights want to lie where a task that reads them was placed."""
         if self.store is not None:
             return
+        self._need(task, space)
         for number, size in self._read_by(task):
-            key = self._need(number, space, task)
+            key = (number, space)
             if number not in self.here[space] and key not in self._pinning:
                 self._pinning.add(key)
                 self._lines.ask(space, self._pin(number, space, size, task))
@@ -130,13 +141,16 @@ class LoadedWeights:
         """Weights on demand are to be brought to where a task that reads them was placed."""
         if self.store is None:
             return
+        self._need(task, space)
         for number, _ in self._read_by(task):
-            self._need(number, space, task)
             if self._tensors.home(number) != space:
                 self._request(number, space)
 
     def released(self, task: int, space: int) -> None:
-        """A task needs its weights there no more, for which it had asked."""
+        """A task needs its weights there no more, if it had asked for them."""
+        if task not in self._asked:
+            return
+        self._asked.discard(task)
         for number, _ in self._read_by(task):
             self._needing[number, space] -= 1
 
@@ -151,14 +165,17 @@ class LoadedWeights:
         """The order of the first task that asked for a weight which is not there."""
         return self._first_need.get((number, space))
 
-    def _need(self, number: int, space: int, task: int) -> tuple[int, int]:
-        """One task more needs a weight in a space."""
-        key = (number, space)
-        self._needing[key] = self._needing.get(key, 0) + 1
-        if number not in self.here[space]:
-            order = order_of(self._run, task)
-            self._first_need[key] = min(self._first_need.get(key, order), order)
-        return key
+    def _need(self, task: int, space: int) -> None:
+        """One task more needs its weights in a space."""
+        if task in self._asked:
+            return
+        self._asked.add(task)
+        order = order_of(self._run, task)
+        for number, _ in self._read_by(task):
+            key = (number, space)
+            self._needing[key] = self._needing.get(key, 0) + 1
+            if number not in self.here[space]:
+                self._first_need[key] = min(self._first_need.get(key, order), order)
 
     def _read_by(self, task: int) -> list[tuple[int, int]]:
         """Number and bytes of the weights that a task reads."""
@@ -206,6 +223,38 @@ class LoadedWeights:
         self._loading.discard((number, space))
         self._blocked.try_all(space)
 
+    # -- what faults take -----------------------------------------------------------------------
+
+    def called_off(self, number: int, space: int) -> None:
+        """It does not arrive."""
+        self._loading.discard((number, space))
+        self._vanish(number, space)
+
+    def lose(self, space: int) -> None:
+        """A space has lost what lay in it: weights that were brought there are gone."""
+        for number in list(self.here[space] if self.store is not None else ()):
+            if self._tensors.home(number) != space:
+                self._vanish(number, space)
+
+    def _vanish(self, number: int, space: int) -> None:
+        self._room.give_back(space, self.here[space].pop(number))
+        orders = [order_of(self._run, task) for task in self.waiting_for(number, space)]
+        if orders:
+            self._first_need[number, space] = min(orders)
+
+    def waiting_for(self, number: int, space: int) -> list[int]:
+        """The queued tasks that need a weight in a space."""
+        run = self._run
+        devices = (d for d, s in enumerate(run.cluster.space_of) if s == space)
+        queued = (task for d in devices for _, _, task in run.queues[d] if task in self._asked)
+        return [t for t in queued if any(number == n for n, _ in self._read_by(t))]
+
+    def request_again(self, number: int) -> None:
+        """Ask for a weight wherever it is needed and neither there nor on its way."""
+        for (n, space), count in list(self._needing.items()):
+            if n == number and count and self._tensors.home(number) != space:
+                self._request(number, space)
+
     # -- what schedulers ask --------------------------------------------------------------------
 
     def _known(self, graph: DataflowGraph) -> dict[str, int]:
@@ -223,8 +272,7 @@ class LoadedWeights:
 
     def evict(self, graph: DataflowGraph, space: int, weights: Sequence[str] | None) -> float:
         """See :meth:`simulator.context.scheduling.SchedulingContext.evict`."""
-        run = self._run
-        name = run.cluster.spaces[space].name
+        name = self._run.cluster.spaces[space].name
         if self.store is None:
             raise SchedulingError(
                 "Weights are resident in this run and cannot be evicted; set weights=on_demand"
@@ -240,20 +288,38 @@ class LoadedWeights:
         freed = 0
         for weight in known if weights is None else weights:
             number = known.get(weight, -1)
-            key = (number, space)
-            here = number in self.here[space]
-            free = here and key not in self._loading and not self.wants(*key)
-            if free:
-                size = self.here[space].pop(number)
-                self._room.give_back(space, size)
-                freed += size
-                self._tensors.forget_copy(number, space)
-                job = self._tensors.job(number)
-                self.evictions.append((run.now, space, job, number - self._tensors.first(job)))
+            if self.may_go(number, space):
+                freed += self.evict_weight(number, space)
             elif weights is not None:
+                here = number in self.here[space]
                 why = "a task placed there needs it" if here else "it is not there"
                 raise SchedulingError(
                     f"Weight '{weight}' of '{graph.name}' cannot be evicted from memory space "
                     f"'{name}': {why}"
                 )
         return float(freed)
+
+    def may_go(self, number: int, space: int) -> bool:
+        """Whether a weight is in a space to which it was brought, and no task there needs it."""
+        key = (number, space)
+        return number in self.here[space] and key not in self._loading and not self.wants(*key)
+
+    def evict_weight(self, number: int, space: int) -> int:
+        """Take a weight out of a space; returns its bytes."""
+        size = self.here[space].pop(number)
+        self._room.give_back(space, size)
+        arrived = self._run.copies[space][number]
+        self._tensors.forget_copy(number, space)
+        self.evictions.append(Eviction(self._run.now, space, number, arrived))
+        return size
+
+    def take_back_evictions(self, count: int) -> list[tuple[int, int]]:
+        """See :class:`simulator.memory.memory.Memory`; what asked for a weight since then was withdrawn."""
+        undone = self.evictions[count:]
+        del self.evictions[count:]
+        for _, space, number, arrived in undone:
+            size = self.here[space][number] = self._tensors.bytes(number)
+            self._room.take(space, size)
+            self._first_need.pop((number, space), None)
+            self._run.copies[space][number] = arrived
+        return [(e.number, e.space) for e in undone]

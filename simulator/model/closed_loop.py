@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
-from simulator.model.workload import Job, Workload
+from simulator.model.workload import Job, Kind, Workload
 
 
 class ClosedLoop(Workload):
@@ -65,6 +66,13 @@ class ClosedLoop(Workload):
     def sample(self, most: int) -> list[Job]:
         """See :class:`Workload`."""
         return list(itertools.islice((job for jobs in self._clients for job in jobs), most))
+
+    def kinds(self, until: float = math.inf) -> dict[Kind, int]:
+        """See :class:`Workload`; nobody knows when later requests arrive."""
+        found = super().kinds()
+        for number, job in enumerate(self.sample(sum(map(len, self._clients)))):
+            found.setdefault((job.graph, job.origin, job.destination), number)
+        return found
 
     @property
     def asked(self) -> tuple[DataflowGraph, ...]:

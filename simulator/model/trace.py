@@ -95,6 +95,10 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 Table = dict[str, np.ndarray]
 
 
+FINISHED, LOST = "finished", "lost"
+"""What became of an execution."""
+
+
 @dataclass(frozen=True)
 class Trace:
     """See the module docstring.

@@ -48,6 +48,10 @@ class Job:
             )
 
 
+Kind = tuple[DataflowGraph, str | None, str | None]
+"""What a job needs of a cluster: its graph, origin and destination."""
+
+
 class Workload:
     """A stream of jobs in order of arrival; a job's number is its position.
 
@@ -95,6 +99,15 @@ class Workload:
     def sample(self, most: int) -> list[Job]:
         """The first jobs, at most so many; of a closed loop those of the first clients."""
         return list(itertools.islice(self, most))
+
+    def kinds(self, until: float = math.inf) -> dict[Kind, int]:
+        """Graph, origin and destination of the jobs that arrive up to a moment, and the first of each."""
+        found: dict[Kind, int] = {}
+        for number, job in enumerate(self):
+            if job.arrival > until:
+                break
+            found.setdefault((job.graph, job.origin, job.destination), number)
+        return found
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self.jobs)

@@ -265,3 +265,49 @@ def _faults(pick: random.Random, cluster: Cluster, first: float, scale: float) -
     if first < 1.0 and pick.random() < 0.4:  # they begin at 0: a late run would see nothing else
         randoms = [RandomFaults("device_failure", pick.choice([5.0, 20.0]) * scale, scale)]
     return Faults(tuple(events.values()), tuple(randoms), pick.choice([1, 2, 4]))
+
+
+def composed_case(number: int) -> SeededCase:
+    """The run of this number with everything in it that may be: some of it, or all."""
+    case = seeded_case(number)
+    pick = random.Random(f"composed run {number}")
+    first = case.workload.jobs[0].arrival
+    times = np.concatenate([costs.seconds.ravel() for costs in case.costs.values()])
+    scale = float(np.median(times[np.isfinite(times)]))
+    settings = case.settings
+    if pick.random() < 0.3:
+        # A plan that is made once does not know of what is lost.
+        case.scheduler_name = name = pick.choice(sorted(PACKING.keys() - {"packs-plan"}))
+        case.scheduler = lambda: PACKING[name](case.seed)
+    if pick.random() < 0.8:
+        settings["memory"] = "limited"
+        need = max(
+            sum(math.ceil(g.tensors[t].bytes) for t in (*g.reads[o], *g.writes[o]))
+            for g in case.workload.graphs
+            for o in range(len(g))
+        )
+        spaces = [
+            dataclasses.replace(space, capacity=max(1.0, need * pick.choice([1.2, 2, 4, math.inf])))
+            for space in case.cluster.spaces
+        ]
+        case.cluster = dataclasses.replace(case.cluster, spaces=spaces)
+    if pick.random() < 0.5:
+        settings["weights"] = "on_demand"
+        host, *others = case.cluster.spaces
+        spaces = [dataclasses.replace(host, capacity=math.inf), *others]
+        case.cluster = dataclasses.replace(case.cluster, spaces=spaces, host=host.name)
+    if pick.random() < 0.3:
+        devices = [
+            dataclasses.replace(
+                device, completion_latency=pick.choice([0.0, 0.7]) * scale, issue_depth=2
+            )
+            for device in case.cluster.devices
+        ]
+        case.cluster = dataclasses.replace(case.cluster, devices=devices)
+    if pick.random() < 0.9:
+        settings["faults"] = _faults(pick, case.cluster, first, scale)
+    if pick.random() < 0.4 and "erratic" not in case.scheduler_name:
+        settings["decision_cost"] = DecisionCost(pick.choice([0.0, 0.3]) * scale, 0.1 * scale)
+    if pick.random() < 0.2:
+        settings["horizon"] = first + pick.uniform(1, 40) * scale
+    return case

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.analysis.idle import CAUSES, idle_seconds
+from simulator.context import SchedulingContext
+from simulator.context.scheduler import Scheduler
 from simulator.engine.decision_cost import DecisionCost
 from simulator.engine.decision_delay import DecisionDelay
 from simulator.engine.engine import Simulation
@@ -28,10 +30,21 @@ from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
 from tests.examples import examples
 from tests.simulator.replay import Replay, _Shop
+from tests.simulator.schedulers.test_lru_eviction import model, serve
 from tests.simulator.scripted import Decision, Recorded, Script
+from tests.simulator.serving.fleet import Fleet
 from tests.simulator.strategies import SCHEDULERS, Case, cases
 from tests.simulator.test_fault_properties import PACKING, broken_cases
-from tests.simulator.test_memory_properties import check_accounts, give_host, tight_cases
+from tests.simulator.test_memory import cluster_of, graph_of, moves, run, spans
+from tests.simulator.test_memory_properties import (
+    Evicting,
+    check_accounts,
+    check_refusal,
+    check_run,
+    give_host,
+    tight_cases,
+)
+from tests.simulator.test_packing import Packer, pair
 from tests.simulator.test_properties import quick
 
 ONE = Cluster("one", [MemorySpace("m")], [Device("A", "m")])
@@ -178,8 +191,169 @@ def test_refusals() -> None:
         DecisionCost(per_task=-1)
     with pytest.raises(InvalidInput, match="s and charges the wall clock"):
         DecisionCost(per_pair=1.0, wallclock=True)
-    with pytest.raises(InvalidInput, match="needs pack, which takes effect at once"):
-        four(DecisionCost(per_decision=1.0), "packed")
+
+
+def carry(act: Callable[[SchedulingContext], None], **settings: object) -> Trace:
+    """p, 2 s on cpu, writes y (2 bytes); e reads y, g reads x (4 bytes, from a) and y, 1 s each; 1 s a decision,
+    fifo at 2 bytes/s behind a latency of 1 s.
+    """
+    graph = graph_of(
+        {"p": ([], {"y": 2}), "e": (["y"], {}), "g": (["x", "y"], {})}, {"x": ("input", 4)}
+    )
+    costs = CostTable.of(graph, np.array([[2.0, 2.0], [1.0, 1.0], [1.0, 1.0]]))
+    return simulate(
+        Workload([Job(graph, origin="a")]),
+        pair(),
+        costs,
+        Packer(lambda context, call: act(context)),
+        contention="fifo",
+        decision_cost=DecisionCost(per_decision=1.0),
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def test_a_message_goes_when_the_cost_has_passed() -> None:
+    """p runs from 1 to 3; asked for at 3, both go from 4 to 4 + 1 + 6/2 = 8. Nothing was on its way before."""
+
+    def act(context: SchedulingContext) -> None:
+        if context.now == 0:
+            context.place(0, 0)
+        elif context.finished == [0]:
+            context.place(2, 1)
+            context.pack([(0, 1), (1, 1)])
+            assert context.copy_time(0, 1) == context.copy_time(1, 1) == 3.0 + 1 + 3
+            context.place(1, 1)
+
+    trace = carry(act)
+    assert [(row[1], *row[3:]) for row in moves(trace)] == [(0, 4, 4, 8), (0, 4, 4, 8)]
+    assert spans(trace) == {"p": (1, 3), "g": (8, 9), "e": (9, 10)}
+
+
+def test_of_a_message_goes_what_is_not_on_its_way_by_then() -> None:
+    """e was placed ahead: y goes alone at 3, when it is written, to 3 + 1 + 1 = 5; x behind it from 5 to 8."""
+
+    def act(context: SchedulingContext) -> None:
+        if context.now == 0:
+            context.place(0, 0)
+            context.place(1, 1)
+        elif context.finished == [0]:
+            context.place(2, 1)
+            context.pack([(0, 1), (1, 1)])
+
+    trace = carry(act)
+    assert sorted(row[3:] for row in moves(trace)) == [(3, 3, 5), (4, 5, 8)]
+    assert spans(trace) == {"p": (1, 3), "e": (5, 6), "g": (8, 9)}
+
+    def only_y(context: SchedulingContext) -> None:
+        if context.now == 0:
+            context.place(0, 0)
+            context.place(1, 1)
+        elif context.finished == [0]:
+            context.pack([(context.inputs(1)[0].tensor, 1)])
+            context.place(2, 0)
+
+    assert [row[3:] for row in moves(carry(only_y))] == [(3, 3, 5)]  # and no message
+
+
+def test_weights_leave_when_the_cost_has_passed() -> None:
+    """Placed at 1, one's weight comes from 1 to 5. two is decided upon at 10, waits for room from 11 on, of which the
+    scheduler hears then; at 12 one's weight goes, and two's comes.
+    """
+    one, two = model("one", 4), model("two", 4)
+    cost = DecisionCost(per_decision=1.0)
+    trace = serve([(one, 0.0), (two, 10.0)], 7, create("lru_eviction"), decision_cost=cost)
+    assert trace.meta["evictions"] == [[12.0, 0, 0, 0]]
+    assert spans(trace) == {"a#0": (5, 6), "a#1": (16, 17)}
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_weight_that_is_needed_by_then_stays(late: bool) -> None:
+    """w comes from 1 to 5, q runs to 6, p to 9; r, placed ahead, needs w once it is ready (pull). Evicted at 7, w is
+    gone at 8 and comes again from 9 to 13; at 8 it is too late: r has begun at 9.
+    """
+    graph = graph_of(
+        {"q": (["w"], {}), "p": ([], {"y": 1}), "r": (["w", "y"], {})}, {"w": ("weight", 4)}
+    )
+
+    def act(context: SchedulingContext, call: int) -> None:
+        if call == 0:
+            for task in range(3):
+                context.place(task, 0, float(task))
+            context.wake_at(8.0 if late else 7.0)
+        elif context.now == (8.0 if late else 7.0):
+            before = context.free_bytes(0)
+            assert context.evict(graph, 0) == 4 == context.free_bytes(0) - before
+            assert context.resident_bytes(graph, 0) == 0
+
+    class Evicts(Script):
+        needs = frozenset({"evict"})
+        static = True
+
+    trace = run(
+        Workload([Job(graph)]),
+        cluster_of("n", {"n": 9.0, "h": math.inf}, host="h"),
+        {"q": 1, "p": 3, "r": 1},
+        Evicts(act),
+        weights="on_demand",
+        movement="pull",
+        decision_cost=DecisionCost(per_decision=1.0),
+    )
+    assert trace.meta.get("evictions", []) == ([] if late else [[8.0, 0, 0, 0]])
+    assert spans(trace)["r"] == ((9, 10) if late else (13, 14))
+
+
+def test_requests_are_sent_and_refused_when_the_cost_has_passed() -> None:
+    """Sent at 0, which costs 0.5, the inputs go from 0.5 to 1.5; the batch is placed at 2 and takes 3 s."""
+    fleet = Fleet([(1.0, 1.0)], sources=1, latency=1.0, bandwidth=1e12)
+    seen: list[object] = []
+
+    def act(context, call):  # type: ignore[no-untyped-def]
+        if call == 0:
+            context.reject(2, "full")
+            assert not context.is_waiting(2)
+            for job in (0, 1):
+                context.send(job, 0)
+                assert context.inputs_under_way(job)
+        elif context.delivered:
+            seen.append((context.now, list(context.delivered)))
+            context.place(context.tasks_of(context.batch([0, 1]))[0], 0)
+
+    class Serves(Script):
+        needs = frozenset({"batch"})
+
+    jobs = [fleet.job(0.0, at="user0") for _ in range(3)]
+    trace = simulate(
+        Workload(jobs, fleet.batches),
+        fleet.cluster,
+        fleet.costs,
+        Serves(act),
+        decision_cost=DecisionCost(per_decision=0.5),
+    )
+    assert seen == [(pytest.approx(1.5), [0, 1])]
+    assert trace.jobs["status"].tolist() == ["finished", "finished", "rejected"]
+    assert trace.jobs["finish"][2] == 0.5
+    assert trace.executions["start"].tolist() == pytest.approx([2.0])
+    assert trace.executions["finish"].tolist() == pytest.approx([5.0])
+    assert trace.meta["decision_cost"]["charged_s"] == 0.5 * trace.wallclock["decisions"]
+
+
+@pytest.mark.parametrize("scheduler", ["task_groups", "fcfs_batching", "dynamic_batching", "edf"])
+@pytest.mark.parametrize("packing", [None, {"age": "5ms"}])
+def test_serving_schedulers_can_be_charged(scheduler: str, packing: object) -> None:
+    fleet = Fleet([(0.01, 0.002), (0.02, 0.003)], (1.0, 2.0), sources=2, latency=1e-3)
+    jobs = [fleet.job(0.004 * i, i % 2, f"user{i % 2}") for i in range(60)]
+    options = {"select": {"name": "least_loaded", "move": True}, "packing": packing}
+    cost = DecisionCost(per_decision=1e-3, per_task=1e-4)
+    for contention in ("none", "fifo"):
+        trace = fleet.run(jobs, scheduler, _contention=contention, _decision_cost=cost, **options)
+        assert {*trace.jobs["status"].tolist()} == {"finished"}
+        assert sorted(trace.members["job"].tolist()) == list(range(60))
+        check_same(
+            fleet.run(
+                jobs, scheduler, _contention=contention, _decision_cost=DecisionCost(), **options
+            ),
+            fleet.run(jobs, scheduler, _contention=contention, **options),
+        )
 
 
 @settings(quick, max_examples=examples(300))
@@ -192,11 +366,7 @@ def test_no_cost_is_the_run_without(case: Case) -> None:
 @given(broken_cases())
 def test_no_cost_is_the_run_without_where_things_break(broken: tuple[Case, Faults]) -> None:
     case, faults = broken
-    if case.scheduler_name not in PACKING:
-        check_same(
-            case.run(faults=faults, decision_cost=DecisionCost()),
-            case.run(faults=faults),
-        )
+    check_same(case.run(faults=faults, decision_cost=DecisionCost()), case.run(faults=faults))
 
 
 def check_same(found: Trace, expected: Trace) -> None:
@@ -326,7 +496,7 @@ def test_replay_derives_the_same_run(case: Case, cost: DecisionCost) -> None:
 @given(broken_cases(), COSTS)
 def test_every_job_ends_where_things_break(broken: tuple[Case, Faults], cost: DecisionCost) -> None:
     case, faults = broken
-    if case.scheduler_name in PACKING or case.scheduler_name.startswith("erratic"):
+    if "erratic" in case.scheduler_name:
         return
     trace = case.run(faults=faults, decision_cost=cost)
     assert {*trace.jobs["status"].tolist()} <= {"finished", "failed"}
@@ -338,6 +508,16 @@ def test_every_job_ends_where_things_break(broken: tuple[Case, Faults], cost: De
         tasks = range(total, total + len(job.graph))
         total += len(job.graph)
         assert status == "failed" or all(done[task] for task in tasks)
+
+
+EVERY = (*SCHEDULERS, *PACKING)
+PATIENT = tuple(name for name in EVERY if "erratic" not in name)
+
+
+def evicting(case: Case, weights: str) -> Scheduler:
+    """A case's scheduler, which evicts where it may."""
+    inner = case.scheduler()
+    return Evicting(inner) if weights == "on_demand" else inner
 
 
 def queues_of(run: Simulation) -> list[list[tuple[float, int, int]]]:
@@ -357,6 +537,7 @@ def state_of(run: Simulation) -> dict[str, object]:
         "copies": [dict(copies) for copies in run.copies],
         "requests": sorted(run.requested),
         "links": list(run.channel_free),
+        "packed": dict(run.packed),
         "believed": [run.available(device) for device in range(len(run.cluster.devices))],
     }
     memory = run.memory
@@ -366,12 +547,14 @@ def state_of(run: Simulation) -> dict[str, object]:
             "used": list(memory._room.used),
             "idle": list(memory._room.idle_bytes),
             "to write": list(memory._lines.to_write),
+            "weights": [dict(here) for here in memory._weights.here],
+            "evictions": list(memory._weights.evictions),
         }
     return state
 
 
 @settings(quick, max_examples=examples(150))
-@given(tight_cases(), st.sampled_from(["unlimited", "resident", "on_demand"]))
+@given(tight_cases(EVERY), st.sampled_from(["unlimited", "resident", "on_demand"]))
 def test_until_its_cost_has_passed_a_decision_leaves_no_trace(case: Case, memory: str) -> None:
     options = {"memory": "limited", "weights": memory} if memory != "unlimited" else {}
     if memory == "on_demand":
@@ -387,7 +570,7 @@ def test_until_its_cost_has_passed_a_decision_leaves_no_trace(case: Case, memory
             assert state_of(delay._run) == before
 
     real = DecisionDelay.decide
-    inner = case.scheduler()
+    inner = evicting(case, memory)
     refused = False
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DecisionDelay, "decide", decide)
@@ -401,15 +584,36 @@ def test_until_its_cost_has_passed_a_decision_leaves_no_trace(case: Case, memory
 
 
 @settings(quick, max_examples=examples(150))
-@given(tight_cases(), st.sampled_from(["resident", "on_demand"]))
+@given(tight_cases(EVERY), st.sampled_from(["resident", "on_demand"]))
 def test_no_cost_is_the_run_without_where_memory_is_tight(case: Case, weights: str) -> None:
     if weights == "on_demand":
         give_host(case)
     options = {"memory": "limited", "weights": weights}
     try:
-        expected = case.run(**options)
+        expected = case.run(evicting(case, weights), **options)
     except (SchedulingError, InvalidInput) as error:
         with pytest.raises(type(error), match=re.escape(str(error))):
-            case.run(decision_cost=DecisionCost(), **options)
+            case.run(evicting(case, weights), decision_cost=DecisionCost(), **options)
     else:
-        check_same(case.run(decision_cost=DecisionCost(), **options), expected)
+        check_same(
+            case.run(evicting(case, weights), decision_cost=DecisionCost(), **options), expected
+        )
+
+
+@settings(quick, max_examples=examples(150))
+@given(tight_cases(PATIENT), st.sampled_from(["unlimited", "resident", "on_demand"]), COSTS)
+def test_every_task_runs_once_whatever_decisions_cost(
+    case: Case, memory: str, cost: DecisionCost
+) -> None:
+    options = {"memory": "limited", "weights": memory} if memory != "unlimited" else {}
+    if memory == "on_demand":
+        give_host(case)
+    try:
+        trace = case.run(evicting(case, memory), decision_cost=cost, **options)
+    except (SchedulingError, InvalidInput) as error:
+        check_refusal(error)
+        return
+    check_run(case, trace)
+    for peak, space in zip(trace.meta.get("peak_bytes", ()), case.cluster.spaces, strict=False):
+        assert peak <= space.capacity
+    check_same(case.run(evicting(case, memory), decision_cost=cost, **options), trace)

@@ -489,15 +489,3 @@ def test_times_are_exponential_and_apart() -> None:
 def test_refused(faults: Faults, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         simulate(ONE, pair(), CostTable.of(ONE, np.ones((1, 2))), create("fcfs"), faults=faults)
-
-
-def test_counted_memory_does_not_go_with_failing_devices() -> None:
-    with pytest.raises(InvalidInput, match="with memory 'unlimited' and weights 'resident' only"):
-        simulate(
-            ONE,
-            pair(),
-            CostTable.of(ONE, np.ones((1, 2))),
-            create("fcfs"),
-            memory="limited",
-            faults=Faults([Fault("device_failure", "A", 0.0)]),
-        )

@@ -21,7 +21,7 @@ from simulator.model.trace import COLUMNS, Trace
 from tests.examples import examples
 from tests.simulator.occupancy import intervals, peak
 from tests.simulator.scripted import Recorded
-from tests.simulator.strategies import Case, cases
+from tests.simulator.strategies import SCHEDULERS, Case, cases
 from tests.simulator.test_properties import quick
 
 OUT_OF_MEMORY = re.compile(
@@ -47,6 +47,7 @@ class Evicting(Scheduler):
 
     def __init__(self, inner: Scheduler) -> None:
         self.inner = inner
+        self.needs = self.needs | inner.needs  # type: ignore[misc]
 
     def begin(self, context: SchedulingContext) -> None:
         self.inner.begin(context)
@@ -91,6 +92,7 @@ def check_accounts(memory: LimitedMemory) -> None:
         held = [h for h in memory._live.all.values() if space == h.home or space in h.copies]
         used = sum(h.bytes for h in held if space not in h.idle)
         used += sum(memory._weights.here[space].values())
+        used += sum(size for s, size in memory._spare.values() if s == space)
         idle = sum(h.bytes for h in held if space in h.idle)
         assert used == memory._room.used[space]
         assert idle == memory._room.idle_bytes[space] == sum(memory._room.idle[space].values())
@@ -104,9 +106,9 @@ def without_waiting(case: Case) -> bool:
 
 
 @st.composite
-def tight_cases(draw: st.DrawFn) -> Case:
+def tight_cases(draw: st.DrawFn, schedulers: tuple[str, ...] = tuple(SCHEDULERS)) -> Case:
     """A run in spaces of little capacity."""
-    case = draw(cases(weights=3))
+    case = draw(cases(schedulers, weights=3))
     tighten(draw, case)
     return case
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,7 +18,9 @@ from simulator.analysis.quantiles import ERROR
 from simulator.analysis.serving_metrics import serving_metrics
 from simulator.analysis.streamed_figures import StreamedFigures
 from simulator.context.scheduler import Scheduler
+from simulator.engine.decision_cost import DecisionCost
 from simulator.engine.engine import Setting, Simulation
+from simulator.engine.faults import Fault, Faults
 from simulator.engine.figures_recorder import FiguresRecorder, Window
 from simulator.engine.run import simulate, simulate_stream
 from simulator.errors import InvalidInput, SchedulingError
@@ -26,6 +30,10 @@ from simulator.model.workload import Job, Stream, Workload
 from simulator.schedulers import create
 from tests.examples import examples
 from tests.simulator.serving.fleet import Fleet, poisson
+from tests.simulator.strategies import Case
+from tests.simulator.test_fault_properties import broken_cases
+from tests.simulator.test_memory_properties import give_host, tighten
+from tests.simulator.test_properties import quick
 
 SCHEDULERS: list[tuple[str, dict[str, Any]]] = [
     ("task_groups", {}),
@@ -55,7 +63,7 @@ def approximately(value: Any, of: Any, rel: float = 1e-9) -> bool:
         )
     if value is None or of is None or isinstance(value, str):
         return bool(value is of or value == of)
-    assert value == pytest.approx(of, rel=rel, abs=1e-12), (value, of)
+    assert value == pytest.approx(of, rel=rel, abs=1e-12, nan_ok=True), (value, of)
     return True
 
 
@@ -153,6 +161,116 @@ def test_figures_are_those_of_the_trace(
         stream, fleet.cluster, fleet.costs, create(name, **options), warm_up=warm_up, **given
     )
     same_figures(run, trace, warm_up)
+
+
+@st.composite
+def further(draw: Any, fleet: Fleet) -> dict[str, Any]:
+    """What else a run of a fleet may be asked for: short memory, faults, decisions that take time."""
+    given: dict[str, Any] = {}
+    if draw(st.booleans()):
+        room = draw(st.sampled_from([4e3, 9e3, 1e6]))
+        spaces = [dataclasses.replace(space, capacity=room) for space in fleet.cluster.spaces]
+        fleet.cluster = dataclasses.replace(fleet.cluster, spaces=spaces)
+        given["memory"] = "limited"
+    if draw(st.booleans()):
+        whats = ["device_slowdown", "device_failure"]
+        events = {}
+        for _ in range(draw(st.integers(1, 3))):
+            fault = draw(st.sampled_from(whats + ["link_outage"] * bool(fleet.cluster.links)))
+            things = fleet.cluster.links if fault == "link_outage" else fleet.cluster.devices
+            start = draw(st.sampled_from([0.0, 0.004, 0.02, 0.05]))
+            end = start + draw(st.sampled_from([0.003, 0.05, math.inf]))
+            name = draw(st.sampled_from([thing.name for thing in things]))
+            factor = 0.5 if fault == "device_slowdown" else None
+            events[fault, name] = Fault(fault, name, start, end, factor)
+        given["faults"] = Faults([*events.values()], max_attempts=draw(st.sampled_from([1, 4])))
+    if draw(st.booleans()):
+        given["decision_cost"] = DecisionCost(draw(st.sampled_from([0.0, 0.002])), 0.001)
+    return given
+
+
+@settings(deadline=None)
+@given(
+    cases(),
+    st.sampled_from(SCHEDULERS),
+    st.sampled_from(["none", "fifo", "fair"]),
+    st.sampled_from([0.0, 0.02]),
+    st.sampled_from([None, 0.05, 0.2]),
+    st.data(),
+)
+def test_figures_are_those_of_the_trace_whatever_else_is_asked_for(
+    case: tuple[Fleet, list[Job]],
+    scheduler: tuple[str, dict[str, Any]],
+    contention: str,
+    warm_up: float,
+    horizon: float | None,
+    data: st.DataObject,
+) -> None:
+    fleet, jobs = case
+    name, options = scheduler
+    given = {"contention": contention, "horizon": horizon, **data.draw(further(fleet))}
+    workload = Workload(jobs, fleet.batches)
+    stream = Stream(lambda: iter(jobs), workload.asked, fleet.batches)
+    compare(workload, stream, fleet, lambda: create(name, **options), warm_up, given)
+
+
+@settings(quick, max_examples=examples(150))
+@given(broken_cases(), st.data())
+def test_figures_of_jobs_of_several_tasks(broken: tuple[Case, Faults], data: st.DataObject) -> None:
+    case, faults = broken
+    kind = data.draw(st.sampled_from(["faults", "resident", "on_demand", "decisions"]))
+    given: dict[str, Any] = {"faults": faults, "horizon": data.draw(st.sampled_from([None, 20.0]))}
+    if kind == "decisions":
+        given["decision_cost"] = DecisionCost(0.3, 0.1)
+    elif kind != "faults":
+        tighten(data.draw, case)
+        given |= {"memory": "limited", "weights": kind}
+        if kind == "on_demand":
+            give_host(case)
+        if data.draw(st.booleans()):
+            del given["faults"]
+    given |= {"actual": case.actual, "movement": case.movement, "contention": case.contention}
+    stream = Stream(lambda: iter(case.workload), case.workload.graphs)
+    if not any(job.arrival > 20.0 for job in case.workload):
+        compare(case.workload, stream, case, case.scheduler, 0.0, given | {"seed": case.seed})
+
+
+def compare(
+    workload: Workload,
+    stream: Workload,
+    where: Any,
+    scheduler: Callable[[], Scheduler],
+    warm_up: float,
+    given: dict[str, Any],
+) -> None:
+    """A run without a trace says what the one with a trace says, or is refused like it."""
+    try:
+        trace = simulate(workload, where.cluster, where.costs, scheduler(), **given)
+    except (InvalidInput, SchedulingError) as error:
+        with pytest.raises(type(error), match=f"^{re.escape(str(error))}$"):
+            simulate_stream(stream, where.cluster, where.costs, scheduler(), **given)
+        return
+    warm_up = warm_up if trace.end > warm_up else 0.0
+    run = simulate_stream(stream, where.cluster, where.costs, scheduler(), warm_up=warm_up, **given)
+    same_figures(run, trace, warm_up)
+
+
+def test_lost_executions_count_as_lost() -> None:
+    """1 s each, asked for at 0 and 1.5; the device fails from 0.5 to 1 and at 2.25 for good. The first runs
+    from 1 to 2, the second begins at 2 and can have no second attempt.
+    """
+    fleet = Fleet([(0.0, 1.0)])
+    faults = [Fault("device_failure", "d0", 0.5, 1.0), Fault("device_failure", "d0", 2.25)]
+    jobs = [fleet.job(0.0), fleet.job(1.5)]
+    run = simulate_stream(
+        Workload(jobs), fleet.cluster, fleet.costs, create("fcfs"), faults=Faults(faults)
+    )
+    figures = run.metrics()
+    assert (figures["jobs_finished"], figures["jobs_failed"], figures["tasks"]) == (1, 1, 1)
+    assert (figures["tasks_lost"], figures["lost_s"]) == (2, 0.75)
+    assert figures["failures"] == {"'run#1' waits for device 'd0', never mended": 1}
+    assert run.serving()["requests"] == 2
+    assert run.serving()["success_rate"] == 0.5
 
 
 def endless(fleet: Fleet, rate: float, count: int) -> Callable[[], Iterator[Job]]:
