@@ -77,6 +77,7 @@ class DeviceConfig:
     longer (:mod:`simulator.devices.idle_wakeup`). ``far_inputs`` like ``{4MiB: 0us, 32MiB: 15us, elsewhere: 20us}`` says what a
     megabyte of inputs takes longer, by the bytes that were touched since they were, and where another device wrote
     them (:mod:`simulator.devices.input_reuse_cost`).
+    ``effects`` gives options to registered device effects by their names (:mod:`simulator.devices.effects`).
     """
 
     profile: str
@@ -99,6 +100,7 @@ class DeviceConfig:
     wake_cost: str = "0s"
     wake_after: str = "10ms"
     far_inputs: Any = None
+    effects: Any = None  # a mapping; into None OmegaConf merges no dataclass
 
 
 @dataclass
@@ -240,6 +242,7 @@ def build_cluster(
                     wake_cost=wake_cost,
                     wake_after=wake_after,
                     far_inputs=far_inputs,
+                    effects=device.effects,
                 )
             )
     spaces = []

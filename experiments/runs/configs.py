@@ -20,7 +20,7 @@ from simulator.engine.run import ENGINES
 from simulator.errors import InvalidInput
 from simulator.links.registry import contentions
 from simulator.memory.registry import WEIGHTS, memories
-from simulator.model.noise import LogNormalNoise, Stragglers
+from simulator.model.noise import LogNormalNoise, Stragglers, registered
 from simulator.model.units import parse_seconds
 
 GROUPS = ("model", "cluster", "scheduler", "workload", "simulation", "cost_model", "family")
@@ -210,7 +210,7 @@ class SimulationConfig:
             ("engine", self.engine, ENGINES),
             ("memory", self.memory, memories()),
             ("weights", self.weights, WEIGHTS),
-            *(("noise", name, NOISES) for name in self.noise.split("+")),
+            *(("noise", name, (*NOISES, *registered())) for name in self.noise.split("+")),
         ):
             if value not in known:
                 raise InvalidInput(

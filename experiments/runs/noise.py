@@ -17,6 +17,7 @@ from simulator.model.noise import (
     SteadyDrift,
     Stragglers,
     SystematicError,
+    registered,
 )
 from simulator.model.units import parse_seconds
 
@@ -52,6 +53,8 @@ def noise_model(
             assert given.probability is not None
             assert given.factor is not None
             models.append(Stragglers(given.probability, given.factor, given.shape))
+        elif name in registered():
+            models.append(registered()[name]([device.name for device in cluster.devices]))
         else:
             models += _drifts(simulation, cluster)
     if len(models) < 2:

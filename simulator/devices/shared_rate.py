@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from simulator.devices.constant import ConstantRate, ExecutionModel
+from simulator.devices.effects import affected
 from simulator.devices.host_launch_lock import Launcher, launched
 from simulator.devices.idle_wakeup import woken
 from simulator.model.cluster import Cluster, MemorySpace
@@ -286,4 +287,4 @@ def execution_models(
         else ConstantRate(device.launch_overhead, finish_at)
         for number, device in enumerate(cluster.devices)
     ]
-    return woken(cluster, launched(cluster, models, launchers)), shared
+    return affected(cluster, woken(cluster, launched(cluster, models, launchers))), shared

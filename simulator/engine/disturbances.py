@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from simulator.context import EVERYWHERE
 from simulator.context.packing import is_weight
-from simulator.engine.faults import Fault, FaultInjector, Faults
+from simulator.engine.faults import KINDS, Fault, FaultInjector, Faults
 from simulator.model.cluster import Cluster
 from simulator.model.trace import LOST
 
@@ -67,6 +68,7 @@ class Disturbances:
             "device_slowdown": self._on_slowdown,
             "link_outage": self._on_link,
             "link_degradation": self._on_link,
+            **{what: partial(kind.apply, run) for what, kind in KINDS.items() if kind.apply},
         }
         self._injector = FaultInjector(faults, cluster, run.clock, setting.seed, self._is_over)
 

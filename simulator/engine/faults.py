@@ -22,10 +22,49 @@ from simulator.clock import Clock, Moment
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
 
-WHATS = ("device_failure", "device_slowdown", "link_outage", "link_degradation")
-"""In the order in which those of one instant are applied."""
-PARTIAL = ("device_slowdown", "link_degradation")
-"""Faults that leave a ``factor`` of the rate or the bandwidth."""
+
+@dataclass(frozen=True)
+class FaultKind:
+    """What a kind of fault is.
+
+    Attributes:
+        hits: ``device`` or ``link``.
+        partial: whether it leaves a ``factor`` of the rate or the bandwidth.
+        slows: whether it changes the rate at which a device executes.
+        apply: called with the run, the fault and whether it begins (or ends); None: the engine knows it.
+    """
+
+    hits: str
+    partial: bool = False
+    slows: bool = False
+    apply: Callable[[Any, Fault, bool], None] | None = None
+
+
+KINDS: dict[str, FaultKind] = {
+    "device_failure": FaultKind("device"),
+    "device_slowdown": FaultKind("device", partial=True, slows=True),
+    "link_outage": FaultKind("link"),
+    "link_degradation": FaultKind("link", partial=True),
+}
+"""By name, in the order in which those of one instant are applied."""
+
+
+def register(what: str, kind: FaultKind) -> None:
+    """Offer another kind of fault to every run.
+
+    Raises:
+        InvalidInput: the name is taken, or nothing applies it.
+    """
+    if what in KINDS:
+        raise InvalidInput(f"There is a fault '{what}' already; choose another name")
+    if kind.apply is None:
+        raise InvalidInput(f"The fault '{what}' needs a function that applies it")
+    KINDS[what] = kind
+
+
+def unregister(what: str) -> None:
+    """Offer a kind of fault no more."""
+    del KINDS[what]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +72,7 @@ class Fault:
     """One fault.
 
     Attributes:
-        what: one of ``WHATS``.
+        what: one of ``KINDS``.
         where: name of the device or the link (both its directions).
         start: seconds.
         end: seconds; infinite if it is never mended.
@@ -60,7 +99,7 @@ class RandomFaults:
     """Faults of one kind at random times.
 
     Attributes:
-        what: one of ``WHATS``.
+        what: one of ``KINDS``.
         mtbf: mean seconds from the start, or from a recovery, to the next fault.
         mttr: mean seconds from a fault to the recovery.
         where: name of the device or the link; None: each of them, on its own.
@@ -140,7 +179,7 @@ class Faults:
         """Devices that a slowdown may reach."""
         found = set()
         for entry in self.sources:
-            if entry.what == "device_slowdown":
+            if KINDS[entry.what].slows:
                 found |= {cluster.device_index[name] for name in _names(entry, cluster)}
         return found
 
@@ -148,21 +187,21 @@ class Faults:
 def _names(entry: Fault | RandomFaults, cluster: Cluster) -> list[str]:
     if entry.where is not None:
         return [entry.where]
-    things = cluster.devices if entry.what.startswith("device") else cluster.links
+    things = cluster.devices if KINDS[entry.what].hits == "device" else cluster.links
     return [thing.name for thing in things]
 
 
 def _check_kind(entry: Fault | RandomFaults, cluster: Cluster) -> None:
-    if entry.what not in WHATS:
-        raise InvalidInput(f"There is no fault '{entry.what}'; known: {', '.join(WHATS)}")
-    device = entry.what.startswith("device")
+    if entry.what not in KINDS:
+        raise InvalidInput(f"There is no fault '{entry.what}'; known: {', '.join(KINDS)}")
+    device = KINDS[entry.what].hits == "device"
     known = [thing.name for thing in (cluster.devices if device else cluster.links)]
     if entry.where is not None and entry.where not in known:
         raise InvalidInput(
             f"A {entry.what} is to hit '{entry.where}'; cluster '{cluster.name}' has the "
             f"{'devices' if device else 'links'} {', '.join(known) or '(none)'}"
         )
-    if entry.what in PARTIAL:
+    if KINDS[entry.what].partial:
         if entry.factor is None or not 0 < entry.factor < 1:
             raise InvalidInput(
                 f"A {entry.what} needs a factor between 0 and 1, what is left of the full rate; it has "
@@ -246,8 +285,9 @@ class FaultInjector:
 
     def take(self) -> list[tuple[bool, Fault]]:
         """What has changed at this instant: (begins, fault); ends first, then by kind and name."""
+        order = list(KINDS)
         changes = sorted(
-            self._changes, key=lambda row: (row[0], WHATS.index(row[1].what), row[1].where)
+            self._changes, key=lambda row: (row[0], order.index(row[1].what), row[1].where)
         )
         self._changes.clear()
         for begins, fault in changes:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simulator.errors import InvalidInput
 from simulator.model.input_reuse_curve import ReadingCurve
@@ -89,6 +89,7 @@ class Device:
         wake_after: seconds of idleness after which all but 1 / e of them are due.
         far_inputs: what reading inputs takes longer that are not at hand (:mod:`simulator.devices.input_reuse_cost`); None: nothing.
             Of a device of one slot.
+        effects: by name, the options of registered effects (:mod:`simulator.devices.effects`); None: nothing.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Device:
     wake_cost: float = 0.0
     wake_after: float = 0.0
     far_inputs: ReadingCurve | None = None
+    effects: Mapping[str, Any] | None = None
 
     @property
     def least_launch(self) -> float:

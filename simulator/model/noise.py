@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Protocol
@@ -453,6 +453,34 @@ def _normals(
     key = (*spawn_key, int.from_bytes(digest[:8], "big"))
     sequence = np.random.SeedSequence(entropy, spawn_key=key)
     return np.random.default_rng(sequence).standard_normal(count)
+
+
+_OWN: dict[str, Callable[[Sequence[str]], NoiseModel]] = {}
+
+
+def register(noise: str, make: Callable[[Sequence[str]], NoiseModel]) -> None:
+    """Offer a noise model under a name of its own; every run with that ``noise`` draws from it.
+
+    Args:
+        noise: the name.
+        make: makes the model from the names of the cluster's devices.
+
+    Raises:
+        InvalidInput: the name is taken.
+    """
+    if noise in _OWN:
+        raise InvalidInput(f"There is a noise '{noise}' already; choose another name")
+    _OWN[noise] = make
+
+
+def unregister(noise: str) -> None:
+    """Offer a noise model of one's own no more."""
+    del _OWN[noise]
+
+
+def registered() -> Mapping[str, Callable[[Sequence[str]], NoiseModel]]:
+    """The registered noise models, by name."""
+    return _OWN
 
 
 _NOTHING = 1e-9

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from simulator.analysis.metrics import metrics
 from simulator.context.scheduler import Scheduler
-from simulator.engine.faults import WHATS, Fault, Faults, RandomFaults
+from simulator.engine.faults import Fault, Faults, RandomFaults
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.model.trace import COLUMNS, Trace
 from simulator.model.workload import Workload
@@ -192,7 +192,9 @@ def _check_precedence(case: Case, trace: Trace) -> None:
 
 def _check_bytes(case: Case, trace: Trace) -> None:
     """A transfer carries its tensor whole over each link of its way, or less if a failure ended it."""
-    failures = {row["from"] for row in trace.meta.get("faults", ()) if row["what"] == WHATS[0]}
+    failures = {
+        row["from"] for row in trace.meta.get("faults", ()) if row["what"] == "device_failure"
+    }
     moves = trace.transfers
     keys = ("job", "tensor", "source", "destination", "requested", "start", "finish")
     sent: dict[tuple[float, ...], set[float]] = defaultdict(set)

@@ -110,26 +110,6 @@ def test_a_default_run_has_an_event_for_every_task(monkeypatch: pytest.MonkeyPat
     assert made[0].counted >= 50
 
 
-class Halved(links.Uncontended):
-    """A link model of a user's own: half of every bandwidth."""
-
-    def book(self, route, size, now, free):  # type: ignore[no-untyped-def]
-        return now, now + (route.latency + 2 * size / route.bandwidth)
-
-
-def test_a_link_model_is_one_registered_class() -> None:
-    links.register("halved", Halved)
-    try:
-        graph = from_edges("two", 2, [(0, 1, 10.0)])
-        costs = CostTable.of(graph, np.array([[1.0, 99.0], [99.0, 1.0]]))
-        cluster = fully_connected("two", 2, 1.0)
-        whole = simulate(graph, cluster, costs, create("heft"))
-        assert whole.makespan == 12.0
-        assert simulate(graph, cluster, costs, create("heft"), contention="halved").makespan == 22.0
-    finally:
-        links.unregister("halved")
-
-
 def test_what_came_for_a_withdrawn_task_is_priced_as_there() -> None:
     """x's 4 bytes are on their way to B, there at 6, when y is withdrawn at 5: it would be done at 7 on
     B, at 8 on A. As if they had to be sent again, on B at 10.
