@@ -19,6 +19,6 @@ def only_thoroughly(*cases: Case) -> tuple[Case, ...]:
     return cases if os.environ.get("HETSIM_THOROUGH") else ()
 
 
-def a_third(cases: Sequence[Case], first: int) -> Sequence[Case]:
-    """Every third case from the ``first`` on, taken modulo 3; with ``HETSIM_THOROUGH=1`` all."""
-    return cases if os.environ.get("HETSIM_THOROUGH") else cases[first % 3 :: 3]
+def one_in(step: int, cases: Sequence[Case], first: int) -> Sequence[Case]:
+    """Every ``step``-th case from the ``first`` on, taken modulo ``step``; with ``HETSIM_THOROUGH=1`` all."""
+    return cases if os.environ.get("HETSIM_THOROUGH") else cases[first % step :: step]

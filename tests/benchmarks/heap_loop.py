@@ -45,7 +45,7 @@ def compile_heap() -> Callable[..., Any]:
     """The same loop compiled by numba: ``run(seconds, offsets, to, delay, needs)``."""
     from numba import njit
 
-    @njit  # type: ignore[untyped-decorator,unused-ignore]
+    @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
     def run(seconds, offsets, to, delay, needs):  # type: ignore[no-untyped-def]
         heap = [(0.0, 0, np.int32(0), True)]
         heap.clear()

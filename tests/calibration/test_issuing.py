@@ -169,12 +169,24 @@ def test_what_is_believed_of_such_a_device_counts_its_latency(monkeypatch):
     assert seen == [0.0, 6 * 1.25] * 2
 
 
-@pytest.mark.parametrize("scheduler", BATCHING)
-def test_batches_on_such_a_device_answer_every_request(scheduler):
+@pytest.fixture(scope="module")
+def site():
     site = Site(issued(SHARED, 4))
-    with site.machine:
-        workload = site.workload([2e-4 * i for i in range(3 * MOST)])
-        site.check(workload, site.run(workload, create(scheduler, max_batch=MOST)))
+    yield site
+    site.machine.close()
+
+
+@pytest.mark.parametrize("scheduler", BATCHING)
+def test_batches_on_such_a_device_answer_every_request(site, scheduler):
+    workload = site.workload([2e-4 * i for i in range(3 * MOST)])
+    site.check(workload, site.run(workload, create(scheduler, max_batch=MOST)))
+
+
+@pytest.fixture(scope="module")
+def small_stage():
+    stage = Stage(Branches(), (torch.ones(1, 8, 6, 6),), issued(SHARED, 3))
+    yield stage
+    stage.machine.close()
 
 
 @pytest.mark.parametrize(
@@ -185,12 +197,11 @@ def test_batches_on_such_a_device_answer_every_request(scheduler):
         (Broken(), "is placed on"),
     ],
 )
-def test_a_scheduler_that_leaves_work_is_reported(scheduler, message):
-    stage = Stage(Branches(), (torch.ones(1, 8, 6, 6),), issued(SHARED, 3))
-    with stage.machine:
-        with pytest.raises(SchedulingError, match=message):
-            stage.run(scheduler)
-        check_trace(stage.run("heft").trace, stage.graph)  # the machine is as good as before
+def test_a_scheduler_that_leaves_work_is_reported(small_stage, scheduler, message):
+    with pytest.raises(SchedulingError, match=message):
+        small_stage.run(scheduler)
+    # The machine is as good as before.
+    check_trace(small_stage.run("heft").trace, small_stage.graph)
 
 
 def failing(kernel, at=3):

@@ -3,7 +3,6 @@
 import gc
 import os
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -615,16 +614,6 @@ def test_spinning_and_sleeping_workers_do_the_same():
                 run = machine.run(stage.graph, stage.costs, create("fcfs"), stage.inputs)
                 check_trace(run.trace, stage.graph)
             assert run.trace.meta["spinning"] is spin
-
-
-def test_imports_without_simpy_hydra_and_xgboost():
-    code = (
-        "import sys\n"
-        "for name in ('simpy', 'hydra', 'omegaconf', 'xgboost', 'pandas'): sys.modules[name] = None\n"
-        "import calibration.runner, simulator.schedulers\n"
-        "simulator.schedulers.create('heft')\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 @pytest.mark.gpu

@@ -20,7 +20,7 @@ def test_every_kind_draws_operators_that_run_as_described(label):
     from calibration.random_tensors import random_reads
 
     kind = label if label in KINDS else (VARIANTS | TRAINING)[label][0]
-    drawn = sampling.draw(label, 3)
+    drawn = sampling.draw(label, 3, candidates=1)  # how they are chosen is another test's
     assert len({sample.identity for sample in drawn}) == 3
     for sample in drawn:
         operator = sample.operator
@@ -44,7 +44,7 @@ def test_draws_are_reproducible_and_prefixes_of_longer_draws():
 @pytest.mark.parametrize("label", ["linear", "relu", "conv2d"])
 def test_draws_fill_the_space_better_than_chance(label):
     def nearest(candidates):
-        places = np.array([sampling.place(s) for s in sampling.draw(label, 60, 0, candidates)])
+        places = np.array([sampling.place(s) for s in sampling.draw(label, 30, 0, candidates)])
         gaps = np.linalg.norm(places[:, None] - places[None], axis=2)
         np.fill_diagonal(gaps, np.inf)
         return np.quantile(gaps.min(axis=1), 0.1)
@@ -86,7 +86,7 @@ def test_transposed_spec_is_that_of_a_transposed_tensor(shape, data):
 
 @pytest.mark.parametrize("label", ["scaled_dot_product_attention", "cat, tokens", "copy"])
 def test_drawn_operators_are_the_same_after_a_file(tmp_path, label):
-    drawn = sampling.draw(label, 30)
+    drawn = sampling.draw(label, 30, candidates=1)
     write_samples(tmp_path / "o.json", drawn)
     again = read_samples(tmp_path / "o.json")
     assert [s.identity for s in again] == [s.identity for s in drawn]

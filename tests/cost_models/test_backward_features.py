@@ -31,7 +31,7 @@ def shared(forward, backward, names):
 
 @pytest.mark.parametrize("label", sorted(TRAINING))
 def test_every_kind_has_finite_features(label):
-    for sample in draw(label, 5):
+    for sample in draw(label, 5, candidates=1):
         assert all(abs(value) < 1e6 for value in features(sample.operator).values())
 
 

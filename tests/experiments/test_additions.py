@@ -20,8 +20,8 @@ from simulator.engine import faults
 from simulator.engine.run import simulate
 from simulator.engine.setting import EngineRun
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.links import registry as links
-from simulator.memory import registry as memory
+from simulator.links.registry import registry as links
+from simulator.memory.memory import registry as memory
 from simulator.model import noise
 from simulator.model.cluster import Cluster, Device, fully_connected
 from simulator.model.costs import CostTable

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor  # noqa: E402
 
 import scenarios  # noqa: E402
 from calibration.sequential import named_inputs, run_graph, weights_of  # noqa: E402
+from scenarios import model_config  # noqa: E402
 
 SOURCE = """
 import torch
@@ -168,35 +169,48 @@ assert "torch" not in sys.modules
 
 
 def test_a_change_to_the_model_or_its_neighbour_is_traced_anew(source, cache):
-    mine = config(source)
-    assert graph_of(mine, 2, cache).operators[2].kind == "relu"
+    """Of one batch alone, which is a trace instead of three; what keys a family has is compared."""
+    mine = config(source, inputs=[{"shape": [2, 3, "size", "size"]}])
+    families = [model_config._family_key(config(source))]
+
+    def traced(changed=mine):
+        families.append(model_config._family_key(config(source)))
+        return graph_of(changed, cache=cache)
+
+    assert traced().operators[2].kind == "relu"
     text = SOURCE.replace("softmax", "log_softmax")
     source.write_text(text)
-    assert graph_of(mine, 2, cache).operators[3].kind == "log_softmax"
+    assert traced().operators[3].kind == "log_softmax"
     blocks = source.parent / "blocks.py"
     # Python takes what it compiled for a file of the same size and second as the file's.
     compiled = blocks.stat().st_mtime
     blocks.write_text(BLOCK.replace("nn.ReLU", "nn.SiLU"))
     os.utime(blocks, (compiled + 2, compiled + 2))
     sys.modules.pop("blocks")
+    families.append(model_config._family_key(config(source)))
     source.write_text(text + "\n")  # modules are kept by content within a process
-    assert graph_of(mine, 2, cache).operators[2].kind == "silu"
-    wider = config(source, arguments={"width": 5})
-    assert graph_of(wider, 2, cache).operators[0].outputs[0].shape[1] == 5
+    assert traced().operators[2].kind == "silu"
+    first, again, *changed = families
+    assert again == first
+    assert len({first, *changed}) == 1 + len(changed) == 4
+    wider = config(source, arguments={"width": 5}, inputs=mine.inputs)
+    assert traced(wider).operators[0].outputs[0].shape[1] == 5
+    assert model_config._family_key(wider) != model_config._family_key(mine)
 
 
 def test_a_damaged_entry_is_traced_anew(source, cache, monkeypatch):
-    from scenarios import model_config
-
-    mine = config(source)
-    digest = graph_of(mine, 2, cache).digest
-    (entry,) = cache.folder.iterdir()
-    whole = entry.read_bytes()
-    for damage in (whole[:100], b""):
-        entry.write_bytes(damage)
-        monkeypatch.setattr(model_config, "_families", {})
-        assert graph_of(mine, 2, cache).digest == digest
-        assert entry.read_bytes() == whole
+    of_one_batch = config(source, inputs=[{"shape": [2, 3, "size", "size"]}])
+    for mine, damaged in ((config(source), [100]), (of_one_batch, [100, 0])):
+        digest = graph_of(mine, 2, cache).digest
+        (entry,) = cache.folder.iterdir()
+        whole = entry.read_bytes()
+        for length in damaged:
+            entry.write_bytes(whole[:length])
+            monkeypatch.setattr(model_config, "_families", {})
+            monkeypatch.setattr(model_config, "_graphs", {})
+            assert graph_of(mine, 2, cache).digest == digest
+            assert entry.read_bytes() == whole
+        entry.unlink()
 
 
 def test_a_model_that_is_not_affine_is_traced_at_each_batch(source, cache):

@@ -21,6 +21,7 @@ from scenarios import trace_model, trace_training, training_graph  # noqa: E402
 from scenarios.training_graph import LOSSES, trace_training_family  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
 from simulator.model.graph import DataflowGraph  # noqa: E402
+from tests.examples import examples  # noqa: E402
 
 STEPS = ("sgd_step", "adam_step")
 
@@ -264,7 +265,7 @@ convolutions = st.fixed_dictionaries(
 ).filter(fits)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(convolutions)
 def test_backward_flops_are_twice_the_forwards_but_for_the_first_layers_input(drawn):
     sizes = [2, *drawn["channels"]]

@@ -57,6 +57,20 @@ def cluster(corun=0.0):
     )
 
 
+_SAID: dict = {}
+
+
+def said(profile, graph):
+    """Seconds of a graph's operators by a profile, predicted once."""
+    key = (id(profile), graph)
+    if key not in _SAID:
+        _SAID[key] = (
+            profile,
+            profile.price(graph.operators).seconds,
+        )  # which keeps the profile, too
+    return _SAID[key][1]
+
+
 def mean(seconds):
     return float(seconds.mean())
 
@@ -87,8 +101,7 @@ class SimulatedMachine:
     def run(self, jobs, costs, scheduler, inputs):
         (graph,) = jobs.graphs
         speed = MachineSpeed(tuple(self._slowness), **self._extra)
-        said = [profile.price(graph.operators).seconds for profile in self._profiles]
-        seconds = np.stack(said, axis=1)
+        seconds = np.stack([said(profile, graph) for profile in self._profiles], axis=1)
         actual = CostTable.of(graph, seconds * speed.factors(graph, self._profiles, seconds))
         trace = simulate(jobs, self._believed, costs, scheduler, actual=actual)
         trace.executions["start"][:] += self._overhead  # a measured execution is its kernel alone

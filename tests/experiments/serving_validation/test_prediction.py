@@ -27,17 +27,24 @@ class Net(torch.nn.Module):
 STILL = Conditions()
 
 
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A file of its own for all tests: each of its models is traced once."""
+    path = tmp_path_factory.mktemp("source") / "net.py"
+    path.write_text(MODEL)
+    return path
+
+
 @pytest.fixture
-def served(tmp_path, monkeypatch, machine, _graphs):
+def served(tmp_path, monkeypatch, machine, _graphs, source):
     """Two models on two cores under two schedulers, at 1.1 of what the cores can do one request at a time."""
     monkeypatch.setenv("HETSIM_PROFILES", str(machine / "profiles"))
     monkeypatch.setenv("HETSIM_CACHE", str(_graphs))
     for group in ("model", "cluster"):
         (tmp_path / group).mkdir()
-    (tmp_path / "net.py").write_text(MODEL)
     for name, width in (("narrow", 32), ("wide", 4096)):
         (tmp_path / "model" / f"{name}.yaml").write_text(
-            f"name: {name}\ntarget: {tmp_path}/net.py:Net\narguments: {{width: {width}}}\n"
+            f"name: {name}\ntarget: {source}:Net\narguments: {{width: {width}}}\n"
             "inputs: [{shape: [batch, 64], dtype: float32}]\nbatch: 1\n"
         )
     (tmp_path / "cluster" / "here.yaml").write_text(

@@ -108,9 +108,10 @@ def here(folder, monkeypatch):
     return folder
 
 
-def sweep(folder, *words):
+def sweep(folder, *words, draws=20):
+    """A sweep of as few draws as tell two schedulers apart, unless more are asked for."""
     common = ["workers=1", "name=open", "--config-dir", str(folder), "cost_model=roofline"]
-    common += ["simulation.draws=60"]
+    common += [f"simulation.draws={draws}"]
     assert sweep_command.main([*words, *common]) in (0, 1)
     return "outputs/sweeps/open"
 
@@ -125,7 +126,7 @@ OPEN = ["model=branches", "cluster=pair", "scheduler=mine", "scheduler.options.d
 @pytest.mark.slow
 def test_a_verdict_is_measured_and_settled(here, capsys, monkeypatch):
     """Both cores are believed to be equally fast; the toy's real times are what it says, ours are not."""
-    run = sweep(here, *OPEN)
+    run = sweep(here, *OPEN, draws=60)
     # A tie at believed times is not worth settling, unless asked for.
     assert settling(standings(load_results(run)), Path(run)) == []
     pair = "pair=mine,mine(device=1)"
@@ -164,7 +165,7 @@ def test_the_open_verdict_of_a_sweep_is_found(here, capsys):
     profile = Profile.load("toy-core")
     slower = Roofline({"float32": 1e9}, 1e9, 1.04e-6)
     replace(profile, roofline=slower).save(here / "profiles" / "toy-core")
-    run = sweep(here, *OPEN)
+    run = sweep(here, *OPEN, draws=60)
     assert settling(standings(load_results(run)), Path(run)) == [
         "to settle mine against mine(device=1) on branches x2, measure what this names:",
         f"  python -m experiments.calibrate settle={run} step=plan",
@@ -303,7 +304,7 @@ def test_a_row_takes_the_place_of_one_of_the_same_state_only():
 
 def test_a_device_that_changed_is_refused(here):
     """An operator of the profile takes a tenth of its time now: nothing is mixed."""
-    sweep(here, *OPEN)
+    sweep(here, *OPEN, draws=60)
     found = settle(question_of("outputs/sweeps/open", ["mine", "mine(device=1)"], None, (here,)))
     name = environment.device_name("cpu")
     profile = Profile.load(name)
@@ -345,7 +346,8 @@ def test_a_graph_that_stays_in_the_cache_is_measured_as_it_is_priced(here):
     """It is priced warm: times of its operators in state `graph` are not its times."""
     name = environment.device_name("cpu")
     profile = Profile.load(name)
-    question = question_of(sweep(here, *OPEN), ["mine", "mine(device=1)"], None, (here,))
+    run = sweep(here, *OPEN, draws=60)
+    question = question_of(run, ["mine", "mine(device=1)"], None, (here,))
     graph = prepare(question.scenarios[0], question.config_dirs).graph
     base = {"device": name, "source": "test", "spread": 0.02, "repeats": 48, "architectures": []}
     rows = [row_of(o) | base | {"cache": "graph", "seconds": 0.5} for o in graph.operators]
