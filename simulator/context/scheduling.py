@@ -120,6 +120,11 @@ class SchedulingContext(RunState):
         """
         return False
 
+    @property
+    def may_fail(self) -> bool:
+        """Whether devices may fail in this run."""
+        return self._fails
+
     def is_up(self, device: int) -> bool:
         """Whether a device works; what is placed on one that does not waits for its recovery."""
         return not self.down[device]

@@ -104,6 +104,10 @@ class BatchingContext(SchedulingContext):
         tensors = (first + t for t in self.job_index[job].inputs)
         return [t for t in tensors if self.tensor_home[t] not in (space, EVERYWHERE)]
 
+    def has_failed(self, job: int) -> bool:
+        """Whether a job has failed, so that its tasks run no more."""
+        return False
+
     # -- what a scheduler may do ----------------------------------------------------------------
 
     def send(self, job: int, space: int) -> None:

@@ -48,7 +48,9 @@ class RunState:
         ready: tasks whose predecessors have all finished as of this instant, ascending.
         finished: tasks that finished at this instant, ascending.
         lost: tasks that a fault took from their device, or whose output it took, at this instant,
-            ascending; they are placed nowhere.
+            ascending; they are placed nowhere. A batch is lost as a whole: these are its leader's tasks, and
+            whoever serves places them again. Of a waiting job whose inputs, sent ahead, were lost or called
+            off, the tasks that are ready: its inputs lie where they came from, and must be sent again.
         failed: jobs that failed at this instant; their tasks run no more.
         delivered: jobs whose inputs, sent ahead, are all there as of this instant.
         jobs: every job that has arrived.

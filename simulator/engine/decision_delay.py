@@ -166,6 +166,9 @@ class DecisionDelay:
 
     def wake(self, moment: float) -> None:
         """The scheduler is to be asked at a moment: from its decision's effect on."""
+        if self._busy and moment <= self._run.now:
+            self._news = True
+            return
         self._wakes.append(moment)
         if not self._asking:
             self._wake_up()

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from simulator.context import EVERYWHERE
 from simulator.context.packing import is_weight
-from simulator.engine.faults import KINDS, Fault, FaultInjector, Faults
+from simulator.engine.faults import KINDS, Fault, FaultInjector, Faults, RandomFaults
+from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
 from simulator.model.trace import LOST
 
@@ -34,7 +36,7 @@ class Disturbances:
         faults: what goes wrong.
 
     Raises:
-        InvalidInput: a fault cannot be.
+        InvalidInput: a fault cannot be, or would move the inputs of a batch in limited memory.
     """
 
     keeps_jobs = True
@@ -63,14 +65,28 @@ class Disturbances:
         self._unissued: Counter[int] = Counter()  # by task: failures while it was being issued
         self._over: set[int] = set()  # jobs that no fault can reach
         self._rests = False  # whether nothing but faults was to come after the last instant
-        self._handlers = {
+        self._handlers: dict[str, Callable[[Fault, bool], None]] = {
             "device_failure": self._on_failure,
             "device_slowdown": self._on_slowdown,
             "link_outage": self._on_link,
             "link_degradation": self._on_link,
             **{what: partial(kind.apply, run) for what, kind in KINDS.items() if kind.apply},
         }
+        if setting.memory != "unlimited" and run.serving:
+            self._check_batches(faults)
         self._injector = FaultInjector(faults, cluster, run.clock, setting.seed, self._is_over)
+
+    def _check_batches(self, faults: Faults) -> None:
+        """Refuse that a failure takes a memory of limited capacity in which requests are served together."""
+        for entry in faults.sources:
+            for device in self._run.cluster.devices if entry.what == "device_failure" else ():
+                index = self._run.cluster.device_index[device.name]
+                if entry.where in (None, device.name) and self._takes_memory(entry, index):
+                    raise InvalidInput(
+                        f"A failure of '{device.name}' takes its memory, and with it the inputs of batches, which "
+                        "in limited memory must stay where they are; let the memory survive "
+                        "(memory_lost: false), or take memory=unlimited"
+                    )
 
     # -- what the engine asks -------------------------------------------------------------------
 
@@ -182,7 +198,7 @@ class Disturbances:
         """A tensor that was written is lost."""
         run = self._run
         run.tensor_home[tensor], run.tensor_written[tensor] = EVERYWHERE, math.inf
-        self._missing.setdefault(job, set()).add(tensor)
+        self._missing.setdefault(run.leader.get(job, job), set()).add(tensor)
 
     def _origin(self, job: int) -> int:
         run = self._run
@@ -195,12 +211,20 @@ class Disturbances:
         job = run.task_job[task]
         index, first = run.job_index[job], run.first_tensor[job]
         writes = index.writes[task - run.first_task[job]]
-        if job in self._missing:
-            self._missing[job].difference_update(first + t for t in writes)
         self._done.add(task)
         for t in writes:
             if run.pushes or t in index.outputs:
                 self._request_again(first + t)
+        for member in run.members.get(job, (job,)):
+            results = [run.first_tensor[member] + t for t in writes]
+            if job in self._missing:
+                self._missing[job].difference_update(results)
+            for tensor, t in zip(results, writes, strict=True) if member != job else ():
+                if t in index.outputs:
+                    if run.tensor_written[tensor] == math.inf:
+                        run.tensor_home[tensor] = run.space_of[run.task_device[task]]
+                        run.tensor_written[tensor] = run.now
+                    self._request_again(tensor)
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -237,7 +261,7 @@ class Disturbances:
         if self._takes_memory(fault, device):
             self._lose(space)
 
-    def _takes_memory(self, fault: Fault, device: int) -> bool:
+    def _takes_memory(self, fault: Fault | RandomFaults, device: int) -> bool:
         if fault.memory_lost is not None:
             return fault.memory_lost
         run = self._run
@@ -300,6 +324,9 @@ class Disturbances:
         run = self._run
         kept = [row for row in run.requested if space not in (row[1], row[2])]
         changed = {row[0] for row in run.requested} - {row[0] for row in kept}
+        for tensor, to, *_ in run.requested:
+            if tensor in changed and run.is_sent_ahead(tensor, to):
+                self._send_no_more(run.job_of_tensor(tensor))
         if len(kept) < len(run.requested):
             run.book_again(kept)
         flows = {
@@ -318,7 +345,15 @@ class Disturbances:
                 changed.add(tensor)
                 if run.under_way.get((tensor, flow.destination)) is flow:
                     run.forget_copy(tensor, flow.destination)
+                if run.is_sent_ahead(tensor, flow.destination):
+                    self._send_no_more(run.job_of_tensor(tensor))
         return changed
+
+    def _send_no_more(self, job: int) -> None:
+        """The inputs of a job that waits do not lie where they were sent: the scheduler is told."""
+        run = self._run
+        if run.coming.pop(job, None) is not None or run.is_waiting(job):
+            self._gone.update(task for task in run.tasks_of(job) if run.is_ready(task))
 
     def _move_homes(self, job: int, space: int) -> set[int]:
         """What was written into a lost space is at home where a copy is left, or is missing; an input that had moved
@@ -345,6 +380,8 @@ class Disturbances:
             else:
                 if tensor - first in inputs:
                     run.tensor_home[tensor] = self._origin(job)
+                    if run.serving:
+                        self._send_no_more(job)
                 else:
                     self._miss(job, tensor)
                 if memory is not None:
@@ -353,19 +390,21 @@ class Disturbances:
 
     def _run_again(self, job: int) -> None:
         """Let the producers of missing tensors run again if somebody needs what they wrote."""
-        if self._is_beyond(job):
+        run = self._run
+        members = run.members.get(job, (job,))
+        if all(map(self._is_beyond, members)):
             del self._missing[job]
             return
-        run = self._run
         index = run.job_index[job]
-        first, first_tensor = run.first_task[job], run.first_tensor[job]
+        first = run.first_task[job]
         missing = self._missing[job]
         again, held = [], set()
         for operator in range(len(index.pending) - 1, -1, -1):
             task = first + operator
             if task in self._done and any(
-                first_tensor + t in missing and self._is_needed(job, t)
+                run.first_tensor[member] + t in missing and self._is_needed(member, t)
                 for t in index.writes[operator]
+                for member in members
             ):
                 self._done.remove(task)
                 again.append(task)
@@ -391,7 +430,7 @@ class Disturbances:
         """Whether a missing tensor (of a job's graph) is a result or has readers yet to start."""
         run = self._run
         index = run.job_index[job]
-        if tensor in index.outputs:
+        if tensor in index.outputs and not self._is_beyond(job):
             return True
         readers = (run.first_task[job] + reader for reader in index.consumers[tensor])
         return any(task not in self._done and not run.started[task] for task in readers)
@@ -423,9 +462,12 @@ class Disturbances:
                 wanted.add(run.space_of[run.task_device[task]])
         if t in index.outputs and t not in index.inputs and run.destination[job] != EVERYWHERE:
             wanted.add(run.destination[job])
+        if t in index.inputs and job in run.coming:
+            wanted.add(run.coming[job][0])
         for space in sorted(wanted):
             if run.tensor_home[tensor] not in (space, EVERYWHERE):
-                run.request(tensor, space, index.bytes[t])
+                answers = t in index.outputs and not index.consumers[t]
+                run.request(tensor, space, run.own_bytes(tensor) if answers else index.bytes[t])
 
     # -- jobs -----------------------------------------------------------------------------------
 
@@ -465,8 +507,12 @@ class Disturbances:
         return {job for job in range(len(self._run.jobs)) if not self._is_beyond(job)}
 
     def _fail_job(self, job: int, reason: str) -> None:
-        """A job runs no more: what is queued of it is withdrawn; what runs, runs to its end."""
+        """A job runs no more, nor do those that it serves: what is queued is withdrawn; what runs, runs to its end."""
         run = self._run
+        for member in run.members.get(job, ())[1:]:
+            if not self._is_beyond(member):
+                self._fail_job(member, reason)
+        run.coming.pop(job, None)
         run.failed_jobs[job] = (run.now, reason)
         run.failed.append(job)
         for task in run.tasks_of(job):

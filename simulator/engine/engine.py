@@ -55,7 +55,7 @@ class Simulation(DataMovement):
 
     _ways_out: ClassVar[Mapping[str, str]] = {
         "evict": "load weights on demand (weights=on_demand)",
-        "batch": "keep weights resident (weights=resident), and leave devices that fail out",
+        "batch": "keep weights resident (weights=resident)",
     }
 
     def __init__(
@@ -64,7 +64,7 @@ class Simulation(DataMovement):
         super().__init__(setting, Clock())
         cluster, costs = setting.cluster, setting.costs
         self.offers = abilities(setting.weights) | {"pack"}
-        if setting.weights == "resident" and not setting.faults.fails_devices:
+        if setting.weights == "resident":
             self.offers |= SERVING
         self._checked: set[tuple[object, ...]] = set()  # kinds of jobs that can be run
         if setting.workload.known:
@@ -542,6 +542,14 @@ class Simulation(DataMovement):
     def is_done(self, task: int) -> bool:
         """Whether a task has finished and need not run again, where tasks may have to."""
         return self._faults is not None and self._faults.is_done(task)
+
+    def is_waiting(self, job: int) -> bool:
+        """See :class:`BatchingContext`."""
+        return super().is_waiting(job) and job not in self.failed_jobs
+
+    def has_failed(self, job: int) -> bool:
+        """See :class:`BatchingContext`."""
+        return job in self.failed_jobs
 
     def has_left(self, job: int) -> bool:
         """Whether a job has failed or was refused."""

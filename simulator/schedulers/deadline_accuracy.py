@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from simulator.context.serving import BatchingContext
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
-from simulator.serving.dispatching import Choice, Dispatcher, Group, Node
+from simulator.serving.dispatching import Choice, Dispatcher
+from simulator.serving.node import Group, Node
 
 ORDERS = ("urgency", "edf", "fcfs")
 CHOICES = ("best", "fastest", "own")

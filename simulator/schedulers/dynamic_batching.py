@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from simulator.context.serving import BatchingContext
 from simulator.model.units import parse_seconds
-from simulator.serving.dispatching import Choice, Dispatcher, Group, Node
+from simulator.serving.dispatching import Choice, Dispatcher
+from simulator.serving.node import Group, Node
 
 
 class DynamicBatching(Dispatcher):

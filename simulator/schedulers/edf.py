@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from simulator.context.serving import BatchingContext
-from simulator.serving.dispatching import Choice, Dispatcher, Group, Node
+from simulator.serving.dispatching import Choice, Dispatcher
+from simulator.serving.node import Group, Node
 
 
 class EDF(Dispatcher):

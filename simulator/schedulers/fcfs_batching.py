@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from simulator.context.serving import BatchingContext
-from simulator.serving.dispatching import Choice, Dispatcher, Node
+from simulator.serving.dispatching import Choice, Dispatcher
+from simulator.serving.node import Node
 
 
 class FCFSBatching(Dispatcher):

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from simulator.context.serving import BatchingContext
 from simulator.errors import InvalidInput
 from simulator.model.units import parse_seconds
-from simulator.serving.dispatching import Choice, Dispatcher, Group, Node
+from simulator.serving.dispatching import Choice, Dispatcher
+from simulator.serving.node import Group, Node
 
 
 class TaskGroups(Dispatcher):
@@ -115,7 +116,7 @@ class TaskGroups(Dispatcher):
             )
         target = self.nodes[index[self.upload_to]]
         for node in self.nodes.values():
-            if node is not target:
+            if node is not target and any(map(context.is_up, target.devices)):
                 self._upload(context, node, target)
 
     def _priority(self, items: int, seconds: float, age: float) -> float:

@@ -9,10 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 from simulator.context import SchedulingContext
@@ -21,94 +18,10 @@ from simulator.context.serving import BatchingContext
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.model.graph import DataflowGraph
 from simulator.serving.message_batching import Outbox
-from simulator.serving.node_selection import REFUSED, Selection, make_selection
+from simulator.serving.node import Group, Node
+from simulator.serving.node_selection import REFUSED, Selection
+from simulator.serving.selections import make_selection
 from simulator.support.options import construct
-
-
-@dataclass
-class Group:
-    """The waiting requests of one model at one node, oldest first.
-
-    Attributes:
-        graph: of its requests.
-        sizes: prepared batches, ascending.
-        seconds: believed, by size and device.
-        each: items of a request; 0 where they differ.
-    """
-
-    graph: DataflowGraph
-    sizes: Sequence[int]
-    seconds: dict[int, list[float]]
-    queue: deque[int] = field(default_factory=deque)
-    each: int = 0
-    _counts: dict[int, list[int]] = field(default_factory=dict)
-    _largest: dict[tuple[int, int], int] = field(default_factory=dict)
-
-    def largest(self, most: int, devices: Sequence[int]) -> int:
-        """The largest prepared batch of at most ``most`` items that one of some devices can run, which
-        limited memory may prevent; the smallest prepared one if there is none.
-        """
-        key = (most, devices[0] if len(devices) == 1 else -1)
-        found = self._largest.get(key)
-        if found is None:
-            possible = (
-                size
-                for size in reversed(self.sizes)
-                if size <= most and min(self.seconds[size][d] for d in devices) < math.inf
-            )
-            found = self._largest[key] = next(possible, self.sizes[0])
-        return found
-
-    def runs_on(self, context: BatchingContext, device: int) -> bool:
-        """Whether a device can serve the oldest request alone."""
-        items = self.each or context.jobs[self.queue[0]].batch or 1
-        seconds = self.seconds.get(items) or self.seconds[self.sizes[0]]
-        return seconds[device] < math.inf
-
-    def items(self, context: BatchingContext, count: int) -> int:
-        """Of the oldest ``count`` requests."""
-        if self.each:
-            return self.each * count
-        jobs = context.jobs
-        return sum(jobs[job].batch or 1 for job in islice(self.queue, count))
-
-    def count_within(self, most: int) -> int:
-        """The most of its requests, all of ``each`` items, that are a prepared batch of at most ``most``
-        items, or one request; 0 if none is.
-        """
-        waiting = len(self.queue)
-        counts = self._counts.get(most)
-        if counts is None:
-            # By the number of requests that wait, up to what an execution can take.
-            counts = [0]
-            for count in range(1, max(1, most // self.each) + 1):
-                counts.append(count if count * self.each in self.seconds else counts[-1])
-            self._counts[most] = counts
-        return counts[waiting] if waiting < len(counts) else counts[-1]
-
-
-@dataclass
-class Node:
-    """A memory space, the devices in it and what waits there.
-
-    Attributes:
-        slots: executions that its devices run at once.
-    """
-
-    space: int
-    devices: list[int]
-    slots: int = 0
-    groups: dict[DataflowGraph, Group] = field(default_factory=dict)
-
-    @property
-    def any_waits(self) -> bool:
-        """Whether a request waits."""
-        return any(group.queue for group in self.groups.values())
-
-    @property
-    def waiting(self) -> int:
-        """Requests that wait."""
-        return sum(len(group.queue) for group in self.groups.values())
 
 
 class Choice(NamedTuple):
@@ -153,6 +66,7 @@ class Dispatcher(Scheduler):
         self._busy_until: dict[int, list[float]] = {}  # by device: believed ends of what runs
         self._coming_work: dict[int, float] = {}  # by space: seconds of what is on its way
         self._touched: set[int] = set()  # spaces where something may be served now
+        self._lost: set[int] = set()  # tasks to place where a device is up
 
     def begin(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
@@ -167,12 +81,12 @@ class Dispatcher(Scheduler):
         """See :class:`Scheduler`."""
         context = serving(context, self)
         self.selection.observe(context, self)
+        if context.may_fail:
+            self._recover(context)
         for job in context.arrived:
             self._receive(context, job)
         for job in context.delivered:
-            space, work = self._node_of.pop(job)
-            self._coming_work[space] -= work
-            self._enqueue(context, job, space)
+            self._enqueue(context, job, self._arrived(job))
         self._continue(context)
         self.balance(context)
         space_of = context.cluster.space_of
@@ -303,7 +217,7 @@ class Dispatcher(Scheduler):
     def send(self, context: BatchingContext, job: int, node: Node) -> None:
         """Let a request that is in no queue wait at a node, once its inputs are there."""
         here = context.inputs_in(job)
-        there = not here or node.space in here
+        there = here is None or node.space in here
         if there and not context.awaits_room(job):
             self._enqueue(context, job, node.space)
         else:
@@ -312,7 +226,7 @@ class Dispatcher(Scheduler):
             self._coming_work[node.space] = self._coming_work.get(node.space, 0.0) + work
             if there or here is None:
                 return  # they have no room there yet
-            if self.outbox is None:
+            if self.outbox is None or not here:
                 context.send(job, node.space)
             else:
                 self.outbox.add(context, job, next(iter(here)), node.space)
@@ -349,7 +263,7 @@ class Dispatcher(Scheduler):
     def _dispatch(self, context: BatchingContext, node: Node) -> bool:
         """Let a node's idle devices serve what waits; returns whether nothing waits, or none is idle."""
         while True:
-            idle = [device for device in node.devices if context.is_idle(device)]
+            idle = [d for d in node.devices if context.is_idle(d) and context.is_up(d)]
             if not idle or not node.any_waits:
                 return True
             for device in idle:
@@ -398,19 +312,89 @@ class Dispatcher(Scheduler):
             return
         for task in context.ready:
             job = context.job_of(task)
-            if job not in self._running:
+            if job not in self._running or task in self._lost or context.device_of(task) >= 0:
                 continue
             device, left = self._running[job]
-            able = context.able(task)
-            place = device if device in able else min(able, key=lambda d: (context.available(d), d))
-            context.place(task, place)
-            if context.explain:
-                name = context.cluster.devices[place].name
-                context.explain(f"{context.label(task)} -> {name}: where its request runs")
+            self._continue_on(context, task, device)
             if left > 1:
                 self._running[job] = (device, left - 1)
             else:
                 del self._running[job]
+
+    def _continue_on(self, context: BatchingContext, task: int, device: int) -> None:
+        able = context.able(task)
+        place = device if device in able else min(able, key=lambda d: (context.available(d), d))
+        if not context.is_up(place):
+            self._lost.add(task)
+            return
+        context.place(task, place)
+        if context.explain:
+            name = context.cluster.devices[place].name
+            context.explain(f"{context.label(task)} -> {name}: where its request runs")
+
+    def _arrived(self, job: int) -> int:
+        """A request is no longer on its way; returns where it was sent."""
+        space, work = self._node_of.pop(job)
+        self._coming_work[space] -= work
+        return space
+
+    def _forget(self, job: int) -> None:
+        """A request waits nowhere and runs nowhere."""
+        if job in self._node_of:
+            self._arrived(job)
+        self._running.pop(job, None)
+        if self.outbox is not None:
+            self.outbox.forget(job)
+        for node in self.nodes.values():
+            for group in node.groups.values():
+                if job in group.queue:
+                    group.queue.remove(job)
+
+    # -- what fails -------------------------------------------------------------------------------
+
+    def _recover(self, context: BatchingContext) -> None:
+        """Forget what has failed, let requests that wait again choose a node, and run again what was lost."""
+        self._touched |= self.nodes.keys()
+        for device in self._busy_until.keys() - set(filter(context.is_up, self._busy_until)):
+            del self._busy_until[device]
+        for job in context.failed:
+            self._forget(job)
+        arrived = set(context.arrived)
+        again: set[int] = set()
+        for task in context.lost:
+            job = context.job_of(task)
+            if not context.is_waiting(job):
+                self._lost.add(task)
+            elif job not in again and job not in arrived:
+                again.add(job)
+                self._forget(job)
+                self._receive(context, job)
+        for task in sorted(self._lost):
+            self._run_again(context, task)
+
+    def _run_again(self, context: BatchingContext, task: int) -> None:
+        """Place a lost task where its inputs lie, or, if no device is there, where it can begin first; it waits for one
+        that is up.
+        """
+        job = context.job_of(task)
+        if context.has_failed(job) or context.device_of(task) >= 0 or context.is_waiting(job):
+            self._lost.discard(task)
+            return
+        if not context.is_ready(task):
+            return
+        spaces = {entry.space for entry in context.inputs(task)} & self.nodes.keys()
+        able = context.able(task)
+        near = [d for d in able if context.cluster.space_of[d] in spaces] or able
+        up = [d for d in near if context.is_up(d)]
+        if up:
+            device = min(up, key=lambda d: (context.available(d), d))
+            self._lost.discard(task)
+            if job in self._running:
+                self._running[job] = (device, self._running[job][1])
+            context.place(task, device)
+            if context.explain:
+                name = context.cluster.devices[device].name
+                context.explain(f"{context.label(task)} -> {name}: again, it was lost")
 
 
 def serving(context: SchedulingContext, scheduler: Scheduler) -> BatchingContext:

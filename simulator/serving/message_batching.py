@@ -50,6 +50,12 @@ class Outbox:
         graph = context.jobs[job].graph
         parcel.bytes += float(sum(graph.tensor_bytes[t] for t in graph.inputs))
 
+    def forget(self, job: int) -> None:
+        """A job's inputs need not go."""
+        for parcel in self._parcels.values():
+            if job in parcel.jobs:
+                parcel.jobs.remove(job)
+
     def flush(self, context: BatchingContext) -> None:
         """Send what is due, and ask to be woken for what will be."""
         for (source, destination), parcel in self._parcels.items():

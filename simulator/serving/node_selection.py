@@ -12,19 +12,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from simulator.context.serving import BatchingContext
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
-from simulator.support.options import construct
-
-if TYPE_CHECKING:
-    from simulator.serving.dispatching import Dispatcher, Node
-
+from simulator.serving.node import Node, Nodes
 
 REFUSED = -1
 """Chosen for a request that is to be refused."""
@@ -48,17 +44,17 @@ class Selection(ABC):
         self.move = move
         self.rng = np.random.default_rng([seed, 7])
 
-    def begin(self, dispatcher: Dispatcher) -> None:
+    def begin(self, dispatcher: Nodes) -> None:
         """Called once, before the first request."""
         self._possible: dict[tuple[int, int], list[int]] = {}  # by origin and graph
 
-    def observe(self, context: BatchingContext, dispatcher: Dispatcher) -> None:  # noqa: B027 - optional to override
+    def observe(self, context: BatchingContext, dispatcher: Nodes) -> None:  # noqa: B027 - optional to override
         """Called when a decision begins: nothing has changed since the last one ended."""
 
-    def settle(self, context: BatchingContext, dispatcher: Dispatcher) -> None:  # noqa: B027 - optional to override
+    def settle(self, context: BatchingContext, dispatcher: Nodes) -> None:  # noqa: B027 - optional to override
         """Called when a decision ends."""
 
-    def choose(self, context: BatchingContext, dispatcher: Dispatcher, job: int) -> int:
+    def choose(self, context: BatchingContext, dispatcher: Nodes, job: int) -> int:
         """The memory space of the node that serves a request that has just arrived, or ``REFUSED``.
 
         Raises:
@@ -73,13 +69,16 @@ class Selection(ABC):
         possible = self._possible.get(key)
         if possible is None:
             possible = self._possible[key] = self._candidates(context, dispatcher, job, origin)
+        if context.may_fail:
+            up = [s for s in possible if any(map(context.is_up, nodes[s].devices))]
+            possible = up or possible
         return self.among_several(context, dispatcher, job, origin, possible)
 
     @abstractmethod
     def among_several(
         self,
         context: BatchingContext,
-        dispatcher: Dispatcher,
+        dispatcher: Nodes,
         job: int,
         origin: int,
         possible: Sequence[int],
@@ -87,7 +86,7 @@ class Selection(ABC):
         """One of several nodes (memory spaces, ascending) for a request that arose in ``origin``."""
 
     def _candidates(
-        self, context: BatchingContext, dispatcher: Dispatcher, job: int, origin: int
+        self, context: BatchingContext, dispatcher: Nodes, job: int, origin: int
     ) -> list[int]:
         cluster = context.cluster
         if self.among is None:
@@ -129,7 +128,7 @@ class Home(Selection):
     def among_several(
         self,
         context: BatchingContext,
-        dispatcher: Dispatcher,
+        dispatcher: Nodes,
         job: int,
         origin: int,
         possible: Sequence[int],
@@ -146,7 +145,7 @@ class RandomNode(Selection):
     def among_several(
         self,
         context: BatchingContext,
-        dispatcher: Dispatcher,
+        dispatcher: Nodes,
         job: int,
         origin: int,
         possible: Sequence[int],
@@ -160,7 +159,7 @@ class RoundRobinNode(Selection):
 
     name: ClassVar[str] = "round_robin"
 
-    def begin(self, dispatcher: Dispatcher) -> None:
+    def begin(self, dispatcher: Nodes) -> None:
         """See :class:`Selection`."""
         super().begin(dispatcher)
         self._next = 0
@@ -168,7 +167,7 @@ class RoundRobinNode(Selection):
     def among_several(
         self,
         context: BatchingContext,
-        dispatcher: Dispatcher,
+        dispatcher: Nodes,
         job: int,
         origin: int,
         possible: Sequence[int],
@@ -207,13 +206,13 @@ class LeastLoaded(Selection):
             )
         self.period, self.choices = period, choices
 
-    def begin(self, dispatcher: Dispatcher) -> None:
+    def begin(self, dispatcher: Nodes) -> None:
         """See :class:`Selection`."""
         super().begin(dispatcher)
         self._told: dict[int, float] = dict.fromkeys(dispatcher.nodes, 0.0)
         self._told_at = 0.0
 
-    def observe(self, context: BatchingContext, dispatcher: Dispatcher) -> None:
+    def observe(self, context: BatchingContext, dispatcher: Nodes) -> None:
         """See :class:`Selection`."""
         if self.period and context.now >= self._told_at + self.period:
             # What was told at the last multiple of the period; nothing has changed since then but
@@ -225,7 +224,7 @@ class LeastLoaded(Selection):
     def among_several(
         self,
         context: BatchingContext,
-        dispatcher: Dispatcher,
+        dispatcher: Nodes,
         job: int,
         origin: int,
         possible: Sequence[int],
@@ -271,7 +270,7 @@ class EarliestFinish(Selection):
     def among_several(
         self,
         context: BatchingContext,
-        dispatcher: Dispatcher,
+        dispatcher: Nodes,
         job: int,
         origin: int,
         possible: Sequence[int],
@@ -285,7 +284,7 @@ class EarliestFinish(Selection):
 
 def believed_finish(
     context: BatchingContext,
-    dispatcher: Dispatcher,
+    dispatcher: Nodes,
     job: int,
     origin: int,
     space: int,
@@ -344,7 +343,7 @@ class DeadlineAware(Selection):
     def among_several(
         self,
         context: BatchingContext,
-        dispatcher: Dispatcher,
+        dispatcher: Nodes,
         job: int,
         origin: int,
         possible: Sequence[int],
@@ -366,34 +365,3 @@ class DeadlineAware(Selection):
         if self.admission and deadline < math.inf:
             return REFUSED
         return min(rows, key=lambda row: (row[1], row[2]))[2]
-
-
-def make_selection(given: str | Mapping[str, Any]) -> Selection:
-    """A selection by its name, or by a mapping of ``name`` and its options.
-
-    Raises:
-        InvalidInput: there is none of this name, or it does not take these options.
-    """
-    options = {"name": given} if isinstance(given, str) else dict(given)
-    name = options.pop("name", None)
-    kinds = selections()
-    if name not in kinds:
-        raise InvalidInput(f"There is no selection '{name}'; known: {', '.join(sorted(kinds))}")
-    return construct(kinds[str(name)], f"Selection '{name}'", options)
-
-
-def selections() -> dict[str, type[Selection]]:
-    """Every selection by name."""
-    from simulator.serving.two_stage import TwoStage
-
-    kinds = (
-        Home,
-        RandomNode,
-        RoundRobinNode,
-        LeastLoaded,
-        PowerOfTwo,
-        EarliestFinish,
-        DeadlineAware,
-        TwoStage,
-    )
-    return {kind.name: kind for kind in kinds}

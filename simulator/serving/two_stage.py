@@ -23,19 +23,17 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from simulator.context.serving import BatchingContext
 from simulator.errors import InvalidInput
 from simulator.serving.entropy_weights import entropy_weights
+from simulator.serving.node import Node, Nodes
 from simulator.serving.node_selection import Selection
 from simulator.support import own_code
 from simulator.support.options import construct
-
-if TYPE_CHECKING:
-    from simulator.serving.dispatching import Dispatcher, Node
 
 RESOURCES = ("devices", "memory", "bandwidth", "queue")
 USUAL = (0.4, 0.2, 0.2, 0.2)
@@ -183,7 +181,7 @@ class TwoStage(Selection):
                     "python -m experiments.train_predictor"
                 )
 
-    def begin(self, dispatcher: Dispatcher) -> None:
+    def begin(self, dispatcher: Nodes) -> None:
         """See :class:`Selection`."""
         super().begin(dispatcher)
         self._spaces = list(dispatcher.nodes)
@@ -211,7 +209,7 @@ class TwoStage(Selection):
         """The memory spaces of the nodes, in the order of their loads."""
         return list(self._spaces)
 
-    def observe(self, context: BatchingContext, dispatcher: Dispatcher) -> None:
+    def observe(self, context: BatchingContext, dispatcher: Nodes) -> None:
         """See :class:`Selection`: what was in use since the last decision enters its samples."""
         weights = self._resource_weights
         if weights is None:
@@ -235,7 +233,7 @@ class TwoStage(Selection):
         self._area += self._used * (now - self._since)
         self._since = now
 
-    def settle(self, context: BatchingContext, dispatcher: Dispatcher) -> None:
+    def settle(self, context: BatchingContext, dispatcher: Nodes) -> None:
         """See :class:`Selection`."""
         for row, (space, node) in enumerate(dispatcher.nodes.items()):
             taken = sum(context.slots_in_use(device) for device in node.devices)
@@ -250,7 +248,7 @@ class TwoStage(Selection):
     def among_several(
         self,
         context: BatchingContext,
-        dispatcher: Dispatcher,
+        dispatcher: Nodes,
         job: int,
         origin: int,
         possible: Sequence[int],
@@ -264,7 +262,7 @@ class TwoStage(Selection):
     def _in_two_stages(
         self,
         context: BatchingContext,
-        dispatcher: Dispatcher,
+        dispatcher: Nodes,
         origin: int,
         possible: Sequence[int],
     ) -> int:
@@ -325,7 +323,7 @@ class TwoStage(Selection):
         return min(1.0, float(used) / capacity)
 
     def _foreseen(
-        self, context: BatchingContext, dispatcher: Dispatcher, possible: Sequence[int]
+        self, context: BatchingContext, dispatcher: Nodes, possible: Sequence[int]
     ) -> list[float]:
         """Work ahead and to come of some nodes, over the time for which a predictor would speak."""
         span = self.sample * self.horizon
@@ -343,7 +341,7 @@ class TwoStage(Selection):
 
 
 def _background(
-    context: BatchingContext, dispatcher: Dispatcher, spaces: Sequence[int]
+    context: BatchingContext, dispatcher: Nodes, spaces: Sequence[int]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Of every node the times at which requests arise there, and the work in all up to each, seconds."""
     index, rows = context.cluster.space_index, {space: row for row, space in enumerate(spaces)}
@@ -360,7 +358,7 @@ def _background(
     return [np.array(t) for t in times], [np.array(w) for w in work]
 
 
-def _seconds_alone(context: BatchingContext, dispatcher: Dispatcher, job: int, space: int) -> float:
+def _seconds_alone(context: BatchingContext, dispatcher: Nodes, job: int, space: int) -> float:
     """Believed seconds of a request on a node, its devices sharing the work evenly."""
     node = dispatcher.nodes[space]
     seconds = context.serving_seconds(context.jobs[job].graph)

@@ -273,7 +273,7 @@ def composed_case(number: int) -> SeededCase:
     pick = random.Random(f"composed run {number}")
     first = case.workload.jobs[0].arrival
     times = np.concatenate([costs.seconds.ravel() for costs in case.costs.values()])
-    scale = float(np.median(times[np.isfinite(times)]))
+    scale = max(1e-4, float(np.median(times[np.isfinite(times)])))
     settings = case.settings
     if pick.random() < 0.3:
         # A plan that is made once does not know of what is lost.
