@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import networkx
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -33,6 +34,11 @@ WITHIN_EXPERIMENTS: dict[str, set[str]] = {
     "studies": {"comparison", "runs"},
 }
 """Its packages, below the commands. Reports draw with ``plots``, which know what they draw."""
+WITHIN_SIMULATOR = (
+    *("errors", "clock", "support", "model", "links", "context", "devices", "memory", "analysis"),
+    *("engine", "planners", "serving", "schedulers"),
+)
+"""Its modules and packages, lowest first; each imports those before it, also for types alone."""
 NEVER: dict[str, set[str]] = {
     "simulator": {"torch", "xgboost", "pandas", "transformers", "hydra", "omegaconf"},
     "cost_models": {"torch", "transformers", "hydra", "omegaconf", "simpy"},
@@ -114,6 +120,36 @@ def test_imports_within_experiments_point_one_way(package: str) -> None:
         if module.startswith("experiments.") and module.split(".")[1] not in allowed
     ]
     assert not wrong
+
+
+def test_imports_within_the_simulator_point_one_way() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
+        for path in files("simulator")
+        if (own := path.relative_to(ROOT).with_suffix("").parts[1]) != "__init__"
+        for line, module in imported(path)
+        if module.startswith("simulator.")
+        and WITHIN_SIMULATOR.index(module.split(".")[1]) > WITHIN_SIMULATOR.index(own)
+    ]
+    assert not wrong
+
+
+def test_no_modules_of_the_simulator_import_each_other() -> None:
+    """Not for types either; packages hand names on, so their own files are left out."""
+    graph = networkx.DiGraph(
+        (".".join(path.relative_to(ROOT).with_suffix("").parts), module)
+        for path in files("simulator")
+        if path.stem != "__init__"
+        for _, module in imported(path)
+    )
+    assert not [sorted(c) for c in networkx.strongly_connected_components(graph) if len(c) > 1]
+
+
+def test_the_simulator_has_few_rooms_and_no_large_ones() -> None:
+    entries = [p for p in (ROOT / "simulator").iterdir() if p.name != "__pycache__"]
+    assert len(entries) <= 14
+    long = [p.name for p in files("simulator") if len(p.read_text().splitlines()) > 700]
+    assert not long
 
 
 def modules(folder: str) -> list[str]:

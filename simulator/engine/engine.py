@@ -41,7 +41,7 @@ from simulator.engine.disturbances import Disturbances
 from simulator.engine.movement import DataMovement
 from simulator.engine.recorder import TraceRecorder
 from simulator.engine.setting import EngineRun, Part, Recorder, Setting
-from simulator.errors import InvalidInput, SchedulingError
+from simulator.errors import InvalidInput
 from simulator.memory.registry import abilities, make_memory
 from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable, GraphCosts, rows_of
@@ -623,32 +623,6 @@ class Simulation(DataMovement):
 
     def _wake_up(self, _: Moment) -> None:
         self.woken = True
-
-    # -- memory ---------------------------------------------------------------------------------
-
-    def free_bytes(self, space: int) -> float:
-        """See :class:`SchedulingContext`."""
-        return super().free_bytes(space) if self.memory is None else self.memory.free_bytes(space)
-
-    def waiting_bytes(self, space: int) -> float:
-        """See :class:`SchedulingContext`."""
-        if self.memory is None:
-            return super().waiting_bytes(space)
-        return self.memory.waiting_bytes(space)
-
-    def resident_bytes(self, graph: DataflowGraph, space: int) -> float:
-        """See :class:`SchedulingContext`."""
-        if self.memory is None:
-            return super().resident_bytes(graph, space)
-        return self.memory.resident_bytes(graph, space)
-
-    def evict(
-        self, graph: DataflowGraph, space: int, weights: Sequence[str] | None = None
-    ) -> float:
-        """See :class:`SchedulingContext`."""
-        if self.memory is None:
-            raise SchedulingError("This run keeps weights resident: there is nothing to evict")
-        return self.memory.evict(graph, space, weights)
 
     # -- the end --------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from simulator.engine.setting import EngineRun, Setting
 from simulator.errors import SchedulingError
 from simulator.links.flows import Flow
 from simulator.links.registry import link_model
+from simulator.model.graph import DataflowGraph
 
 
 class DataMovement(EngineRun):
@@ -405,3 +406,27 @@ class DataMovement(EngineRun):
             self.data_at[task] = latest
             self._fetched.append(task)
         return latest
+
+    def free_bytes(self, space: int) -> float:
+        """See :class:`SchedulingContext`."""
+        return super().free_bytes(space) if self.memory is None else self.memory.free_bytes(space)
+
+    def waiting_bytes(self, space: int) -> float:
+        """See :class:`SchedulingContext`."""
+        if self.memory is None:
+            return super().waiting_bytes(space)
+        return self.memory.waiting_bytes(space)
+
+    def resident_bytes(self, graph: DataflowGraph, space: int) -> float:
+        """See :class:`SchedulingContext`."""
+        if self.memory is None:
+            return super().resident_bytes(graph, space)
+        return self.memory.resident_bytes(graph, space)
+
+    def evict(
+        self, graph: DataflowGraph, space: int, weights: Sequence[str] | None = None
+    ) -> float:
+        """See :class:`SchedulingContext`."""
+        if self.memory is None:
+            raise SchedulingError("This run keeps weights resident: there is nothing to evict")
+        return self.memory.evict(graph, space, weights)
