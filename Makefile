@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 # What was imported once is kept compiled, whatever the caller's habit is.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint types unit bench clean
+.PHONY: demo test lint types unit bench figures clean
 demo: $(STAMP)
 	@$(BIN)/python -m experiments.sweep experiment=demo
 
@@ -26,6 +26,20 @@ types: $(STAMP)
 
 unit: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal -q
+
+# The figures of README and docs that are simulated or timed; PART=speed, serving, experiments or studies makes one part.
+PART ?= speed serving experiments studies
+figures: $(STAMP) $(addprefix figures-,$(PART))
+figures-speed: $(STAMP) bench
+figures-serving: $(STAMP)
+	$(BIN)/python -m tests.benchmarks.serving
+	for name in task_groups early_upload edge_selection deadline_accuracy; do \
+		$(BIN)/python -m experiments.sweep experiment=serving/$$name && $(BIN)/python -m experiments.serving outputs/sweeps/$$name || exit 1; done
+figures-experiments: $(STAMP)
+	for name in donf_grid dnn_schedulers belief scaling; do $(BIN)/python -m experiments.sweep experiment=$$name || exit 1; done
+figures-studies: $(STAMP)
+	$(BIN)/python -m experiments.size experiment=serving/sizing
+	$(BIN)/python -m experiments.early_exit experiment=serving/early_exit
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.engine

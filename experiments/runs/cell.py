@@ -28,9 +28,11 @@ from simulator.analysis.unloaded import SAMPLE, unloaded_seconds
 from simulator.context.scheduler import Scheduler
 from simulator.engine.run import simulate, simulate_stream
 from simulator.errors import InvalidInput
+from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable
 from simulator.model.noise import NoiseModel
 from simulator.model.trace import Trace
+from simulator.model.workload import Workload
 
 FORMAT = "hetsim.result/1"
 
@@ -133,10 +135,6 @@ class Runs:
         simulation = scenario.simulation
         self._faults = world.faults(scenario)
         self._faults.check(world.cluster)
-        if scenario.keep is not None and self._faults:
-            raise InvalidInput(
-                "keep=figures cannot be had with links that vary in time; leave keep out"
-            )
         self._decision_cost = simulation.decision_cost.build()
         self._first: Scheduler | None = None
         self._nominal: Trace | StreamedFigures | None = None
@@ -210,23 +208,10 @@ class Runs:
             raise InvalidInput(
                 f"keep={self.scenario.keep} leaves no trace, which this command reads; leave it out"
             )
-        simulation = self.scenario.simulation
         return simulate(
-            self._workload,
-            self.world.cluster,
-            self.world.costs,
-            self._scheduler(),
-            actual=actual,
-            movement=simulation.movement,
-            contention=simulation.contention,
-            memory=simulation.memory,
-            weights=simulation.weights,
-            horizon=simulation.horizon_s,
-            seed=seed,
-            faults=self._faults,
-            decision_cost=self._decision_cost,
-            explain=explain,
-            engine=simulation.engine,
+            *self._parts(),
+            **self._settings(actual, seed, explain),
+            engine=self.scenario.simulation.engine,
         )
 
     def stream(
@@ -236,20 +221,35 @@ class Runs:
         explain: Callable[[str], None] | None = None,
     ) -> StreamedFigures:
         """One run in which ``actual`` happens and of which figures alone are kept."""
-        simulation = self.scenario.simulation
         return simulate_stream(
-            self._workload,
-            self.world.cluster,
-            self.world.costs,
-            self._scheduler(),
-            actual=actual,
-            movement=simulation.movement,
-            contention=simulation.contention,
-            horizon=simulation.horizon_s,
-            seed=seed,
+            *self._parts(),
+            **self._settings(actual, seed, explain),
             warm_up=self.scenario.workload.warm_up_s,
-            explain=explain,
         )
+
+    def _parts(self) -> tuple[Workload, Cluster, CostTable, Scheduler]:
+        return self._workload, self.world.cluster, self.world.costs, self._scheduler()
+
+    def _settings(
+        self,
+        actual: CostTable | NoiseModel | None,
+        seed: int,
+        explain: Callable[[str], None] | None,
+    ) -> dict[str, Any]:
+        """What all ways of keeping a run take."""
+        simulation = self.scenario.simulation
+        return {
+            "actual": actual,
+            "movement": simulation.movement,
+            "contention": simulation.contention,
+            "memory": simulation.memory,
+            "weights": simulation.weights,
+            "horizon": simulation.horizon_s,
+            "seed": seed,
+            "faults": self._faults,
+            "decision_cost": self._decision_cost,
+            "explain": explain,
+        }
 
     def _scheduler(self) -> Scheduler:
         """A fresh one, that knows what the first one worked out."""

@@ -455,11 +455,7 @@ class Scenario:
                 f"workload={self.workload.name}, whose jobs are no requests",
                 not self.workload.serves,
             ),
-            (f"simulation.memory={simulation.memory}", simulation.memory != "unlimited"),
-            (f"simulation.weights={simulation.weights}", simulation.weights != "resident"),
             (f"simulation.engine={simulation.engine}", simulation.engine != "engine"),
-            ("simulation.faults", bool(simulation.faults)),
-            ("simulation.decision_cost", simulation.decision_cost_text != "none"),
         ):
             if wrong:
                 raise InvalidInput(f"keep=figures cannot be had with {what}; leave one of both out")

@@ -56,6 +56,25 @@ def test_a_run_that_keeps_figures_says_what_the_trace_says(folder, capsys) -> No
     assert kept == {"config.yaml", "command.txt", "graph.json", "result.json"}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["simulation.memory=limited"],
+        ["simulation.decision_cost.per_task=1us"],
+        [
+            "simulation.faults=[{what: device_slowdown, where: cpu0, start: 0s, end: 1s, factor: 0.5}]"
+        ],
+    ],
+)
+def test_figures_are_kept_of_every_run(folder, capsys, words: list[str]) -> None:  # type: ignore[no-untyped-def]
+    found = []
+    for keep in ("null", "figures"):
+        assert simulate.main([*WORDS, "scheduler=fcfs_batching", *words, f"keep={keep}"]) == 0
+        result = json.loads(Path("outputs/latest/result.json").read_text())["metrics"]
+        found.append([result[key] for key in ("requests", "success_rate", "makespan_s")])
+    assert found[1] == pytest.approx(found[0], rel=1e-9)
+
+
 def test_a_sweep_that_keeps_figures_is_read_like_any_other(folder, capsys) -> None:  # type: ignore[no-untyped-def]
     words = [*WORDS, "workload.rate=100/s,400/s", "scheduler=fcfs_batching", "workers=1"]
     tables = []
@@ -73,8 +92,7 @@ def test_a_sweep_that_keeps_figures_is_read_like_any_other(folder, capsys) -> No
     [
         (["keep=everything"], "There is no keep=everything; known: figures"),
         (["keep=figures", "workload=poisson"], "whose jobs are no requests"),
-        (["keep=figures", "simulation.memory=limited"], "with simulation.memory=limited"),
-        (["keep=figures", "simulation.decision_cost.per_task=1us"], "simulation.decision_cost"),
+        (["keep=figures", "simulation.engine=evaluator"], "with simulation.engine=evaluator"),
     ],
 )
 def test_keeping_figures_is_refused(folder, capsys, words: list[str], message: str) -> None:  # type: ignore[no-untyped-def]
