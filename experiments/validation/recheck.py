@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from experiments.validation.text import verdict_table
 from scenarios.arrivals import build_workload
 from simulator.engine.run import simulate
 from simulator.errors import HetsimError
+from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable
 
 SAME = 1e-6
@@ -118,32 +119,33 @@ def resimulate(model: ModelValidation, config_dirs: Sequence[Path]) -> list[Resi
 
 
 def same_beliefs_s(
-    model: ModelValidation, contestant: Contestant, case: Case, *, profiled_caches: bool = False
+    model: ModelValidation,
+    contestant: Contestant,
+    case: Case,
+    *,
+    profiled_caches: bool = False,
+    change: Callable[[Cluster], Cluster] | None = None,
+    discrepancy: bool = True,
 ) -> float:
     """Makespan of a case with the saved operator times; NaN where it cannot be simulated.
 
-    Caches keep of weights what was found among the runs, or what the profiles found (``profiled_caches``).
+    Caches keep of weights what was found among the runs, or what the profiles found (``profiled_caches``). A
+    ``change`` of the cluster comes last. Without ``discrepancy`` operators take what was measured one by one.
     """
     scenario = contestant.scenario
     costs = CostTable({model.graph: model.costs})
     told = None if case.believed is None else with_overhead(model.cluster, case.believed)
+    caches = {} if profiled_caches else model.caches
+    found = (model.handover, model.corun, caches, model.cooling, model.reading)
+    cluster = with_overhead(model.cluster, case.overhead, *found)
+    host, seed = model.cluster.host, scenario.seed.workload
     try:
         return simulate(
-            build_workload(
-                scenario.workload, model.graph, model.cluster.host, scenario.seed.workload
-            ),
-            with_overhead(
-                model.cluster,
-                case.overhead,
-                model.handover,
-                model.corun,
-                {} if profiled_caches else model.caches,
-                model.cooling,
-                model.reading,
-            ),
+            build_workload(scenario.workload, model.graph, host, seed),
+            cluster if change is None else change(cluster),
             costs,
             contestant.make(),
-            actual=costs.scaled(model.slowed),
+            actual=costs.scaled(model.slowed) if discrepancy else costs,
             believed=told,
             movement=scenario.simulation.movement,
             contention=scenario.simulation.contention,
