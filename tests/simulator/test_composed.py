@@ -198,7 +198,7 @@ def check_composed(case: Case, faults: Faults, given: dict[str, Any]) -> None:
             once()
         return
     check_invariants(case, faults, trace)
-    memory = runs[0]._memory
+    memory = runs[0].memory
     if isinstance(memory, LimitedMemory):
         check_rest(memory)
         for peak, space in zip(trace.meta["peak_bytes"], case.cluster.spaces, strict=True):

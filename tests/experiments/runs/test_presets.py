@@ -1,6 +1,7 @@
 """Every preset runs under its own command, and is refused in one sentence under others."""
 
 import importlib
+import importlib.util
 
 import pytest
 
@@ -25,10 +26,17 @@ minimise: devices
 """
 
 
+def module_of(command):
+    """Where a command is: the studies are packages."""
+    name = command.rpartition(".")[2]
+    study = importlib.util.find_spec(f"experiments.studies.{name}")
+    return importlib.import_module(f"experiments.studies.{name}.command" if study else command)
+
+
 def received(monkeypatch, module):
     """What the command of a module is called with, instead of being called."""
     given = []
-    name = f"{module.__name__.rpartition('.')[2]}_command"
+    name = f"{module.__name__.removesuffix('.command').rpartition('.')[2]}_command"
     monkeypatch.setattr(module, name, lambda config, invocation: given.append(config))
     return given
 
@@ -40,7 +48,7 @@ OF_ONE = [name for name, e in PRESETS.items() if command_of(e.content) not in SW
 def test_presets_compose_under_their_own_command(name, monkeypatch):
     """Those of sweeps: test_grid.py."""
     command = command_of(PRESETS[name].content)
-    module = importlib.import_module(command)
+    module = module_of(command)
     given = received(monkeypatch, module)
     assert module.main([f"experiment={name}"]) == 0
     assert given[0].command == command
@@ -49,7 +57,7 @@ def test_presets_compose_under_their_own_command(name, monkeypatch):
 
 def test_the_documented_commands_are_what_the_presets_hold(monkeypatch):
     """The words that docs/serving.md and docs/early_exit.md had before there were presets."""
-    early_exit = importlib.import_module("experiments.early_exit")
+    early_exit = module_of("experiments.early_exit")
     words = {
         size: (
             "serving/sizing",
@@ -92,7 +100,7 @@ def test_a_preset_is_refused_under_another_command(name, other, folder, capsys):
     module = f"experiments.{other}"
     if module == command or {module, command} <= {*SWEEPING}:
         return
-    assert importlib.import_module(module).main([f"experiment={name}"]) == 2
+    assert module_of(module).main([f"experiment={name}"]) == 2
     error = capsys.readouterr().err
     assert f"python -m {command} experiment={name}" in error
     assert len(error.strip().splitlines()) == 1

@@ -46,7 +46,7 @@ def test_what_is_found_is_what_the_saved_instance_gives_and_is_found_again(
     assert "fcfs takes" in capsys.readouterr().out
     # The same seed finds the same, another one something else, and nothing is searched twice.
     monkeypatch.setattr("experiments.plots.gantt.draw_gantt", lambda *_: None)
-    monkeypatch.setattr("experiments.plots.adversary.draw_adversary", lambda *_: None)
+    monkeypatch.setattr("experiments.studies.adversary.plot.draw_adversary", lambda *_: None)
     other = run(tmp_path / "b", "restarts=2")
     for name, result in found.items():
         assert result["ratios"] == other[name]["ratios"]

@@ -301,7 +301,7 @@ def test_what_is_kept_does_not_grow_with_the_requests(contention: str) -> None:
                 for value in vars(part).values()
                 if isinstance(value, dict | list | set)
             )
-            self.most = max(self.most, entries + sum(map(len, self._copies)))
+            self.most = max(self.most, entries + sum(map(len, self.copies)))
 
     def most(count: int) -> int:
         scheduler = create("task_groups", select="round_robin")
