@@ -316,7 +316,7 @@ def test_what_is_kept_does_not_grow_with_the_requests(contention: str) -> None:
         assert figures.serving()["requests"] == count
         for column in (v for v in vars(run).values() if isinstance(v, Window)):
             assert not list(column)
-        for name in ("_under_way", "_members", "_leader", "_served_by", "_coming", "_rejected"):
+        for name in ("under_way", "members", "leader", "served_by", "coming", "rejected"):
             assert not getattr(run, name)
         assert not any(run.copies)
         for name in ("_crossings", "_until", "_flying", "_leaving"):
