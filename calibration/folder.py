@@ -5,7 +5,7 @@
     operators.json           what is measured (see calibration.samples)
     plan.json                calibration.plan.MeasurePlan: must agree between calls
     process-0003.json        one per process: versions, cores, clocks, allocator, peaks, transfers
-    corun.json               calibration.corun.summary, where it was measured
+    corun.json               calibration.interference.summary, where it was measured
     reuse.json               calibration.reuse.summary, where it was measured
     part-0003-0012.parquet   samples in the order in which they were taken:
         operator int32       position in operators.json; -1 is the reference operator

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from calibration import corun, environment, reuse
+from calibration import environment, interference, reuse
 from calibration.folder import (
     CORUN_FILE,
     REUSE_FILE,
@@ -152,7 +152,7 @@ def _measure_besides(
     if not (folder / CORUN_FILE).exists():
         if show:
             show("what runners cost each other")
-        if found := corun.measure(plan.device, plan.threads):
+        if found := interference.measure(plan.device, plan.threads):
             write_json(folder / CORUN_FILE, found)
     if not (folder / REUSE_FILE).exists():
         if show:

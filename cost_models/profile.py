@@ -74,7 +74,7 @@ class Profile:
         launch_overhead_s: host seconds of a kernel launch; 0 where none was measured.
         transfers: measured transfers, rows of ``way``, ``bytes``, ``seconds``.
         allocation: measured allocations of outputs, rows of ``state``, ``bytes``, ``seconds``.
-        corun: what co-running tasks cost each other, as :func:`calibration.corun.summary` gives it.
+        corun: what co-running tasks cost each other, as :func:`calibration.interference.summary` gives it.
         reuse: what its cache keeps of weights between two uses; None where it was not measured.
         capacity_bytes: of the memory that the device computes in; None where it was not read.
         cache_bytes: of the last cache before that memory; None where it was not read.

@@ -65,9 +65,9 @@ def compare_sweep(
 
     from experiments.comparison.analysis import Options, analyse
     from experiments.comparison.answers import check_baseline
+    from experiments.comparison.leaderboard import standings
     from experiments.comparison.methods import methods, read_cells
     from experiments.comparison.report import write_report
-    from experiments.comparison.standings import standings
     from experiments.comparison.terminal import terminal_table, wrapped
 
     folder = Path(folder)

@@ -14,6 +14,11 @@ def examples(thoroughly: int) -> int:
     return thoroughly if os.environ.get("HETSIM_THOROUGH") else -(-thoroughly // 6)
 
 
+def sample(thoroughly: int) -> int:
+    """A third of a sample whose mean is held against a closed form."""
+    return thoroughly if os.environ.get("HETSIM_THOROUGH") else -(-thoroughly // 3)
+
+
 def only_thoroughly(*cases: Case) -> tuple[Case, ...]:
     """Cases of a test that ``HETSIM_THOROUGH=1`` alone tries: large ones, beside smaller that always are."""
     return cases if os.environ.get("HETSIM_THOROUGH") else ()

@@ -319,7 +319,7 @@ class PanelTimes:
             beside: of the same.
             statistic: of a run's seconds over the runs, as what is predicted is of its runs.
             overhead: the runner's for an operator, seconds.
-            handover: of :class:`experiments.validation.both_worlds.Prediction`.
+            handover: of :class:`experiments.validation.simulated_vs_measured.Prediction`.
             caches: of the same as ``alone``.
             gaps: :meth:`PanelRuns.gap_seconds`.
         """

@@ -16,7 +16,7 @@ from experiments.runs.configs import Scenario
 from experiments.runs.pricing import load_profiles
 from experiments.runs.world import NoisyTable, World
 from experiments.serving_validation.outcome import with_joining
-from experiments.validation.both_worlds import SlowedNoise
+from experiments.validation.simulated_vs_measured import SlowedNoise
 from scenarios.requests import RequestGraphs
 from simulator.context.scheduler import Scheduler
 from simulator.engine.run import simulate

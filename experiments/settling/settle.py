@@ -22,7 +22,7 @@ from omegaconf import OmegaConf
 
 from experiments.calibrating.operators import CLEARING_SECONDS
 from experiments.comparison.contests import GIVEN, Contest, Standings
-from experiments.comparison.standings import standings
+from experiments.comparison.leaderboard import standings
 from experiments.comparison.statistics import FEWEST_DRAWS, SEPARABLE, probability_shorter
 from experiments.runs import catalog, own_schedulers
 from experiments.runs.cell import Runs, label_of

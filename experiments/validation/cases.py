@@ -140,7 +140,7 @@ class ModelValidation:
         slowness: float64[operators, devices], how much longer operators took than in the profiles by the
             machine's speed; float64[devices] or one number where only that was measured, NaN where nothing.
         slowed: the same as the prediction had it; 1 for not at all.
-        corun, noise, reuse: of :class:`experiments.validation.both_worlds.Prediction`.
+        corun, noise, reuse: of :class:`experiments.validation.simulated_vs_measured.Prediction`.
     """
 
     model: str
@@ -165,12 +165,12 @@ class ModelValidation:
 
     @property
     def cooling(self) -> tuple[CoolingCurve | None, ...]:
-        """Of :class:`experiments.validation.both_worlds.Prediction`."""
+        """Of :class:`experiments.validation.simulated_vs_measured.Prediction`."""
         return cooling_of(self.machine.get("speed") or {})
 
     @property
     def reading(self) -> tuple[ReadingCurve, ...]:
-        """Of :class:`experiments.validation.both_worlds.Prediction`."""
+        """Of :class:`experiments.validation.simulated_vs_measured.Prediction`."""
         return reading_of(self.machine.get("speed") or {})
 
     @property
@@ -203,7 +203,7 @@ class ModelValidation:
 
     @property
     def handover(self) -> float | None:
-        """What the prediction had for :class:`experiments.validation.both_worlds.Prediction`, seconds."""
+        """What the prediction had for :class:`experiments.validation.simulated_vs_measured.Prediction`, seconds."""
         found = self.machine.get("handover_s")
         return None if found is None else float(found)
 

@@ -31,10 +31,10 @@ from experiments.runs.pricing import load_profiles
 from experiments.runs.provenance import code_digest
 from experiments.runs.this_machine import differences_here
 from experiments.runs.world import prepare
-from experiments.validation.both_worlds import Hardware, Prediction
 from experiments.validation.cases import durations
 from experiments.validation.compact_traces import read_traces, write_traces
 from experiments.validation.contestants import Contestant, Group
+from experiments.validation.simulated_vs_measured import Hardware, Prediction
 from simulator.context.scheduler import Scheduler
 from simulator.errors import HetsimError, InvalidInput
 from simulator.model.graph import DataflowGraph

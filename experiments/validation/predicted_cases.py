@@ -17,7 +17,6 @@ from experiments.runs import atomic
 from experiments.runs.pricing import load_profiles, profile_digests
 from experiments.runs.provenance import code_digest, digest
 from experiments.runs.world import World, prepare
-from experiments.validation.both_worlds import Prediction, interval_of, unseen_costs
 from experiments.validation.cases import (
     Case,
     ModelValidation,
@@ -32,6 +31,7 @@ from experiments.validation.measured_runs import (
     MeasuredRuns,
     profile_statistic,
 )
+from experiments.validation.simulated_vs_measured import Prediction, interval_of, unseen_costs
 from experiments.validation.waterfall import error_steps
 from simulator.errors import InvalidInput
 from simulator.model.costs import CostTable

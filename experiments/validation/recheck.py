@@ -20,12 +20,12 @@ from experiments.probes.overhead import with_overhead
 from experiments.runs import atomic
 from experiments.runs.pricing import profile_digests
 from experiments.runs.world import prepare
-from experiments.validation.both_worlds import Prediction, interval_of
 from experiments.validation.cases import Case, ModelValidation, Validation, against_itself
 from experiments.validation.contestants import Contestant
 from experiments.validation.figures import figures, summary
 from experiments.validation.pairs import pairs
 from experiments.validation.saved import load_validation, present_contestant
+from experiments.validation.simulated_vs_measured import Prediction, interval_of
 from experiments.validation.text import verdict_table
 from scenarios.arrivals import build_workload
 from simulator.engine.run import simulate

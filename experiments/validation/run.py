@@ -21,12 +21,12 @@ from experiments.runs.pricing import load_profiles
 from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import code_digest
 from experiments.runs.world import prepare
-from experiments.validation.both_worlds import Prediction
 from experiments.validation.cases import ModelValidation, Validation
 from experiments.validation.contestants import Group, Plan
 from experiments.validation.measured_runs import MeasuredRuns, Quota, measure_block
 from experiments.validation.predicted_cases import Draws, model_validation
 from experiments.validation.settings import ValidateSettings
+from experiments.validation.simulated_vs_measured import Prediction
 from simulator.errors import HetsimError, InvalidInput
 from simulator.model.input_reuse_curve import ReadingCurve
 

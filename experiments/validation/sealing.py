@@ -30,11 +30,11 @@ from experiments.runs.pricing import load_profiles, profile_digests
 from experiments.runs.provenance import code_digest, digest, revision, versions
 from experiments.runs.results import read_document
 from experiments.runs.world import World, prepare
-from experiments.validation.both_worlds import INTERVAL, Prediction, interval_of
 from experiments.validation.cases import statistic_of
 from experiments.validation.contestants import Group, Plan
 from experiments.validation.measured_runs import profile_statistic, runner_overheads
 from experiments.validation.settings import ValidateSettings
+from experiments.validation.simulated_vs_measured import INTERVAL, Prediction, interval_of
 from simulator.errors import InvalidInput
 from simulator.schedulers import create
 

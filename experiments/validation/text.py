@@ -13,7 +13,6 @@ from rich.table import Table
 
 from experiments.probes.machine_speed import SORTS, MachineSpeed
 from experiments.probes.overhead import corun_text
-from experiments.validation.both_worlds import INTERVAL
 from experiments.validation.cases import (
     Case,
     ModelValidation,
@@ -23,6 +22,7 @@ from experiments.validation.cases import (
 )
 from experiments.validation.figures import kinds_of, summary
 from experiments.validation.pairs import SEPARATE, Reliability, pairs, reliability
+from experiments.validation.simulated_vs_measured import INTERVAL
 from experiments.validation.verdict import verdict
 from experiments.validation.waterfall import STEPS, mean_steps
 

@@ -35,9 +35,9 @@ from cost_models.table import identities
 from cost_models.uncertainty import draw_factors, draw_together, draws, residuals_by_kind
 from experiments.runs import world
 from experiments.runs.pricing import Pricer
-from experiments.validation.both_worlds import Prediction
 from experiments.validation.cases import ModelValidation
 from experiments.validation.saved import load_validation, present_contestant
+from experiments.validation.simulated_vs_measured import Prediction
 from scenarios.model_config import graph_of
 from tests.benchmarks.end_to_end import model_config
 

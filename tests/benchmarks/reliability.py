@@ -37,9 +37,9 @@ def _lead(task: _Task) -> list[tuple[np.ndarray, float]]:
     """Of each pair of schedulers float64[draws] log ratios of drawn makespans, and of the measured ones."""
     from experiments.runs.provenance import digest
     from experiments.runs.world import prepare
-    from experiments.validation.both_worlds import Prediction
     from experiments.validation.predicted_cases import Draws
     from experiments.validation.saved import load_validation, present_contestant
+    from experiments.validation.simulated_vs_measured import Prediction
 
     validation, _ = load_validation(task.folder)
     model = validation.models[task.number]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments import simulate, sweep
-from experiments.comparison.standings import standings
+from experiments.comparison.leaderboard import standings
 from experiments.runs import cell_folder
 from experiments.runs.command import Invocation
 from experiments.runs.results import load_results

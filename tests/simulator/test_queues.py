@@ -21,7 +21,7 @@ from simulator.model.noise import NoiseModel
 from simulator.model.trace import Trace
 from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from tests.examples import examples
+from tests.examples import sample
 
 SERVER = Cluster("server", [MemorySpace("m")], [Device("A", "m")])
 URGENT, PATIENT = from_edges("urgent", 1, []), from_edges("patient", 1, [])
@@ -74,13 +74,13 @@ def check_wait(trace: Trace, expected: float, priority: int | None = None) -> No
 
 def test_m_d_1() -> None:
     """Pollaczek and Khinchine: rho s / (2 (1 - rho))."""
-    trace = queue(examples(40_000), [(URGENT, 0.7, 1.0, 0)], create("fcfs"))
+    trace = queue(sample(40_000), [(URGENT, 0.7, 1.0, 0)], create("fcfs"))
     check_wait(trace, 0.7 / (2 * 0.3))
 
 
 def test_m_m_1() -> None:
     """rho / (mu - lambda)."""
-    trace = queue(examples(60_000), [(URGENT, 0.6, 1.0, 0)], create("fcfs"), Exponential())
+    trace = queue(sample(60_000), [(URGENT, 0.6, 1.0, 0)], create("fcfs"), Exponential())
     check_wait(trace, 0.6 / 0.4)
 
 
@@ -95,11 +95,11 @@ def test_cobham(exponential: bool) -> None:
     moment = 2.0 if exponential else 1.0  # E[S^2] over the square of the mean
     residual = sum(rate * moment * s**2 for _, rate, s, _ in classes) / 2
     actual = Exponential() if exponential else None
-    trace = queue(examples(60_000), classes, create("fcfs", by_priority=True), actual)
+    trace = queue(sample(60_000), classes, create("fcfs", by_priority=True), actual)
     check_wait(trace, residual / (1 - 0.3), priority=1)
     check_wait(trace, residual / ((1 - 0.3) * (1 - 0.7)), priority=0)
     # First come, first served makes no difference between them.
-    plain = queue(examples(60_000), classes, create("fcfs"), actual)
+    plain = queue(sample(60_000), classes, create("fcfs"), actual)
     for priority in (0, 1):
         check_wait(plain, residual / (1 - 0.7), priority)
 
@@ -118,11 +118,11 @@ def test_cobham_of_requests(name: str, options: dict[str, object]) -> None:
     """
     for patient in (PATIENT, URGENT):
         classes = [(URGENT, 0.3, 1.0, 1), (patient, 0.4, 1.0, 0)]
-        trace = queue(examples(40_000), classes, create(name, **options))
+        trace = queue(sample(40_000), classes, create(name, **options))
         check_wait(trace, 0.5, priority=1)
         check_wait(trace, 0.35 / (0.7 * 0.3), priority=0)
     # Where priorities do not count everybody waits as long.
-    plain = queue(examples(40_000), classes, create(name, **(options | {"by_priority": False})))
+    plain = queue(sample(40_000), classes, create(name, **(options | {"by_priority": False})))
     for priority in (0, 1):
         check_wait(plain, 0.35 / 0.3, priority)
 
@@ -139,7 +139,7 @@ def test_withdrawing_what_is_queued_serves_in_the_order_of_held_tasks() -> None:
 
 def test_littles_law_holds_over_a_horizon() -> None:
     """L = lambda W within 2%; over the whole run from empty to the horizon the rest are its ends."""
-    count = examples(40_000)
+    count = sample(40_000)
     horizon = 1.25 * count
     trace = queue(count, [(URGENT, 0.7, 1.0, 0)], create("fcfs"), Exponential(), horizon=horizon)
     steady = metrics(trace)["steady_state"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.comparison.effects import effects
-from experiments.comparison.standings import standings
+from experiments.comparison.leaderboard import standings
 from tests.experiments.synthetic_sweep import grid_rows
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from experiments.comparison.factors import ERROR, find_factor, with_factors
-from experiments.comparison.standings import standings
+from experiments.comparison.leaderboard import standings
 from simulator.errors import InvalidInput
 from tests.experiments.comparison.test_standings import row
 from tests.experiments.synthetic_sweep import grid_rows

@@ -8,9 +8,9 @@ from rich.console import Console
 from experiments.compare import compare_sweep
 from experiments.comparison import report
 from experiments.comparison.answers import incomplete
+from experiments.comparison.leaderboard import standings
 from experiments.comparison.request_comparison import compare_requests
 from experiments.comparison.request_report import request_table
-from experiments.comparison.standings import standings
 from experiments.comparison.tables import main_frame, main_table
 from experiments.comparison.terminal import terminal_table
 from experiments.runs.results import told_apart

@@ -4,9 +4,9 @@ import copy
 
 import pytest
 
+from experiments.comparison.leaderboard import standings
 from experiments.comparison.methods import Recorded, methods, read_cells
 from experiments.comparison.pairs import compare_pairs
-from experiments.comparison.standings import standings
 from tests.experiments.synthetic_sweep import grid_rows
 
 DOCUMENT = {

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from experiments.comparison.leaderboard import standings
 from experiments.comparison.robustness import error_factor, flip_point, robustness
-from experiments.comparison.standings import standings
 from tests.experiments.synthetic_sweep import grid_rows
 
 NOISES = ["none", "systematic(sigma=0.1)", "systematic(sigma=0.3)"]

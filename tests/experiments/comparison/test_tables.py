@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from experiments.comparison import answers, markup, rounding, tables, terminal
-from experiments.comparison.standings import standings
+from experiments.comparison.leaderboard import standings
 from simulator.errors import InvalidInput
 from tests.experiments.comparison.test_standings import row
 

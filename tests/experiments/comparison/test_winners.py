@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.comparison.standings import standings
+from experiments.comparison.leaderboard import standings
 from experiments.comparison.winners import choose_map, winner_map
 from simulator.errors import InvalidInput
 from tests.experiments.synthetic_sweep import grid_rows

@@ -19,8 +19,8 @@ from experiments.probes.cache_now import (
 )
 from experiments.probes.overhead import Overhead
 from experiments.runs.world import prepare
-from experiments.validation.both_worlds import Prediction, interval_of
 from experiments.validation.contestants import plan_grid
+from experiments.validation.simulated_vs_measured import Prediction, interval_of
 from simulator.model.cluster import Cluster, Device, MemorySpace
 from simulator.model.weight_hit_curve import ReuseCurve
 

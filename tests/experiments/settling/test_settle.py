@@ -25,7 +25,7 @@ from cost_models.table import load, row_of
 from experiments import sweep as sweep_command
 from experiments.calibrate import main
 from experiments.compare import settling
-from experiments.comparison.standings import standings
+from experiments.comparison.leaderboard import standings
 from experiments.runs.results import load_results
 from experiments.runs.world import prepare
 from experiments.settling.settle import path_seconds, question_of, settle

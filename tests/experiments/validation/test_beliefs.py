@@ -4,8 +4,8 @@ import pytest
 
 from experiments.probes.overhead import Overhead
 from experiments.runs.world import prepare
-from experiments.validation.both_worlds import Prediction
 from experiments.validation.contestants import plan_grid
+from experiments.validation.simulated_vs_measured import Prediction
 
 FREE, DEAR = Overhead(), Overhead(operator=1e-5, copy=0.05)
 """With a copy that takes as long as the model, a planner leaves all of it on one device."""

@@ -7,7 +7,6 @@ import pytest
 
 from experiments.probes.overhead import Overhead
 from experiments.runs.world import prepare
-from experiments.validation.both_worlds import Prediction, interval_of
 from experiments.validation.cases import (
     Case,
     ModelValidation,
@@ -20,6 +19,7 @@ from experiments.validation.cases import (
 )
 from experiments.validation.contestants import plan_grid
 from experiments.validation.figures import summary
+from experiments.validation.simulated_vs_measured import Prediction, interval_of
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster, Device, MemorySpace

@@ -16,10 +16,10 @@ from calibration.runner import Machine  # noqa: E402
 from calibration.workers import WorkerSpec  # noqa: E402
 from experiments.probes.overhead import Overhead, with_overhead  # noqa: E402
 from experiments.runs.world import World  # noqa: E402
-from experiments.validation.both_worlds import Hardware  # noqa: E402
 from experiments.validation.cases import durations  # noqa: E402
 from experiments.validation.contestants import plan_grid  # noqa: E402
 from experiments.validation.measured_runs import busy_cores  # noqa: E402
+from experiments.validation.simulated_vs_measured import Hardware  # noqa: E402
 from scenarios.model_config import graph_of  # noqa: E402
 from simulator.engine.run import simulate  # noqa: E402
 from simulator.model.cluster import Cluster, Device, MemorySpace  # noqa: E402

@@ -14,11 +14,11 @@ from experiments.probes.overhead import Overhead  # noqa: E402
 from experiments.probes.probed_model import PROBED  # noqa: E402
 from experiments.validation import measured_runs  # noqa: E402
 from experiments.validation import run as validation_run  # noqa: E402
-from experiments.validation.both_worlds import Hardware  # noqa: E402
 from experiments.validation.contestants import plan_grid  # noqa: E402
 from experiments.validation.measured_runs import MOST_REPEATS, Block, MeasuredRuns, Quota  # noqa: E402
 from experiments.validation.run import PREPARING_S, _share  # noqa: E402
 from experiments.validation.settings import read_settings  # noqa: E402
+from experiments.validation.simulated_vs_measured import Hardware  # noqa: E402
 from scenarios.model_config import graph_of  # noqa: E402
 from tests.experiments.own_machine import command  # noqa: E402
 

@@ -14,7 +14,6 @@ from rich.console import Console
 torch = pytest.importorskip("torch")
 
 from calibration.runner import Machine  # noqa: E402
-from experiments.validation.both_worlds import interval_of  # noqa: E402
 from experiments.validation.cases import Validation  # noqa: E402
 from experiments.validation.contestants import plan_grid  # noqa: E402
 from experiments.validation.recheck import (  # noqa: E402
@@ -29,6 +28,7 @@ from experiments.validation.saved import (  # noqa: E402
     load_validation,
     scenario_of,
 )
+from experiments.validation.simulated_vs_measured import interval_of  # noqa: E402
 from experiments.validation.text import markdown  # noqa: E402
 from experiments.validation.waterfall import STEPS  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402

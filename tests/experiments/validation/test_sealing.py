@@ -9,9 +9,9 @@ torch = pytest.importorskip("torch")
 
 from calibration import environment  # noqa: E402
 from experiments.runs.provenance import digest  # noqa: E402
-from experiments.validation.both_worlds import Hardware  # noqa: E402
 from experiments.validation.sealed_table import sealed_table  # noqa: E402
 from experiments.validation.sealing import read_sealed  # noqa: E402
+from experiments.validation.simulated_vs_measured import Hardware  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
 from tests.experiments.own_machine import command  # noqa: E402
 

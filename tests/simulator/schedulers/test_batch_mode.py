@@ -116,7 +116,7 @@ class Plain(Scheduler):
 
 @settings(quick, max_examples=examples(300))
 @given(
-    cases(schedulers=("fcfs",), contentions=("none", "fifo", "fair")),
+    cases(schedulers=("fcfs",), contentions=("none", "fifo")),
     st.sampled_from(sorted(KEYS)),
     st.sampled_from(PRICINGS),
     WAYS,
@@ -124,6 +124,7 @@ class Plain(Scheduler):
 def test_times_that_are_kept_are_those_of_pricing_anew(
     case: Case, name: str, pricing: str, few: int
 ) -> None:
+    """On shared links an expected end may round otherwise from one question to the next, which decides ties."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_mode, "FEW", few)
         found = case.run(create(name, pricing=pricing))

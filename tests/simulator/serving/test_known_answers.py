@@ -13,7 +13,7 @@ from simulator.model.cluster import Cluster, Device, MemorySpace
 from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
-from tests.examples import examples
+from tests.examples import sample
 from tests.simulator.serving.fleet import Fleet, flows, one, poisson
 from tests.simulator.serving.test_two_stage import Exponential
 
@@ -21,7 +21,7 @@ from tests.simulator.serving.test_two_stage import Exponential
 @pytest.mark.parametrize(("load", "wait"), [(0.5, 0.5), (0.8, 2.0)])
 def test_md1(load: float, wait: float) -> None:
     fleet = Fleet([(0.0, 1.0)])
-    jobs = [fleet.job(t) for t in poisson(load, examples(40_000), 1)]
+    jobs = [fleet.job(t) for t in poisson(load, sample(40_000), 1)]
     trace = fleet.run(jobs, "task_groups", max_batch=1)
     assert flows(trace).mean() - 1 == pytest.approx(wait, rel=0.06)
 
@@ -104,7 +104,7 @@ def test_a_parcel_waits_for_its_size_or_its_age() -> None:
 def test_round_robin_waits_less_than_random() -> None:
     """E_n/M/1 below M/M/1 (here with fixed service: E_n/D/1 below M/D/1)."""
     fleet = Fleet([(0.0, 1.0)], speeds=[1.0] * 4, sources=1, bandwidth=1e12)
-    jobs = [fleet.job(t, at="user0") for t in poisson(4 * 0.8, examples(20_000), 5)]
+    jobs = [fleet.job(t, at="user0") for t in poisson(4 * 0.8, sample(20_000), 5)]
 
     def wait(select: object) -> float:
         return float(flows(fleet.run(jobs, "fcfs_batching", max_batch=1, select=select)).mean() - 1)
@@ -122,7 +122,7 @@ def test_round_robin_into_exponential_servers_is_e_n_m_1() -> None:
     """
     nodes, load = 4, 0.8
     fleet = Fleet([(0.0, 1.0)], speeds=[1.0] * nodes, sources=1, bandwidth=1e12)
-    jobs = [fleet.job(t, at="user0") for t in poisson(nodes * load, examples(40_000), 11)]
+    jobs = [fleet.job(t, at="user0") for t in poisson(nodes * load, sample(40_000), 11)]
     share, rate = 0.5, nodes * load
     for _ in range(200):
         share = (rate / (rate + 1 - share)) ** nodes

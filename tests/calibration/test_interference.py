@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from calibration import corun
-from calibration.corun import CLASSES, slowdowns, summary
+from calibration import interference
+from calibration.interference import CLASSES, slowdowns, summary
 from simulator.devices.shared_rate import SlowdownPerSlot
 from simulator.errors import ExecutionError
 
@@ -57,35 +57,35 @@ def test_faster_beside_others_is_no_negative_slowdown():
     ("most", "numbers"), [(0, []), (1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (9, [1, 2, 4, 8, 9])]
 )
 def test_numbers_of_others_double(most, numbers):
-    assert corun._numbers(most) == numbers
+    assert interference._numbers(most) == numbers
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_class_runs(name):
-    assert corun._repeated(corun.work(name), 0.01) > 0
+    assert interference._repeated(interference.work(name), 0.01) > 0
 
 
 def test_one_core_has_nothing_to_measure(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    assert corun.measure("cpu") == {}
+    assert interference.measure("cpu") == {}
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
-    assert corun.measure("cpu", threads=2) == {}
+    assert interference.measure("cpu", threads=2) == {}
 
 
 def test_a_runner_is_a_process_that_answers():
     (core,) = list(os.sched_getaffinity(0))[:1]
-    with corun._runner([core], 1) as process:
-        (seconds,) = corun._together([process], ["compute"], 0.05)
+    with interference._runner([core], 1) as process:
+        (seconds,) = interference._together([process], ["compute"], 0.05)
         assert 0 < seconds < 5
         process.kill()
         process.wait()
         with pytest.raises(ExecutionError, match="ended early"):
-            corun._together([process], ["compute"], 0.05)
+            interference._together([process], ["compute"], 0.05)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="no CUDA device")
 def test_streams_of_a_gpu():
-    found = corun.measure("cuda:0")
+    found = interference.measure("cuda:0")
     assert found["of"] == "streams"
     assert all(0.5 < row["slowdown"] < 50 for row in found["rows"])

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.comparison.standings import standings
+from experiments.comparison.leaderboard import standings
 from simulator.errors import InvalidInput
 
 

@@ -13,7 +13,7 @@ repeats a kernel of one class:
 The slowdown of a victim is the time of its calls beside ``k`` aggressors over that alone: of each the
 fastest of a few runs, taken in turns, and of a run the median call.
 
-``python -m calibration.corun`` is one runner: it reads lines ``{"class": ..., "seconds": ...}`` and
+``python -m calibration.interference`` is one runner: it reads lines ``{"class": ..., "seconds": ...}`` and
 answers each with the seconds of its calls.
 """
 
@@ -170,7 +170,13 @@ def slowdowns(
 def _runner(cores: Sequence[int], threads: int) -> Iterator[subprocess.Popen[str]]:
     root = str(Path(__file__).resolve().parent.parent)
     search = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "calibration.corun", json.dumps(list(cores)), str(threads)]
+    command = [
+        sys.executable,
+        "-m",
+        "calibration.interference",
+        json.dumps(list(cores)),
+        str(threads),
+    ]
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
