@@ -25,7 +25,7 @@ from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster, Device, MemorySpace
 from simulator.model.costs import CostTable
 from simulator.model.graph import from_edges
-from tests.experiments.comparison.test_standings import row
+from tests.experiments.comparison.test_leaderboard import row
 from tests.experiments.synthetic_sweep import sweep_rows, write_sweep
 
 

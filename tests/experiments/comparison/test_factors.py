@@ -7,7 +7,7 @@ import pytest
 from experiments.comparison.factors import ERROR, find_factor, with_factors
 from experiments.comparison.leaderboard import standings
 from simulator.errors import InvalidInput
-from tests.experiments.comparison.test_standings import row
+from tests.experiments.comparison.test_leaderboard import row
 from tests.experiments.synthetic_sweep import grid_rows
 
 

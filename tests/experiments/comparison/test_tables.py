@@ -12,7 +12,7 @@ from rich.console import Console
 from experiments.comparison import answers, markup, rounding, tables, terminal
 from experiments.comparison.leaderboard import standings
 from simulator.errors import InvalidInput
-from tests.experiments.comparison.test_standings import row
+from tests.experiments.comparison.test_leaderboard import row
 
 RNG = np.random.default_rng(7)
 TRUTH = RNG.normal(1.0, 0.05, 200)
