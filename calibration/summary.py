@@ -219,7 +219,7 @@ def throttling(folder: str | Path) -> pd.DataFrame:
 
 
 def corun(folder: str | Path) -> dict[str, Any]:
-    """What co-running costs (:func:`calibration.interference.summary`); empty where it was not measured."""
+    """The cost of co-running (:func:`calibration.interference.summary`); empty where it was not measured."""
     path = Path(folder) / CORUN_FILE
     found: dict[str, Any] = read_record(path) if path.exists() else {}
     return found

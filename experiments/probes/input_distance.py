@@ -1,4 +1,4 @@
-"""What reading inputs takes longer that are not at hand (:mod:`simulator.devices.input_reuse_cost`), on each core of this machine.
+"""Extra read cost of inputs by their reuse distance (:mod:`simulator.devices.input_reuse_cost`), on each core of this machine.
 
 Operators are measured where what they read was just written on their core. Where jobs take turns it was not. So the
 probed model (:mod:`experiments.probes.probed_model`) is executed on a device alone, and as four jobs that take turns

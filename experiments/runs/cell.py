@@ -236,7 +236,7 @@ class Runs:
         seed: int,
         explain: Callable[[str], None] | None,
     ) -> dict[str, Any]:
-        """What all ways of keeping a run take."""
+        """The settings of a run, whether its trace or its figures are kept."""
         simulation = self.scenario.simulation
         return {
             "actual": actual,

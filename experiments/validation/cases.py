@@ -165,12 +165,12 @@ class ModelValidation:
 
     @property
     def cooling(self) -> tuple[CoolingCurve | None, ...]:
-        """Of :class:`experiments.validation.simulated_vs_measured.Prediction`."""
+        """The cold-start curves of launches that the prediction had, by device."""
         return cooling_of(self.machine.get("speed") or {})
 
     @property
     def reading(self) -> tuple[ReadingCurve, ...]:
-        """Of :class:`experiments.validation.simulated_vs_measured.Prediction`."""
+        """The costs of far inputs that the prediction had, by device."""
         return reading_of(self.machine.get("speed") or {})
 
     @property

@@ -48,8 +48,3 @@ def woken(cluster: Cluster, models: Sequence[ExecutionModel]) -> list[ExecutionM
         Woken(model, device) if device.wake_cost else model
         for device, model in zip(cluster.devices, models, strict=True)
     ]
-
-
-def wakes(cluster: Cluster) -> bool:
-    """Whether an execution may take longer because its device was idle."""
-    return any(device.wake_cost for device in cluster.devices)

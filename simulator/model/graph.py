@@ -225,16 +225,6 @@ class DataflowGraph:
         return self._edges[2]
 
     @cached_property
-    def edges_by_target(self) -> np.ndarray:
-        """int64[edges]: the edges by (target, source, tensor)."""
-        return np.argsort(self.edge_target, kind="stable")
-
-    @cached_property
-    def edges_by_tensor(self) -> np.ndarray:
-        """int64[edges]: the edges by (tensor, target)."""
-        return np.argsort(self.edge_tensor, kind="stable")
-
-    @cached_property
     def successors_csr(self) -> CSR:
         """:attr:`successors` as arrays."""
         return self.predecessors_csr.transposed(len(self))
