@@ -24,8 +24,8 @@ def weights_of(
     """A graph's weights by name, from the module that it was traced from.
 
     A weight is the parameter, buffer or plain tensor attribute that its name is the path of; a
-    constant that the model's code made comes from the graph itself, and an optimiser's state, named
-    ``<path>:<state>``, is zeros.
+    constant that the model's code made comes from the graph itself, an optimiser's state, named
+    ``<path>:<state>``, is zeros, and a part of a weight is cut from it here.
 
     Raises:
         InvalidInput: the module lacks a weight or has it in another shape or type.
@@ -36,16 +36,20 @@ def weights_of(
         if stored.value is not None:
             weights[stored.name] = _constant(stored).to(device)
             continue
-        spec = stored.spec
+        spec, part = stored.spec, stored.part
         if STATE in stored.name and spec is not None:
             dtype_of_state: torch.dtype = getattr(torch, spec.dtype)
             weights[stored.name] = torch.zeros(spec.shape, dtype=dtype_of_state, device=device)
             continue
+        path = stored.name if part is None else part.of
         found: Any = module
-        for part in stored.name.split("."):
-            found = getattr(found, part, None)
+        for step in path.split("."):
+            found = getattr(found, step, None)
         if not isinstance(found, torch.Tensor):
-            raise InvalidInput(f"The module has no weight '{stored.name}' of graph '{graph.name}'")
+            raise InvalidInput(f"The module has no weight '{path}' of graph '{graph.name}'")
+        if part is not None:
+            # Memories hold the part alone.
+            found = view(found.detach(), part.views).clone(memory_format=torch.contiguous_format)
         dtype = str(found.dtype).removeprefix("torch.")
         if spec is not None and (tuple(found.shape), dtype) != (spec.shape, spec.dtype):
             raise InvalidInput(

@@ -31,7 +31,6 @@ from heapq import heapify, heapreplace
 
 import numpy as np
 
-from experiments.validation.replayed import Replayed
 from simulator.devices.host_launch_lock import LaunchClock
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
@@ -39,8 +38,10 @@ from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph
 from simulator.model.noise import NoiseModel
+from simulator.model.plan import Plan
 from simulator.model.trace import Trace
 from simulator.model.workload import Workload
+from simulator.schedulers.planned import Planned
 
 STEPS = ("decisions", "operators", "co-run", "transfers", "dispatch", "repeats")
 
@@ -134,7 +135,7 @@ def error_steps(
             workload,
             where,
             costs,
-            Replayed(measured),
+            Planned(Plan.executed(measured, [job.graph for job in workload])),
             actual=actual,
             movement=movement,
             contention=contention,

@@ -21,9 +21,10 @@ from simulator.context.scheduling import MOVEMENTS
 from simulator.devices.shared_rate import shares_rates
 from simulator.devices.weight_cache import caches_weights
 from simulator.errors import InvalidInput, SchedulingError
-from simulator.model.cluster import Cluster, Device
+from simulator.model.cluster import Cluster, Device, Link
 from simulator.model.costs import CostTable
 from simulator.model.graph import DataflowGraph
+from simulator.model.plan import Plan
 from simulator.model.trace import Trace, assemble, executed, transferred
 from simulator.model.workload import Job, Workload
 
@@ -138,6 +139,15 @@ class Evaluator:
         """As :meth:`evaluate`, with every task's start and finish."""
         makespan = self.evaluate(device, order)
         return Schedule(makespan, self._room.start.copy(), self._room.finish.copy())
+
+    def plan(
+        self, origin: str, device: ArrayLike, order: ArrayLike, makespan: float | None = None
+    ) -> Plan:
+        """A plan with its makespan, evaluated unless given."""
+        makespan = self.evaluate(device, order) if makespan is None else makespan
+        graphs = tuple(job.graph for job in self.jobs)
+        names = tuple(d.name for d in self.cluster.devices)
+        return Plan(origin, graphs, names, np.asarray(device), np.asarray(order), makespan)
 
     def trace(
         self,
@@ -286,6 +296,25 @@ class Evaluator:
             f"'{self.cluster.devices[place].name}' must run '{self._label(task)}' next, "
             "whose predecessors wait behind other tasks; the plan's order contradicts the graph"
         )
+
+
+def evaluable(cluster: Cluster) -> Cluster:
+    """The cluster as the evaluator can take it: its devices have slots and nothing that changes rates, whose memories cache nothing and whose
+    links wait for no launcher; launch overheads are left to the times, those of links to latencies.
+    """
+    kept = MODELLED - {"launch_overhead"}
+    devices = [
+        Device(**{field: getattr(device, field) for field in kept}) for device in cluster.devices
+    ]
+    spaces = [
+        dataclasses.replace(space, bandwidth=None, corun_slowdown=0.0, cache=None)
+        for space in cluster.spaces
+    ]
+    links = [
+        Link(k.name, k.ends, k.bandwidth, k.latency + 2 * k.launch_overhead, k.half_duplex)
+        for k in cluster.links
+    ]
+    return dataclasses.replace(cluster, spaces=spaces, devices=devices, links=links)
 
 
 def check_settings(cluster: Cluster, movement: str, contention: str) -> None:

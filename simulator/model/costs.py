@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -54,6 +55,14 @@ class GraphCosts:
     def lists(self) -> list[Sequence[float]]:
         """The rows of ``seconds``, shared by all runs."""
         return rows_of(self.seconds)
+
+
+class Prices(Protocol):
+    """Prices graphs that planners make: believed times, never what happens."""
+
+    def price(self, graphs: Sequence[DataflowGraph]) -> CostTable:
+        """Believed seconds of every operator of these graphs on every device of the planner's cluster."""
+        ...
 
 
 class CostTable(Mapping[DataflowGraph, GraphCosts]):

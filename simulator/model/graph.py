@@ -9,7 +9,8 @@ JSON form (``hetsim.graph/1``), the keys of one document::
     {"format": "hetsim.graph/1", "name": str, "batch": int | null,
      "tensors":   [{"name": str, "role": "input" | "weight" | "activation",
                     "shape": [int], "dtype": str, "strides": [int]?   (absent: contiguous)
-                    "bytes": float?                                   (instead of shape and dtype)}],
+                    "bytes": float?                                   (instead of shape and dtype)
+                    "part": {"of": name, "views": [view]}?}],         (a weight cut from the module's)
      "operators": [{"name": str, "kind": str, "target": str, "template": {...}, "attributes": {...},
                     "inputs": [spec], "outputs": [spec], "reads": [tensor name], "writes": [tensor name]}],
      "results":   [{"tensor": name, "views": [...]} | {"value": ...}],
@@ -53,6 +54,7 @@ from simulator.model.operator import (
     MOST_EDGES,
     ROLES,
     Operator,
+    Part,
     Tensor,
     TensorSpec,
     indices,
@@ -338,6 +340,8 @@ class DataflowGraph:
             row |= {"bytes": tensor.bytes} if tensor.spec is None else tensor.spec.to_json()
             if tensor.value is not None:
                 row["value"] = tensor.value
+            if tensor.part is not None:
+                row["part"] = tensor.part.to_json()
             tensors.append(row)
         operators = []
         for operator, reads, writes in zip(self.operators, self.reads, self.writes, strict=True):
@@ -410,7 +414,10 @@ class DataflowGraph:
             value = row.get("value")
             if value is not None:
                 value = string(row, "value", f"Tensor '{name}'")
-            tensors.append(Tensor(name, row["role"], float(size), spec, value))
+            part = None if row.get("part") is None else Part.from_json(row["part"], name)
+            if part is not None and row["role"] != "weight":
+                raise InvalidInput(f"Tensor '{name}' is a part of '{part.of}' and no weight")
+            tensors.append(Tensor(name, row["role"], float(size), spec, value, part))
         rows = objects(document, "operators")
         reads = [indices(row, "reads", index) for row in rows]
         writes = [indices(row, "writes", index) for row in rows]

@@ -114,11 +114,47 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Where a weight is cut from.
+
+    Attributes:
+        of: name of the module's weight.
+        views: through which it is seen, as templates have them (:mod:`simulator.model.graph`).
+    """
+
+    of: str
+    views: tuple[Any, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"of": name, "views": [view]}``."""
+        return {"of": self.of, "views": list(self.views)}
+
+    @classmethod
+    def from_json(cls, document: Any, tensor: str) -> Part:
+        """Read :meth:`to_json`'s form.
+
+        Raises:
+            InvalidInput: it is not of that form; names the tensor.
+        """
+        known = isinstance(document, dict) and document.keys() == {"of", "views"}
+        if (
+            not known
+            or not isinstance(document["of"], str)
+            or not isinstance(document["views"], list)
+        ):
+            raise InvalidInput(
+                f"Tensor '{tensor}' is a part {short(document)}, not an object with a text 'of' and a list 'views'"
+            )
+        return cls(document["of"], tuple(document["views"]))
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A named value of a graph: a job's input, a weight, or what an operator wrote.
 
     ``bytes`` is what a transfer of it moves; bare instances have bytes and no spec. ``value`` is there
-    for constants that a model's code makes and no module holds: the base64 of their elements.
+    for constants that a model's code makes and no module holds: the base64 of their elements. ``part`` is
+    there for a weight that is a part of the module's: made once, when weights are loaded.
     """
 
     name: str
@@ -126,6 +162,7 @@ class Tensor:
     bytes: float
     spec: TensorSpec | None = None
     value: str | None = None
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,13 @@ import numpy as np
 
 from simulator.context import SchedulingContext
 from simulator.context.scheduler import Scheduler
-from simulator.engine.evaluator import CONTENTIONS, MODELLED, Evaluator
+from simulator.engine.evaluator import CONTENTIONS, Evaluator, evaluable
 from simulator.errors import InvalidInput
-from simulator.model.cluster import Cluster, Device, Link
+from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable
 from simulator.model.csr import CSR
 from simulator.model.graph import DataflowGraph
+from simulator.model.plan import Certificate, Plan
 from simulator.model.workload import Job
 from simulator.planners.communication import Communication
 from simulator.planners.list_planner import Choice, Draft, ListPlanner
@@ -32,51 +33,6 @@ from simulator.planners.timeline import Timeline
 
 LIST_SEEDS = ("heft", "cpop", "peft")
 """Static list schedulers whose plans are seeds, HEFT's first."""
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What is proved about a job's plan, from its arrival on.
-
-    Attributes:
-        makespan_s: of the plan, under ``push`` without contention.
-        bound_s: no plan, and no on-line schedule, whatever movement and contention, is shorter; of a
-            job that is planned behind others, none behind them.
-        status: ``optimal``; ``optimal up to rounding`` where the solver's times were rounded and the
-            search was completed; ``feasible`` where the limit came first.
-        exact: whether times were counted exactly; else the bound allows for rounding.
-        tick_s: seconds of one tick of the solver.
-    """
-
-    makespan_s: float
-    bound_s: float
-    status: str
-    exact: bool
-    tick_s: float
-
-    @property
-    def gap(self) -> float:
-        """``makespan / bound - 1``."""
-        return self.makespan_s / self.bound_s - 1.0 if self.bound_s > 0 else 0.0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A plan as a search sees it.
-
-    Attributes:
-        name: where it comes from.
-        device: int64[operators].
-        order: int64[operators]; each device runs its operators in the order in which they stand here.
-        makespan: seconds, as evaluated; deliveries included.
-        certificate: what is proved about it.
-    """
-
-    name: str
-    device: np.ndarray
-    order: np.ndarray
-    makespan: float
-    certificate: Certificate | None = None
 
 
 @dataclass(frozen=True)
@@ -195,7 +151,7 @@ class SearchPlanner(ListPlanner[None]):
         """See :class:`simulator.context.scheduler.Scheduler`."""
         super().begin(context)
         self._context = context
-        self._believed = believed_cluster(context.cluster)
+        self._believed = evaluable(context.cluster)
 
     def recall(self, other: Scheduler) -> None:
         """See :class:`simulator.context.scheduler.Scheduler`."""
@@ -254,10 +210,10 @@ class SearchPlanner(ListPlanner[None]):
         problem = self._problem(draft.job, seconds, sketch)
         found = self.search(problem, np.random.default_rng([self.seed, draft.job]))
         best = problem.seeds[0]
-        text = f"{best.name} {best.makespan:.6g} -> {found.makespan:.6g}"
+        text = f"{best.origin} {best.makespan_s:.6g} -> {found.makespan_s:.6g}"
         if (problem.available > self._context.now).any():
             into_gaps = end_of(sketch, problem)
-            if into_gaps < found.makespan:
+            if into_gaps < found.makespan_s:
                 text += f", heft in gaps {into_gaps:.6g} is taken"
                 return Outcome(tuple(sketch.choices_made), text, found.certificate)
         return Outcome(tuple(self._choices(problem, found)), text, found.certificate)
@@ -303,10 +259,9 @@ class SearchPlanner(ListPlanner[None]):
         plans.append(("each on its fastest", fastest, by_heft))
         plans += _single_devices(seconds, self._believed)
         evaluated = [
-            Plan(name, device.astype(np.int64), order, evaluator.evaluate(device, order))
-            for name, device, order in plans[: self.budget]
+            evaluator.plan(name, device, order) for name, device, order in plans[: self.budget]
         ]
-        seeds = tuple(sorted(evaluated, key=lambda plan: plan.makespan))
+        seeds = tuple(sorted(evaluated, key=lambda plan: plan.makespan_s))
         return Problem(job, self._believed, seconds, free, evaluator, seeds)
 
     def _choices(self, problem: Problem, plan: Plan) -> Iterator[tuple[int, Choice]]:
@@ -323,25 +278,6 @@ class SearchPlanner(ListPlanner[None]):
             slot = max((s for s, t in enumerate(slots) if t <= start), key=slots.__getitem__)
             slots[slot] = end
             yield operator, (end, device, slot, start)
-
-
-def believed_cluster(cluster: Cluster) -> Cluster:
-    """A cluster whose devices have slots and nothing that changes rates, whose memories cache nothing and whose
-    links wait for no launcher; launch overheads are left to the times, those of links to latencies.
-    """
-    kept = MODELLED - {"launch_overhead"}
-    devices = [
-        Device(**{field: getattr(device, field) for field in kept}) for device in cluster.devices
-    ]
-    spaces = [
-        dataclasses.replace(space, bandwidth=None, corun_slowdown=0.0, cache=None)
-        for space in cluster.spaces
-    ]
-    links = [
-        Link(k.name, k.ends, k.bandwidth, k.latency + 2 * k.launch_overhead, k.half_duplex)
-        for k in cluster.links
-    ]
-    return dataclasses.replace(cluster, spaces=spaces, devices=devices, links=links)
 
 
 def without_the_down(context: SchedulingContext, seconds: np.ndarray) -> np.ndarray:

@@ -12,7 +12,8 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.errors import InvalidInput
-from simulator.schedulers._search import Plan, Problem, SearchPlanner
+from simulator.model.plan import Plan
+from simulator.schedulers._search import Problem, SearchPlanner
 
 
 class Annealing(SearchPlanner):
@@ -46,7 +47,7 @@ class Annealing(SearchPlanner):
 
         best = problem.seeds[0]
         steps = self.budget - len(problem.seeds)
-        scale = (best.makespan - problem.job.arrival) / len(problem.graph)
+        scale = (best.makespan_s - problem.job.arrival) / len(problem.graph)
         if steps <= 0 or scale <= 0:
             return best
         able, graph, evaluate = problem.able, problem.graph, problem.evaluator.evaluate
@@ -56,7 +57,7 @@ class Annealing(SearchPlanner):
         position = np.empty_like(order)
         position[order] = np.arange(len(order))
         undo = np.empty(moves.ROOM, dtype=np.int64)
-        current = found = best.makespan
+        current = found = best.makespan_s
         kept = best.device, best.order
         cooling = (self.cold / self.hot) ** (1 / steps)
         temperature = self.hot * scale
@@ -75,6 +76,6 @@ class Annealing(SearchPlanner):
             else:
                 moves.take_back(device, order, position, undo)
             temperature *= cooling
-        if found == best.makespan:
+        if found == best.makespan_s:
             return best
-        return Plan(self.name, *kept, found)
+        return problem.evaluator.plan(self.name, *kept, found)

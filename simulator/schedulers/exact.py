@@ -15,9 +15,10 @@ import numpy as np
 
 from simulator.context import SchedulingContext
 from simulator.errors import InvalidInput
+from simulator.model.plan import Certificate, Plan
 from simulator.planners.exact_model import load_solver, prove
 from simulator.planners.list_planner import Draft
-from simulator.schedulers._search import Certificate, Outcome, Plan, Problem, SearchPlanner
+from simulator.schedulers._search import Outcome, Problem, SearchPlanner
 
 _SAME = 1e-9  # relative; makespans are sums of rounded numbers
 
@@ -60,16 +61,16 @@ class Exact(SearchPlanner):
             problem.job,
             problem.cluster,
             problem.seconds,
-            (best.device, schedule.start - begin, best.makespan - begin),
+            (best.device, schedule.start - begin, best.makespan_s - begin),
             np.maximum(problem.available - begin, 0.0),
             self.limit,
             self.seed,
         )
         if proof.device is not None and proof.order is not None:
-            makespan = problem.evaluator.evaluate(proof.device, proof.order)
-            if makespan < best.makespan:
-                best = Plan(self.name, proof.device, proof.order, makespan)
-        makespan = best.makespan - begin
+            found = problem.evaluator.plan(self.name, proof.device, proof.order)
+            if found.makespan_s < best.makespan_s:
+                best = found
+        makespan = best.makespan_s - begin
         optimal = makespan <= proof.bound_s * (1 + _SAME)
         status = "optimal" if optimal else "feasible"
         if proof.closed and not (optimal or proof.exact):

@@ -12,7 +12,8 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.errors import InvalidInput
-from simulator.schedulers._search import Plan, Problem, SearchPlanner
+from simulator.model.plan import Plan
+from simulator.schedulers._search import Problem, SearchPlanner
 
 
 class Genetic(SearchPlanner):
@@ -59,7 +60,10 @@ class Genetic(SearchPlanner):
         position = np.empty(tasks, dtype=np.int64)
         seen = np.empty(tasks, dtype=np.bool_)
         undo = np.empty(moves.ROOM, dtype=np.int64)
-        plans = list(problem.seeds[: self.population])
+        plans = [
+            (seed.makespan_s, seed.device.copy(), seed.order.copy())
+            for seed in problem.seeds[: self.population]
+        ]
         left = self.budget - len(problem.seeds)
         survivors = self.population // 2
         # Rank k of n is drawn with a weight of n - k.
@@ -80,14 +84,12 @@ class Genetic(SearchPlanner):
             children = []
             for k in range(count):
                 one, two = (parents[pick] for pick in picks[k])
-                device, order = one.device.copy(), one.order.copy()
+                device, order = one[1].copy(), one[2].copy()
                 if both[k] and two is not one:
                     moves.cross(
                         draws[k, 4],
-                        one.device,
-                        one.order,
-                        two.device,
-                        two.order,
+                        *one[1:],
+                        *two[1:],
                         device,
                         order,
                         position,
@@ -97,14 +99,15 @@ class Genetic(SearchPlanner):
                     position[order] = np.arange(tasks)
                 for n in range(changes[k]):
                     moves.change(draws[k, n], device, order, position, *rows, undo)
-                children.append(Plan(self.name, device, order, evaluate(device, order)))
+                children.append((evaluate(device, order), device, order))
             left -= count
             if len(parents) >= self.population:
                 parents = parents[:survivors]
             # The sort is stable: of equal plans the older one stays ahead. Of those of one makespan
             # one is enough, or all would soon be relatives.
             plans = []
-            for plan in sorted(parents + children, key=lambda plan: plan.makespan):
-                if not plans or plan.makespan > plans[-1].makespan:
+            for plan in sorted(parents + children, key=lambda plan: plan[0]):
+                if not plans or plan[0] > plans[-1][0]:
                     plans.append(plan)
-        return plans[0]
+        makespan, device, order = plans[0]
+        return problem.evaluator.plan(self.name, device, order, makespan)

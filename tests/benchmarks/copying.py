@@ -34,14 +34,15 @@ from experiments.probes.runner_overhead import copies_beyond
 from experiments.validation.cases import Case, ModelValidation, Validation
 from experiments.validation.contestants import Contestant
 from experiments.validation.pairs import pairs, regret
-from experiments.validation.replayed import Replayed
 from experiments.validation.saved import load_validation
 from scenarios.arrivals import build_workload
 from simulator.context.scheduler import Scheduler
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
 from simulator.model.costs import CostTable
+from simulator.model.plan import Plan
 from simulator.model.trace import Trace
+from simulator.schedulers.planned import Planned
 
 LINK_SIZES = tuple(4**i * 1024 for i in range(8))
 """Bytes: 1 KiB to 16 MiB, as tensors between operators have."""
@@ -89,7 +90,11 @@ class Run:
 
     def replayed(self, overhead: Overhead) -> Trace:
         """With the measured decisions."""
-        return self.simulated(overhead, Replayed(self.case.measured))
+        measured = self.case.measured
+        return self.simulated(
+            overhead,
+            Planned(Plan.executed(measured, [self.model.graph] * len(measured.jobs["job"]))),
+        )
 
 
 def runs_of(validation: Validation) -> list[Run]:

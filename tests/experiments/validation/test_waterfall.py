@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.validation.replayed import Replayed
 from experiments.validation.waterfall import (
     STEPS,
     error_steps,
@@ -19,8 +18,10 @@ from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable
 from simulator.model.graph import from_edges
+from simulator.model.plan import Plan
 from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
+from simulator.schedulers.planned import Planned
 
 
 def shared(overhead=0.0):
@@ -54,7 +55,13 @@ def test_a_replayed_run_is_the_run(dag, scheduler, data):
     happens = CostTable.of(graph, actual)
     jobs = jobs_of(graph, data.draw(st.integers(1, 3)))
     first = simulate(jobs, cluster, costs, create(scheduler), actual=happens)
-    again = simulate(jobs, cluster, costs, Replayed(first), actual=happens)
+    again = simulate(
+        jobs,
+        cluster,
+        costs,
+        Planned(Plan.executed(first, [job.graph for job in jobs])),
+        actual=happens,
+    )
     one, two = first.tasks, again.tasks
     for column in ("task", "device", "start", "finish"):
         np.testing.assert_array_equal(one[column], two[column])

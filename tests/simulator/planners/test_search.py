@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenarios.instances import instance_from_json
-from simulator.engine.evaluator import Evaluator
+from simulator.engine.evaluator import Evaluator, evaluable
 from simulator.engine.faults import Fault, Faults
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
@@ -21,11 +21,12 @@ from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_co
 from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph, from_edges
 from simulator.model.operator import Operator, Tensor
+from simulator.model.plan import Plan
 from simulator.model.weight_hit_curve import ReuseCurve
 from simulator.model.workload import Job, Workload
 from simulator.planners import moves
 from simulator.schedulers import create
-from simulator.schedulers._search import Plan, Problem, SearchPlanner, believed_cluster
+from simulator.schedulers._search import Problem, SearchPlanner
 from tests.benchmarks.search import random_instance
 from tests.examples import examples
 from tests.simulator.strategies import Case, cases
@@ -369,7 +370,7 @@ def test_clusters_that_cache_weights_or_launch_transfers_are_planned_on_plain_on
     spaces = [MemorySpace("a", cache=ReuseCurve((4.0,), (1.0,))), MemorySpace("b")]
     link = Link("ab", ("a", "b"), 1.0, 1.0, launcher="host", launch_overhead=0.5)
     cluster = Cluster("launched", spaces, [Device("A", "a"), Device("B", "b")], [link])
-    plain = believed_cluster(cluster)
+    plain = evaluable(cluster)
     assert plain.route(0, 1).latency == cluster.route(0, 1).latency == 2.0
     graph = from_edges("edge", 2, [(0, 1, 1.0)])
     costs = CostTable.of(graph, np.array([[1.0, 9.0], [9.0, 1.0]]))

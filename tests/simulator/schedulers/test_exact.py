@@ -25,11 +25,11 @@ from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster, fully_connected
 from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph, from_edges
+from simulator.model.plan import Certificate
 from simulator.model.trace import Trace
 from simulator.model.workload import Job, Workload
 from simulator.planners.exact_model import MOST_TICKS, common_tick
 from simulator.schedulers import create
-from simulator.schedulers._search import Certificate
 from simulator.schedulers.exact import Exact
 from tests.benchmarks.search import random_instance
 from tests.examples import examples

@@ -1,0 +1,57 @@
+"""A plan made beforehand: every task on its device, in the plan's order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from simulator.context import SchedulingContext
+from simulator.context.scheduler import Scheduler
+from simulator.errors import InvalidInput
+from simulator.model.plan import Plan
+
+
+class Planned(Scheduler):
+    """Executes a plan: a partition's, or one that a file keeps (``plan.json`` of any run).
+
+    Args:
+        plan: what to do; the commands give that of the partition.
+        file: where a plan lies, instead.
+
+    Raises:
+        InvalidInput: both are given, or the file is no plan.
+    """
+
+    name: ClassVar[str] = "planned"
+    static: ClassVar[bool] = True
+
+    def __init__(self, plan: Plan | None = None, file: str | None = None) -> None:
+        if plan is not None and file is not None:
+            raise InvalidInput(
+                "Scheduler 'planned' has a plan of a partition and a file; leave one of them out"
+            )
+        self.plan = plan if file is None else Plan.load(Path(file).expanduser())
+
+    def begin(self, context: SchedulingContext) -> None:
+        """See :class:`simulator.context.scheduler.Scheduler`.
+
+        Raises:
+            InvalidInput: there is no plan, or it is for other devices.
+        """
+        if self.plan is None:
+            raise InvalidInput(
+                "Scheduler 'planned' has no plan: name a partition (partition=cpu_gpu), or a file "
+                "(scheduler.options.file=outputs/latest/plan.json)"
+            )
+        self.plan.check_devices(context.cluster)
+        self._ranks = [self.plan.of_job(job) for job in range(len(self.plan.graphs))]
+
+    def decide(self, context: SchedulingContext) -> None:
+        """See :class:`simulator.context.scheduler.Scheduler`."""
+        assert self.plan is not None  # since begin
+        for job in context.arrived:
+            self.plan.check_job(job, context.jobs[job])
+            first = context.tasks_of(job)[0]
+            device, rank = self._ranks[job]
+            for operator, (place, position) in enumerate(zip(device, rank, strict=True)):
+                context.place(first + operator, int(place), rank=int(position))
