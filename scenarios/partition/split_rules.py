@@ -38,11 +38,11 @@ INNER = -1
 NAMES = ("batch", "channels", "rows", "inner")
 """Dimensions by what they are called in configurations."""
 
-ELEMENTWISE = frozenset(
-    "relu gelu silu sigmoid tanh hardswish hardsigmoid hardtanh leaky_relu elu exp neg rsqrt sqrt pow abs log clamp "
-    "clamp_min clamp_max erf sin cos mish softplus add sub rsub mul div maximum minimum where eq ne lt le gt ge "
-    "bitwise_and bitwise_or bitwise_not logical_and logical_or logical_not masked_fill copy".split()
-)
+_ELEMENTWISE = """
+    abs add bitwise_and bitwise_not bitwise_or clamp clamp_max clamp_min copy cos div elu eq erf exp ge gelu gt
+    hardsigmoid hardswish hardtanh le leaky_relu log logical_and logical_not logical_or lt masked_fill maximum minimum
+    mish mul ne neg pow relu rsqrt rsub sigmoid silu sin softplus sqrt sub tanh where
+"""
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,17 @@ class PartRule:
     """How a part differs from its operator.
 
     Attributes:
-        needs: for each leaf of the template what is needed of it; None: all.
-        arguments: positional arguments that change.
+        needs: for each leaf of the operator's template what is needed of it; None: all.
+        args: the positional arguments, where they change.
+        kept: the leaves that these still have; None: all.
         attributes: those that change.
         fill: what padding holds, as a template's node.
         target: another operation, with its kind; None: the same.
     """
 
     needs: tuple[Need | None, ...]
-    arguments: Mapping[int, Any] = field(default_factory=dict)
+    args: Sequence[Any] | None = None
+    kept: tuple[int, ...] | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     fill: Any = 0.0
     target: tuple[str, str] | None = None
@@ -98,6 +100,8 @@ def axes_of(operator: Operator) -> dict[int, Axis]:
     if rules is None or not operator.outputs or operator.template is None or operator.in_place:
         return {}
     shape = operator.outputs[0].shape
+    if any(spec.shape != shape for spec in operator.outputs):
+        return {}
     found = {}
     for dim, (length, unit, rule) in rules(operator).items():
         if length >= 2 * unit and (dim == INNER or length == shape[dim]):
@@ -136,6 +140,11 @@ def name_of(operator: Operator, dim: int) -> str:
     if rank == 3 and not operator.kind.endswith("1d"):
         return ("batch", "rows", "channels")[dim]
     return ("batch", "channels", "rows", "columns")[min(dim, 3)]
+
+
+def is_elementwise(kind: str) -> bool:
+    """Whether every element of what is written depends on those in the same place."""
+    return _RULES.get(kind) is _elementwise
 
 
 # -- rules by kind ----------------------------------------------------------------------------------
@@ -179,16 +188,26 @@ def _inner(operator: Operator, cuts: Mapping[int, int], bias: int | None) -> _Ru
     """Along the inner dimension; ``bias`` is the leaf that only the first summand has, argument of the same number."""
     dims = [cuts.get(leaf) for leaf in range(len(operator.inputs))]
     first = next(iter(cuts))
-    has_bias = bias is not None and bias < len(operator.inputs)
 
     def rule(begin: int, end: int) -> PartRule:
         part = _cutting(operator, dims)(begin, end)
-        if not has_bias or begin == 0:
+        if bias is None or bias >= len(dims) or begin == 0:
             return part
-        needs = tuple(n for leaf, n in enumerate(part.needs) if leaf != bias)
-        return PartRule(needs, {bias: None} if bias is not None else {})
+        kept = tuple(leaf for leaf in range(len(dims)) if leaf != bias)
+        return PartRule(part.needs, _with(operator, {bias: None}), kept)
 
     return operator.inputs[first].shape[cuts[first]], 1, rule
+
+
+def _with(
+    operator: Operator, changed: Mapping[int, Any], defaults: Sequence[Any] = ()
+) -> list[Any]:
+    """Positional arguments with some changed; ``defaults`` stand where the template ends before these."""
+    args = list((operator.template or {})["args"])
+    args += defaults[len(args) :]
+    for position, node in changed.items():
+        args[position] = node
+    return args
 
 
 def _argument(operator: Operator, position: int, default: Any) -> Any:
@@ -197,9 +216,11 @@ def _argument(operator: Operator, position: int, default: Any) -> Any:
 
 
 def _window(
-    operator: Operator, dim: int, axis: int, kernel: int, fill: Any, padding_at: int
+    operator: Operator, dim: int, axis: int, kernel: int, fill: Any, defaults: Sequence[Any]
 ) -> _Rule:
-    """Along rows that are read through a window; ``axis`` is the number of the spatial dimension."""
+    """Along rows that are read through a window; ``axis`` is the number of the spatial dimension.
+    ``defaults`` are the positional arguments up to the padding.
+    """
     attributes = operator.attributes
     stride, padding = attributes["stride"][axis], attributes["padding"][axis]
     dilation = attributes.get("dilation", [1] * (axis + 1))[axis]
@@ -218,7 +239,8 @@ def _window(
         cut = Cut(dim, max(first, 0), min(last, length))
         need = Need(cut, cut.begin - first, last - cut.end)
         others = (None,) * (len(operator.inputs) - 1)
-        return PartRule((need, *others), {padding_at: explicit}, {"padding": explicit}, fill)
+        args = _with(operator, {len(defaults) - 1: explicit}, defaults)
+        return PartRule((need, *others), args, attributes={"padding": explicit}, fill=fill)
 
     return operator.outputs[0].shape[dim], 1, rule
 
@@ -237,15 +259,20 @@ def _convolution(operator: Operator) -> _Rules:
             return PartRule((None, *rest))
         need = Need(Cut(channels, begin // outs * ins, end // outs * ins))
         mine = (end - begin) // outs
-        return PartRule((need, *rest), {8 if general else 6: mine}, {"groups": mine})
+        args = _with(operator, {8 if general else 6: mine})
+        return PartRule((need, *rest), args, attributes={"groups": mine})
 
     found[channels] = weight[0], 1 if groups == 1 else outs, by_channels
     if groups == 1:
         found[INNER] = _inner(operator, {0: channels, 1: 1}, 2)
-    if not operator.target.endswith(".padding"):  # a name of a padding cannot become a number on one side
+    if not operator.target.endswith(
+        ".padding"
+    ):  # a name of a padding cannot become a number on one side
+        stride = operator.attributes["stride"]
+        defaults = (None, None, None, stride, operator.attributes["padding"])
         for axis in range(spatial):
             dim = channels + 1 + axis
-            found[dim] = _window(operator, dim, axis, weight[2 + axis], 0.0, 4)
+            found[dim] = _window(operator, dim, axis, weight[2 + axis], 0.0, defaults)
     return found
 
 
@@ -254,15 +281,16 @@ def _pool(operator: Operator) -> _Rules:
     first, attributes = rank - spatial, operator.attributes
     found = {d: _along(operator, d, {0: d}) for d in range(first)}
     average = operator.kind.startswith("avg")
-    if len(operator.outputs) > 1:  # indices count through the whole image
+    if len(operator.outputs) > 1:  # its indices count through the whole image
         return found
     for axis in range(spatial):
         kernel, padding = attributes["kernel_size"][axis], attributes["padding"][axis]
         # Means are of what was there: neither padding that does not count, nor what a ceiling added, may be explicit.
-        apart = not _argument(operator, 5, True) and padding or attributes.get("ceil_mode")
-        if not (average and apart):
+        uncounted = padding and not _argument(operator, 5, True)
+        if not (average and (uncounted or attributes.get("ceil_mode"))):
             fill = 0.0 if average else {"float": "-inf"}
-            found[first + axis] = _window(operator, first + axis, axis, kernel, fill, 3)
+            defaults = (None, None, attributes["stride"], attributes["padding"])
+            found[first + axis] = _window(operator, first + axis, axis, kernel, fill, defaults)
     return found
 
 
@@ -308,10 +336,8 @@ def _addmm(operator: Operator) -> _Rules:
             part = whole(begin, end)
             if begin == 0:
                 return part
-            args = (operator.template or {})["args"][1:]
-            return PartRule(
-                part.needs[1:], dict(enumerate(args)) | {2: ...}, target=("aten.mm.default", "matmul")
-            )
+            product = "aten.mm.default", "matmul"
+            return PartRule(part.needs, _with(operator, {})[1:], (1, 2), target=product)
 
         found[INNER] = columns, 1, rule
     return found
@@ -332,19 +358,21 @@ def _matmul(operator: Operator) -> _Rules:
 def _attention(operator: Operator) -> _Rules:
     kwargs = (operator.template or {}).get("kwargs", {})
     rank = len(operator.outputs[0].shape)
-    if kwargs.get("enable_gqa") or len(operator.outputs) > 1:
+    if kwargs.get("enable_gqa"):
         return {}
     found = {d: _broadcast(operator, d, range(len(operator.inputs))) for d in range(rank - 2)}
     if not operator.attributes.get("is_causal"):
         masks = range(3, len(operator.inputs))
         rows = {leaf: len(operator.inputs[leaf].shape) - 2 for leaf in (0, *masks)}
-        rows = {leaf: d for leaf, d in rows.items() if d >= 0 and operator.inputs[leaf].shape[d] > 1}
+        rows = {
+            leaf: d for leaf, d in rows.items() if d >= 0 and operator.inputs[leaf].shape[d] > 1
+        }
         found[rank - 2] = _along(operator, rank - 2, rows)
     return found
 
 
 def _batch_norm(operator: Operator) -> _Rules:
-    if _argument(operator, 5, True) is not False or len(operator.outputs) > 1:
+    if _argument(operator, 5, True) is not False:
         return {}
     rank = len(operator.outputs[0].shape)
     found = {d: _along(operator, d, {0: d}) for d in range(rank) if d != 1}
@@ -353,8 +381,6 @@ def _batch_norm(operator: Operator) -> _Rules:
 
 
 def _layer_norm(operator: Operator) -> _Rules:
-    if len(operator.outputs) > 1:
-        return {}
     normalized = _argument(operator, 1, [])
     return _leading(-len(normalized))(operator)
 
@@ -381,8 +407,6 @@ def _cat(operator: Operator) -> _Rules:
 def _reduction(operator: Operator) -> _Rules:
     rank, reduced = len(operator.inputs[0].shape), operator.attributes["dim"]
     kept = [d for d in range(rank) if d not in reduced]
-    if len(operator.outputs) > 1:
-        return {}
     if len(operator.outputs[0].shape) == rank:
         return {d: _along(operator, d, {0: d}) for d in kept}
     return {out: _along(operator, out, {0: d}) for out, d in enumerate(kept)}
@@ -395,7 +419,7 @@ def _embedding(operator: Operator) -> _Rules:
 
 
 _RULES: Mapping[str, Callable[[Operator], _Rules]] = {
-    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **dict.fromkeys(_ELEMENTWISE.split(), _elementwise),
     **{f"conv{n}d": _convolution for n in (1, 2, 3)},
     **{f"{name}_pool{n}d": _pool for n in (1, 2, 3) for name in ("max", "avg")},
     **{f"adaptive_{name}_pool{n}d": _leading(-n) for n in (1, 2, 3) for name in ("max", "avg")},

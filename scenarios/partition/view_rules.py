@@ -183,7 +183,9 @@ def _order(view: View, rank: int) -> list[int] | None:
 def _slice(view: View, shape: Sequence[int]) -> tuple[int, int, int, int]:
     dim = _argument(view, 1, "dim", 0) % len(shape)
     length = shape[dim]
-    begin, end, step = (_argument(view, n, name) for n, name in ((2, "start"), (3, "end"), (4, "step")))
+    begin, end, step = (
+        _argument(view, n, name) for n, name in ((2, "start"), (3, "end"), (4, "step"))
+    )
     begin = min(length, max(0, (begin or 0) + (length if (begin or 0) < 0 else 0)))
     end = length if end is None else min(length, max(begin, end + (length if end < 0 else 0)))
     return dim, begin, end, step or 1
@@ -230,7 +232,7 @@ def _before(
     if name in ("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default"):
         found = _cut_of_sizes(shape, after.shape, cut)
         sizes = list(cut.of(after.shape))
-        return found and (found, [[name, [view[1][0], sizes], view[2]]])
+        return None if found is None else (found, [[name, [view[1][0], sizes], view[2]]])
     if name == "aten.expand.default":
         sizes = [cut.length if d == dim and n != -1 else n for d, n in enumerate(view[1][1])]
         kept = shape[dim] == after.shape[dim]
