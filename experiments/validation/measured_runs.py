@@ -27,10 +27,10 @@ from experiments.probes.overhead import Overhead
 from experiments.probes.panel import PanelRuns
 from experiments.probes.runner_overhead import OverheadProbe
 from experiments.runs import atomic
+from experiments.runs.prepare import prepare
 from experiments.runs.pricing import load_profiles
 from experiments.runs.provenance import code_digest
 from experiments.runs.this_machine import differences_here
-from experiments.runs.world import prepare
 from experiments.validation.cases import durations
 from experiments.validation.compact_traces import read_traces, write_traces
 from experiments.validation.contestants import Contestant, Group
