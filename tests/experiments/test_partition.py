@@ -1,5 +1,6 @@
 """Partitions by configuration: every command takes one, and none changes what it does not concern."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from simulator.model.graph import DataflowGraph, from_edges
 from simulator.model.operator import Operator, Tensor
 from simulator.model.plan import Plan
 from simulator.model.workload import Job, Workload
+from tests.experiments.own_machine import command, newest
 
 OWN = """
 import numpy as np
@@ -170,6 +172,22 @@ def test_a_wrong_partition_is_refused(own, capsys, words, message):
     assert simulate.main([*own, *MODEL, *words]) != 0
     assert message in capsys.readouterr().err
     assert not Path("outputs").exists()
+
+
+def test_a_plan_is_validated_on_hardware(home, no_figures, capsys):
+    """The cluster's devices share a memory here; memories of their own: tests of the runner."""
+    pytest.importorskip("torch")
+    (home / "conf" / "own.py").write_text(OWN)
+    (home / "conf" / "partition").mkdir()
+    text = CONFIG.format(name="turns", kind="Turns", options="{}")
+    (home / "conf" / "partition" / "turns.yaml").write_text(text)
+    words = ["model=tiny", "cluster=here", "simulation.draws=3"]
+    runs = ["repeats=3", "warmup=0", "seconds=0"]
+    assert command(home, *words, *runs, "partition=none,turns") == 0
+    assert "2 cases of 1 models" in capsys.readouterr().out
+    rows = list(csv.DictReader((newest(home) / "cases.csv").open()))
+    assert [row["scheduler"] for row in rows] == ["heft", "turns"]
+    assert all(0 < float(row["measured_s"]) < 10 for row in rows)
 
 
 class All(Partitioner):
