@@ -9,6 +9,7 @@ put together by ``cat`` (of a split along the inner dimension: by ``add``). Slic
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,14 +49,14 @@ class Split:
     @property
     def bounds(self) -> list[tuple[int, int]]:
         """Begin and end of each part."""
-        ends = np.cumsum(self.sizes).tolist()
+        ends = list(itertools.accumulate(self.sizes))
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
-    def check(self, operator: Operator) -> None:
-        """Refuse a split that an operator's kind or shape forbids.
+    def rules(self, operator: Operator) -> list[PartRule]:
+        """What the parts of an operator need.
 
         Raises:
-            InvalidInput: names the operator and what is wrong.
+            InvalidInput: its kind or shape forbids the split; names the operator and what is wrong.
         """
         axis = axis_of(operator, self.dim)
         what = (
@@ -71,6 +72,7 @@ class Split:
             raise InvalidInput(f"{what}, which has length {axis.length}")
         if any(size % axis.unit for size in self.sizes):
             raise InvalidInput(f"{what}; a group's {axis.unit} channels stay together")
+        return [axis.rule(begin, end) for begin, end in self.bounds]
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ def split_graph(
     splits: Mapping[int, Split],
     space_of: Sequence[int],
     home: int | None = None,
+    known: dict[tuple[int, Split], list[PartRule]] | None = None,
 ) -> Placed:
     """The graph in which some operators are split.
 
@@ -113,11 +116,16 @@ def split_graph(
         splits: by operator.
         space_of: for each device its memory.
         home: memory in which the job's inputs lie and its results are wanted; None: anywhere.
+        known: rules of splits of this graph's operators; those that are missing are added.
 
     Raises:
         InvalidInput: an operator has no such split (it is named).
     """
-    return _Transformation(graph, device, splits, space_of, home).done()
+    rules = {} if known is None else known
+    for index, split in splits.items():
+        if (index, split) not in rules:
+            rules[index, split] = split.rules(graph.operators[index])
+    return _Transformation(graph, device, splits, rules, space_of, home).done()
 
 
 @dataclass(frozen=True)
@@ -151,11 +159,12 @@ class _Transformation:
         graph: DataflowGraph,
         device: Sequence[int],
         splits: Mapping[int, Split],
+        rules: Mapping[tuple[int, Split], list[PartRule]],
         space_of: Sequence[int],
         home: int | None,
     ) -> None:
         self.graph, self.home, self.space_of = graph, home, space_of
-        self.default, self.splits = device, splits
+        self.default, self.splits, self.rules = device, splits, rules
         at_home = [d for d, space in enumerate(space_of) if space == home]
         self.at_home = at_home[0] if at_home else -1
         self.tensors: list[Tensor] = []
@@ -178,7 +187,6 @@ class _Transformation:
             if split is None:
                 self._whole(index, operator)
             else:
-                split.check(operator)
                 self._split(index, operator, split)
             self._close()
         results = [dict(result) for result in self.graph.results]
@@ -221,7 +229,7 @@ class _Transformation:
         reads = [self._gathered(tensor, device) for tensor in self.graph.reads[index]]
         specs = tuple(s for t in reads if (s := self.tensors[t].spec))
         if specs != operator.reads and len(specs) == len(operator.reads):
-            leaves = list(_leaves(operator.template))
+            leaves = leaves_of(operator.template)
             inputs = [
                 seen_through(specs[leaf["read"]], leaf["views"]) or given
                 for leaf, given in zip(leaves, operator.inputs, strict=True)
@@ -234,15 +242,12 @@ class _Transformation:
         self.block.append((operator, reads, writes, device, index))
 
     def _split(self, index: int, operator: Operator, split: Split) -> None:
-        axis = axis_of(operator, split.dim)
         template = operator.template or {}
+        rules = self.rules[index, split]
         rows = []
-        for part, ((begin, end), device) in enumerate(
-            zip(split.bounds, split.devices, strict=True)
-        ):
-            rule = axis.rule(begin, end)
+        for part, (rule, device) in enumerate(zip(rules, split.devices, strict=True)):
             args = template["args"] if rule.args is None else rule.args
-            leaves = list(_leaves({"args": args, "kwargs": template.get("kwargs", {})}))
+            leaves = leaves_of({"args": args, "kwargs": template.get("kwargs", {})})
             kept = range(len(leaves)) if rule.kept is None else rule.kept
             found = [
                 self._read(
@@ -260,12 +265,9 @@ class _Transformation:
         for part, rule, device, found in rows:
             reads = list(dict.fromkeys(seen.tensor for seen in found))
             stored = tuple(s for t in reads if (s := self.tensors[t].spec))
-            leaves = [
-                {"read": reads.index(seen.tensor), "views": [list(v) for v in seen.views]}
-                for seen in found
-            ]
+            read = [_leaf(reads.index(seen.tensor), seen.views) for seen in found]
             inputs = [seen.spec for seen in found]
-            made = _finished(operator, rule, split, part, inputs, leaves, stored)
+            made = _finished(operator, rule, split, part, inputs, read, stored)
             writes = []
             begin, end = split.bounds[part]
             for number, spec in enumerate(made.outputs):
@@ -506,17 +508,16 @@ def _leaf(read: int, views: Sequence[View]) -> dict[str, Any]:
     return {"read": read, "views": [list(view) for view in views]}
 
 
-def _leaves(node: Any) -> Any:
-    """Leaves of a template node, left to right."""
+def leaves_of(node: Any) -> list[Mapping[str, Any]]:
+    """Leaves of a template, or of a node of it, left to right."""
     if isinstance(node, Mapping):
         if "read" in node:
-            yield node
-        elif "args" in node:
-            yield from _leaves(node["args"])
-            yield from _leaves(list(node.get("kwargs", {}).values()))
-    elif isinstance(node, list):
-        for item in node:
-            yield from _leaves(item)
+            return [node]
+        inner = [*node["args"], *node.get("kwargs", {}).values()] if "args" in node else []
+        return [leaf for item in inner for leaf in leaves_of(item)]
+    if isinstance(node, list):
+        return [leaf for item in node for leaf in leaves_of(item)]
+    return []
 
 
 def _replaced(node: Any, leaves: list[dict[str, Any]]) -> Any:
