@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +12,7 @@ from simulator.model.costs import CostTable
 from simulator.model.graph import DataflowGraph
 from simulator.model.operator import Operator, Role, Tensor, TensorSpec
 
-_Key = tuple[object, ...]
+Key = tuple[object, ...]
 
 
 class PartPrices:
@@ -25,10 +24,10 @@ class PartPrices:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._known: dict[_Key, np.ndarray] = {}
+        self._known: dict[Key, np.ndarray] = {}
         for graph in problem.graphs:
             for operator, row in zip(graph.operators, problem.costs[graph].seconds, strict=True):
-                self._known[_key(operator)] = row
+                self._known[key_of(operator)] = row
         self._overhead = np.array([d.launch_overhead for d in problem.cluster.devices])
 
     def seconds(self, operators: Sequence[Operator]) -> np.ndarray:
@@ -44,7 +43,7 @@ class PartPrices:
         return CostTable.of(graph, self._rows(graph.operators))
 
     def _rows(self, operators: Sequence[Operator]) -> np.ndarray:
-        keys = [_key(operator) for operator in operators]
+        keys = [key_of(operator) for operator in operators]
         new = {k: o for k, o in zip(keys, operators, strict=True) if k not in self._known}
         if new:
             graph = _catalogue(list(new.values()))
@@ -52,8 +51,9 @@ class PartPrices:
         return np.array([self._known[key] for key in keys])
 
 
-def _key(operator: Operator) -> _Key:
-    attributes = json.dumps(dict(operator.attributes), sort_keys=True)
+def key_of(operator: Operator) -> Key:
+    """What an operator's time depends on."""
+    attributes = repr(sorted(operator.attributes.items()))
     return operator.kind, operator.inputs, operator.outputs, attributes
 
 

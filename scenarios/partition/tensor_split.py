@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from cost_models.streaming import streams
 from scenarios.partition.layouts import Choice, Layouts, runs_of
-from scenarios.partition.part_prices import PartPrices
+from scenarios.partition.part_prices import Key, PartPrices, key_of
 from scenarios.partition.partitioner import Partitioner, Problem
-from scenarios.partition.split_graph import Placed, Split, part_of, split_graph
+from scenarios.partition.split_graph import Placed, Split, leaves_of, part_of, split_graph
 from scenarios.partition.split_rules import NAMES, Axis, axes_of
 from simulator.errors import InvalidInput
 from simulator.model.operator import Operator
@@ -25,9 +26,6 @@ from simulator.model.plan import Plan
 from simulator.planners.shares import tuned_units, whole_units
 
 SHARES = ("tuned", "speed", "equal")
-LEAST_SHARE = 0.002
-"""Of the graph's time on the best device, that an operator has to take for shares of its own; lighter ones take those of
-the operators before them."""
 
 
 class Splitter:
@@ -76,6 +74,11 @@ class Splitter:
                 )
         chosen = self.able if names is None else [index[name] for name in names]
         return sorted(chosen, key=lambda d: (float(self.layouts.whole[:, d].sum()), d))
+
+    def read_by_leaf(self, index: int) -> list[int]:
+        """For each leaf of an operator's template the tensor that it reads."""
+        leaves = leaves_of(self.graph.operators[index].template)
+        return [self.graph.reads[index][leaf["read"]] for leaf in leaves]
 
     def evaluate(self, choices: Sequence[Choice]) -> float:
         """Seconds of the plan that choices make, by the evaluator of plans."""
@@ -254,14 +257,18 @@ class _Choices:
         return [a for a in axes_of(operator).values() if a.name in self.options.dimensions]
 
     def _tuned(self) -> dict[int, list[tuple[float, ...]]]:
-        """For each heavy operator shares that are tuned to its times, with and without what has to move."""
+        """For each operator that multiplies, shares that are tuned to its times, with and without what has to move;
+        others, whose time is that of their bytes, take those of the operators before them.
+        """
         graph, splitter, units = self.splitter.graph, self.splitter, self.options.units
-        total = self.whole[:, splitter.base].sum()
+        alike: dict[Key, list[int]] = {}
+        for index, operator in enumerate(graph.operators):
+            if not streams(operator.kind):
+                alike.setdefault(key_of(operator), []).append(index)
         heavy = [
-            (index, axis, min(units, axis.length // axis.unit))
-            for index, operator in enumerate(graph.operators)
-            if self.whole[index, splitter.base] >= LEAST_SHARE * total
-            for axis in self._axes(operator)
+            (row[0], axis, min(units, axis.length // axis.unit))
+            for row in alike.values()
+            for axis in self._axes(graph.operators[row[0]])
         ]
         parts, asked = [], []
         for index, axis, grid in heavy:
@@ -289,7 +296,7 @@ class _Choices:
                 row = found.setdefault(index, [])
                 if share not in row and (vector > 0).sum() > 1:
                     row.append(share)
-        return {index: row[:4] for index, row in found.items()}
+        return {i: found[row[0]][:4] for row in alike.values() if row[0] in found for i in row}
 
     def _ways(self, index: int, axis: Axis, grid: int) -> np.ndarray:
         """float64[units + 1, devices]: seconds of bringing slices to a device from the fastest one's memory, and back."""

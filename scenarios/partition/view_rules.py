@@ -53,6 +53,8 @@ def sliced(spec: TensorSpec, cut: Cut) -> TensorSpec:
 
 def dense_like(spec: TensorSpec, shape: Sequence[int]) -> TensorSpec:
     """A tensor without gaps whose dimensions lie in the order in which another's do."""
+    if spec.strides is None:
+        return TensorSpec(tuple(shape), spec.dtype)
     strides, old = [0] * len(shape), strides_of(spec)
     step = 1
     for dim in sorted(range(len(shape)), key=lambda d: (old[d], -d)):
