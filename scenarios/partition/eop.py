@@ -8,12 +8,14 @@ sooner than the GPU alone. Everything else stays on the GPU.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from scenarios.partition.layouts import Choice
 from scenarios.partition.partitioner import Partitioner, Problem
 from scenarios.partition.split_graph import Split, part_of
-from scenarios.partition.split_rules import Axis, PartRule, axes_of
+from scenarios.partition.split_rules import Axis, axes_of
 from scenarios.partition.tensor_split import Splitter, split_by
 from simulator.errors import InvalidInput
 from simulator.model.operator import Operator
@@ -61,14 +63,19 @@ class EOP(Partitioner):
         splitter = Splitter(problem)
         fast, slow = self._pair(splitter)
         whole = splitter.layouts.whole
-        choices: list[Choice] = [fast] * len(splitter.graph)
+        axes: dict[int, Axis] = {}
         for index in key_operators(whole[:, fast]):
-            axes = {axis.name: axis for axis in axes_of(splitter.graph.operators[index]).values()}
-            axis = next((axes[name] for name in DIMENSIONS if name in axes), None)
-            if axis is None or not np.isfinite(whole[index, slow]):
-                continue
-            split = split_by(axis, self._shares(splitter, index, axis, fast, slow), [fast, slow])
-            choices[index] = fast if split is None else split
+            mine = {axis.name: axis for axis in axes_of(splitter.graph.operators[index]).values()}
+            named = [mine[name] for name in DIMENSIONS if name in mine]
+            if named and np.isfinite(whole[index, slow]):
+                axes[index] = named[0]
+        if self.ratio == "tuned":
+            tuned = self._tuned(splitter, axes, fast, slow)
+        else:
+            ratio = self._fixed(whole[:, fast].sum(), whole[:, slow].sum())
+            given = {i: split_by(a, (1 - ratio, ratio), [fast, slow]) for i, a in axes.items()}
+            tuned = {i: split for i, split in given.items() if split is not None}
+        choices: list[Choice] = [tuned.get(i) or fast for i in range(len(splitter.graph))]
         devices = [problem.cluster.devices[d].name for d in (fast, slow)]
         return splitter.plan(self.name, choices, {"ratio": self.ratio, "pair": devices})
 
@@ -83,66 +90,50 @@ class EOP(Partitioner):
         apart = [d for d in ranked if space_of[d] != space_of[ranked[0]]]
         return [ranked[0], (apart or ranked[1:])[0]]
 
-    def _shares(
-        self, splitter: Splitter, index: int, axis: Axis, fast: int, slow: int
-    ) -> tuple[float, float]:
-        whole = splitter.layouts.whole
-        if self.ratio == "speed":
-            rate = 1.0 / whole[:, [fast, slow]].sum(axis=0)
-            return float(rate[0] / rate.sum()), float(rate[1] / rate.sum())
-        if self.ratio != "tuned":
-            return 1.0 - float(self.ratio), float(self.ratio)
-        best, least = 0, float(whole[index, fast])
-        ends = self._ends(splitter, index, axis, fast, slow)
-        for step, seconds in ends.items():
-            if seconds < least:
-                best, least = step, seconds
-        return 1.0 - best / STEPS, best / STEPS
+    def _fixed(self, fast: float, slow: float) -> float:
+        return fast / (fast + slow) if self.ratio == "speed" else float(self.ratio)
 
-    def _ends(
-        self, splitter: Splitter, index: int, axis: Axis, fast: int, slow: int
-    ) -> dict[int, float]:
-        """When an operator would end, by the step of the ratio."""
-        operator = splitter.graph.operators[index]
-        splits = {}
-        for step in range(1, STEPS):
-            split = split_by(axis, (1 - step / STEPS, step / STEPS), [fast, slow])
-            try:
-                if split is not None:
-                    splits[step] = split, split.rules(operator)
-            except InvalidInput:  # of padding alone
-                continue
-        parts = [
-            part_of(operator, rule, split, number)
-            for split, rules in splits.values()
-            for number, rule in enumerate(rules)
-        ]
-        if not parts:
-            return {}
-        times = splitter.prices.seconds(parts).reshape(len(splits), 2, -1)
-        found = {}
-        for (step, (split, rules)), row in zip(splits.items(), times, strict=True):
-            to, back = self._transfers(splitter, index, operator, split, rules[1])
-            found[step] = max(row[0, fast], row[1, slow] + to) + back
+    def _tuned(
+        self, splitter: Splitter, axes: Mapping[int, Axis], fast: int, slow: int
+    ) -> dict[int, Split]:
+        """For each key operator the split that ends first, where that is sooner than the first device alone."""
+        tried: list[tuple[int, Split, float, float]] = []
+        parts: list[Operator] = []
+        for index, axis in axes.items():
+            operator = splitter.graph.operators[index]
+            for step in range(1, STEPS):
+                split = split_by(axis, (1 - step / STEPS, step / STEPS), [fast, slow])
+                try:
+                    rules = [] if split is None else split.rules(operator)
+                except InvalidInput:  # of padding alone
+                    continue
+                if split is None:
+                    continue
+                both = [part_of(operator, rule, split, n) for n, rule in enumerate(rules)]
+                tried.append((index, split, *self._transfers(splitter, index, split, both[1])))
+                parts += both
+        found: dict[int, Split] = {}
+        least = dict(enumerate(splitter.layouts.whole[:, fast].tolist()))
+        times = splitter.prices.seconds(parts) if parts else np.empty((0, 1))
+        for (index, split, to, back), first, second in zip(
+            tried, times[::2], times[1::2], strict=True
+        ):
+            end = max(float(first[fast]), float(second[slow]) + to) + back
+            if end < least[index]:
+                least[index], found[index] = end, split
         return found
 
     @staticmethod
     def _transfers(
-        splitter: Splitter, index: int, operator: Operator, split: Split, rule: PartRule
+        splitter: Splitter, index: int, split: Split, part: Operator
     ) -> tuple[float, float]:
         """Seconds of sending what the second device reads of activations, and of its result's way back."""
         graph, cluster = splitter.graph, splitter.problem.cluster
         here, there = (cluster.space_of[d] for d in split.devices)
         if here == there:
             return 0.0, 0.0
-        part = part_of(operator, rule, split, 1)
-        names = splitter.read_by_leaf(index)
-        weights = set(graph.weights)
-        sent = sum(
-            spec.bytes
-            for spec, tensor in zip(part.inputs, names, strict=False)
-            if tensor not in weights
-        )
+        weights, tensors = set(graph.weights), splitter.read_by_leaf(index)
+        sent = sum(s.bytes for s, t in zip(part.inputs, tensors, strict=True) if t not in weights)
         written = sum(spec.bytes for spec in part.outputs)
         return cluster.route(here, there).seconds(sent), cluster.route(there, here).seconds(written)
 
