@@ -11,8 +11,8 @@ import csv
 import itertools
 import math
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,30 @@ def bandwidth_faults(config: ClusterConfig, cluster: Cluster, seed: int) -> tupl
             if real.name == name or (copy.isdigit() and real.name not in config.links):
                 found += _faults(real.name, _steps(config.name, real.name, link, varies, seed))
     return tuple(found)
+
+
+def mean_rates(cluster: Cluster, faults: Iterable[Fault], until: float) -> Cluster:
+    """The cluster with every link at its mean bandwidth: what a plan made beforehand may believe.
+
+    Args:
+        cluster: at full bandwidth.
+        faults: degradations and outages of its links, those of one link one after the other; others are passed over.
+        until: seconds from 0 on of which the mean is taken.
+
+    Raises:
+        InvalidInput: a link lets nothing through until then.
+    """
+    lost = dict.fromkeys((link.name for link in cluster.links), 0.0)
+    for fault in faults:
+        if fault.where in lost and fault.what in ("link_outage", "link_degradation"):
+            left = fault.factor if fault.what == "link_degradation" else 0.0
+            span = max(0.0, min(fault.end, until) - fault.start)
+            lost[fault.where] += (1.0 - left) * span / until
+    for name, share in lost.items():
+        if share >= 1.0:
+            raise InvalidInput(f"Link '{name}' lets nothing through until {until:g} s")
+    links = [replace(k, bandwidth=k.bandwidth * (1.0 - lost[k.name])) for k in cluster.links]
+    return replace(cluster, links=links)
 
 
 def _read(cluster: str, name: str, given: Any) -> BandwidthConfig:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from scenarios.partition.offload_cuts import Site, Times
 from scenarios.partition.offload_shop import (
     RULES,
     Choice,
+    JobClass,
     Shop,
     classes_of,
     exhaustive,
@@ -35,6 +37,9 @@ POLICIES = (
     *("joint", "local", "cloud", "partition_only", "schedule_only"),
     *("neh", "exhaustive"),
 )
+
+Candidate = tuple[Shop, Choice, list[int]]
+"""Cuts of all jobs and their order."""
 
 
 class Offload(Partitioner):
@@ -85,32 +90,18 @@ class Offload(Partitioner):
                 graph has no cut.
         """
         sites = self._sites(problem)
-        shop = Shop(classes_of(problem, sites), sites, self.stages)
-        arriving = list(range(len(problem.jobs)))
-        own = shop.each(lambda members: members.own_best)
-        candidates: list[tuple[Choice, list[int]]] = []
-        if self.policy in ("local", "joint"):
-            candidates.append((shop.each(lambda members: members.extremes[1]), arriving))
-        if self.policy in ("cloud", "joint"):
-            candidates.append((shop.each(lambda members: members.extremes[0]), arriving))
-        if self.policy in ("partition_only", "joint"):
-            candidates.append((own, arriving))
-        if self.policy in ("schedule_only", "joint"):
-            candidates += [(own, order) for order in shop.orders(own)]
-        if self.policy in ("joint", "neh"):
-            choice = joint_cuts(shop, self.rule)
-            if self.policy == "joint":
-                candidates += [(choice, order) for order in shop.orders(choice)]
-            else:
-                candidates.append((choice, flow_shop.neh(shop.means(choice))))
-        if self.policy == "exhaustive":
-            candidates.append(exhaustive(shop))
-        evaluator = problem.evaluator()
-        plans = [
-            evaluator.plan(self.name, *placed(shop, choice, order)) for choice, order in candidates
+        # Several servers together are not always better than the best alone.
+        groups = [sites, *([site] for site in sites if len(sites) > 1)]
+        classes = classes_of(problem, sites)
+        candidates = [
+            candidate
+            for group in groups
+            for candidate in self._candidates([c.at(group) for c in classes], group)
         ]
+        evaluator = problem.evaluator()
+        plans = [evaluator.plan(self.name, *placed(*candidate)) for candidate in candidates]
         best = min(range(len(plans)), key=lambda number: plans[number].makespan_s)
-        choice, order = candidates[best]
+        found, (shop, choice, order) = plans[best], candidates[best]
         notes = {
             "policy": self.policy,
             "order": order,
@@ -119,11 +110,31 @@ class Offload(Partitioner):
             ],
             "flow_shop_s": shop.dispatch(choice, order)[0],
         }
-        found = plans[best]
-        return Plan(
-            self.name, found.graphs, found.devices, found.device, found.order, found.makespan_s,
-            notes=notes,
-        )  # fmt: skip
+        return replace(found, notes=notes)
+
+    def _candidates(self, classes: Sequence[JobClass], sites: Sequence[Site]) -> list[Candidate]:
+        """What is held against each other; of ``joint`` the baselines too."""
+        shop = Shop(classes, sites, self.stages)
+        arriving = list(range(len(shop.class_of)))
+        own = shop.each(lambda members: members.own_best)
+        found: list[tuple[Choice, list[int]]] = []
+        if self.policy in ("local", "joint"):
+            found.append((shop.each(lambda members: members.extremes[1]), arriving))
+        if self.policy in ("cloud", "joint"):
+            found.append((shop.each(lambda members: members.extremes[0]), arriving))
+        if self.policy in ("partition_only", "joint"):
+            found.append((own, arriving))
+        if self.policy in ("schedule_only", "joint"):
+            found += [(own, order) for order in shop.orders(own)]
+        if self.policy == "joint":
+            choice = joint_cuts(shop, self.rule)
+            found += [(choice, order) for order in shop.orders(choice)]
+        elif self.policy == "neh":
+            choice = joint_cuts(shop, self.rule)
+            found.append((choice, flow_shop.neh(shop.means(choice))))
+        elif self.policy == "exhaustive":
+            found.append(exhaustive(shop))
+        return [(shop, choice, order) for choice, order in found]
 
     def _sites(self, problem: Problem) -> list[Site]:
         cluster = problem.cluster
@@ -173,14 +184,18 @@ def placed(shop: Shop, choice: Choice, order: Sequence[int]) -> tuple[np.ndarray
     graphs = [members.times[0].graph for members in shop.class_of.values()]
     first = [0, *itertools.accumulate(map(len, graphs))]
     device = np.empty(first[-1], dtype=np.int64)
-    tasks: list[int] = []
+    inner: dict[tuple[int, int, int], np.ndarray] = {}  # jobs of one class, cut and site are alike
+    tasks: list[np.ndarray] = []
     for job in order:
         members = shop.class_of[job]
         cut, times = members.cuts[choice[job]], members.times[used[job]]
         site = shop.sites[used[job]]
         device[first[job] : first[job + 1]] = np.where(cut, site.terminal, site.server)
-        tasks += [first[job] + operator for operator in pipelined_operators(times, cut)]
-    return device, np.array(tasks)
+        key = id(members), choice[job], used[job]
+        if key not in inner:
+            inner[key] = np.array(pipelined_operators(times, cut))
+        tasks.append(first[job] + inner[key])
+    return device, np.concatenate(tasks)
 
 
 def pipelined_operators(times: Times, local: np.ndarray) -> list[int]:

@@ -3,7 +3,7 @@
 A cut keeps a downward-closed set of operators on the terminal. All that stand up to some place in the graph's order
 are such a set; between two articulation points, where operators branch, minimum cuts
 (:mod:`simulator.planners.min_cut`) add those sets that are best for some price of the terminal's time against the
-link's. Cuts that others beat in everything are left out.
+link's. Of all only those are tried that upload little for what they leave to either side.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Site:
     """A server as one terminal sees it.
 
     Attributes:
+        cluster: both are in.
         terminal, server: devices.
-        up, down: the narrowest channel of the way there and back, which uploads and results queue for.
     """
 
     cluster: Cluster
@@ -67,15 +67,16 @@ class Times:
         local, remote: float[operators], launch overheads included.
         up: float[tensors], to cross to the server; 0 for weights, and for inputs that are everywhere.
         down: float[operators], for results of each to come back; 0 where they may stay.
+        delivered: results that must reach the server's memory.
     """
 
+    site: Site
     graph: DataflowGraph
     local: np.ndarray
     remote: np.ndarray
     up: np.ndarray
     down: np.ndarray
     delivered: frozenset[int]
-    """Results that must reach the server's memory."""
 
     def stages(self, local: np.ndarray) -> np.ndarray:
         """float[4], the seconds of a cut in each stage."""
@@ -123,7 +124,7 @@ def times_at(
                 down[graph.producer[tensor]] += back.seconds(float(graph.tensor_bytes[tensor]))
     delivered = graph.outputs if destination == cluster.spaces[there].name else ()
     columns = seconds[:, site.terminal], seconds[:, site.server]
-    return Times(graph, *columns, up, down, frozenset(delivered))
+    return Times(site, graph, *columns, up, down, frozenset(delivered))
 
 
 def cuts_at(times: Times) -> list[np.ndarray]:
@@ -138,20 +139,26 @@ def cuts_at(times: Times) -> list[np.ndarray]:
     return found
 
 
-def pareto(cuts: Sequence[np.ndarray], stages: np.ndarray) -> list[int]:
-    """Cuts that no other one is at least as good as in every stage, by time on the terminal.
+def worth_trying(stages: np.ndarray) -> list[int]:
+    """Cuts by ascending time on the terminal: at some server the best of a single job, or with the least upload of all
+    that leave no more to the terminal, or of all that leave no more to the server.
 
     Args:
-        cuts: all.
-        stages: float[cuts, ...], what each takes.
+        stages: float[cuts, sites, 4], what each takes.
     """
-    flat = stages.reshape(len(cuts), -1)
-    order = np.lexsort((*flat.T[::-1],))
-    kept: list[int] = []
-    for cut in order.tolist():
-        if np.isfinite(flat[cut]).all() and not any((flat[k] <= flat[cut]).all() for k in kept):
-            kept.append(cut)
-    return kept
+    kept: set[int] = set()
+    for site in range(stages.shape[1]):
+        f, g, h, d = stages[:, site].T
+        able = np.flatnonzero(np.isfinite(f + h))
+        for busy in (f, h):
+            least = np.inf
+            for cut in able[np.lexsort((g[able], busy[able]))].tolist():
+                if g[cut] < least:
+                    kept.add(cut)
+                    least = g[cut]
+        kept |= set(able[np.argsort((f + g + h + d)[able], kind="stable")][:1].tolist())
+        kept |= set(able[np.argsort(f[able], kind="stable")][[0, -1]].tolist() if len(able) else ())
+    return sorted(kept, key=lambda cut: (*stages[cut, 0].tolist(), cut))
 
 
 def _inside(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from scenarios.partition.offload_cuts import (
     Times,
     check_cuts,
     cuts_at,
-    pareto,
     times_at,
+    worth_trying,
 )
 from scenarios.partition.partitioner import Problem
 from simulator.errors import InvalidInput
@@ -28,8 +28,10 @@ from simulator.model.graph import DataflowGraph
 from simulator.planners import flow_shop, job_cuts
 
 RULES = ("search", "ratio", "two_cuts", "one_cut")
-MOST_PLANS = 3000
+MOST_PLANS = 600
 """Flow shops that the search for cuts evaluates from one start."""
+IMPROVED = 3
+"""Starts from which it goes on."""
 MOST_CHOICES = 100_000
 """Choices of cuts that ``exhaustive`` tries."""
 
@@ -49,6 +51,11 @@ class JobClass:
     times: tuple[Times, ...]
     cuts: tuple[np.ndarray, ...]
     stages: np.ndarray
+
+    def at(self, sites: Sequence[Site]) -> JobClass:
+        """The same with some of the servers alone."""
+        kept = [number for number, times in enumerate(self.times) if times.site in sites]
+        return replace(self, times=tuple(self.times[k] for k in kept), stages=self.stages[:, kept])
 
     @property
     def own_best(self) -> int:
@@ -133,7 +140,7 @@ class Shop:
 
     def spread(self, counts: Sequence[Sequence[int]]) -> Choice:
         """Cuts of the jobs of each class, in turn."""
-        found = {}
+        found: dict[int, int] = {}
         for members, cuts in zip(self.classes, counts, strict=True):
             found |= dict(zip(members.jobs, sorted(cuts), strict=True))
         return tuple(found[job] for job in sorted(found))
@@ -158,7 +165,7 @@ def classes_of(problem: Problem, sites: Sequence[Site]) -> list[JobClass]:
         tried = {cut.tobytes(): cut for at in times for cut in cuts_at(at)}
         cuts = list(tried.values())
         stages = np.array([[at.stages(cut) for at in times] for cut in cuts])
-        kept = pareto(cuts, stages)
+        kept = worth_trying(stages)
         check_cuts(kept, graph, problem.cluster, sites[0].terminal)
         found.append(JobClass(tuple(jobs), times, tuple(cuts[k] for k in kept), stages[kept]))
     return found
@@ -176,7 +183,8 @@ def joint_cuts(shop: Shop, rule: str) -> Choice:
         ),
         *balanced(shop),
     ]
-    return min(improved(shop, start) for start in dict.fromkeys(starts))[1]
+    best = sorted((shop.best_order(start)[0], start) for start in set(starts))[:IMPROVED]
+    return min(improved(shop, start) for _, start in best)[1]
 
 
 def _by_rule(shop: Shop, members: JobClass, rule: str) -> tuple[int, ...]:
@@ -209,7 +217,9 @@ def lower_front(points: np.ndarray, hull: bool) -> list[int]:
 
 
 def balanced(shop: Shop) -> list[Choice]:
-    """Cuts of the least weighted sum of terminal and link, with the weights between which the busier of both changes."""
+    """Cuts of the least weighted sum of terminal and link, with the weights between which the busier of both changes,
+    and all mixes of the two choices job by job.
+    """
 
     def at(weight: float) -> tuple[Choice, bool]:
         choice = shop.each(
@@ -224,26 +234,38 @@ def balanced(shop: Shop) -> list[Choice]:
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (middle, high) if at(middle)[1] else (low, middle)
-    return [at(low)[0], at(high)[0]]
+    ends = at(low)[0], at(high)[0]
+    return [(*ends[0][:done], *ends[1][done:]) for done in range(len(ends[0]) + 1)]
 
 
 def improved(shop: Shop, choice: Choice) -> tuple[float, Choice]:
-    """Makespan and cuts after moving one job after the other to another cut, as long as that helps."""
+    """Makespan and cuts after moving jobs to other cuts, one or two at a time, as long as that helps."""
     best = shop.best_order(choice)[0]
     left, moved = MOST_PLANS, True
     while moved and left > 0:
         moved = False
-        for members in shop.classes:
-            for old, new in itertools.product(range(len(members.cuts)), repeat=2):
-                job = next((j for j in members.jobs if choice[j] == old), None)
-                if old == new or job is None or left <= 0:
-                    continue
-                tried = (*choice[:job], new, *choice[job + 1 :])
-                left -= 1
-                makespan = shop.best_order(tried)[0]
-                if makespan < best * (1 - 1e-12):
-                    best, choice, moved = makespan, tried, True
+        singles = list(moves(shop, choice))
+        pairs = itertools.combinations(singles, 2)
+        for changes in itertools.chain(zip(singles, strict=True), pairs):
+            tried = list(choice)
+            for job, cut in changes:
+                tried[job] = cut
+            left -= 1
+            makespan = shop.best_order(tuple(tried))[0]
+            if makespan < best * (1 - 1e-12):
+                best, choice, moved = makespan, tuple(tried), True
+                break
+            if left <= 0:
+                break
     return best, choice
+
+
+def moves(shop: Shop, choice: Choice) -> Iterator[tuple[int, int]]:
+    """(job, other cut); of a class's jobs of one cut one alone is moved."""
+    for members in shop.classes:
+        first = {choice[job]: job for job in reversed(members.jobs)}
+        for old, job in sorted(first.items()):
+            yield from ((job, new) for new in range(len(members.cuts)) if new != old)
 
 
 def exhaustive(shop: Shop) -> tuple[Choice, list[int]]:
