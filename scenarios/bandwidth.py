@@ -90,7 +90,7 @@ def mean_rates(cluster: Cluster, faults: Iterable[Fault], until: float) -> Clust
     lost = dict.fromkeys((link.name for link in cluster.links), 0.0)
     for fault in faults:
         if fault.where in lost and fault.what in ("link_outage", "link_degradation"):
-            left = fault.factor if fault.what == "link_degradation" else 0.0
+            left = 0.0 if fault.factor is None else fault.factor
             span = max(0.0, min(fault.end, until) - fault.start)
             lost[fault.where] += (1.0 - left) * span / until
     for name, share in lost.items():

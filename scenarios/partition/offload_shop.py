@@ -32,6 +32,8 @@ MOST_PLANS = 600
 """Flow shops that the search for cuts evaluates from one start."""
 IMPROVED = 3
 """Starts from which it goes on."""
+MOST_TRIED = 1000
+"""Choices of cuts up to which the search tries all."""
 MOST_CHOICES = 100_000
 """Choices of cuts that ``exhaustive`` tries."""
 
@@ -99,6 +101,16 @@ class Shop:
         self.mean = {
             id(c): c.stages.mean(axis=1) / [1.0, links, len(sites), links] for c in classes
         }
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """Cuts and jobs of each class."""
+        return [(len(c.cuts), len(c.jobs)) for c in self.classes]
+
+    @property
+    def choices(self) -> int:
+        """In how many ways the jobs can be cut."""
+        return math.prod(math.comb(cuts + jobs - 1, jobs) for cuts, jobs in self.sizes)
 
     def means(self, choice: Choice) -> np.ndarray:
         """float[jobs, 4]: stages of each job, shared by all links and servers."""
@@ -175,6 +187,8 @@ def joint_cuts(shop: Shop, rule: str) -> Choice:
     """Cuts of all jobs, sought together with their order."""
     if rule != "search":
         return shop.spread([_by_rule(shop, members, rule) for members in shop.classes])
+    if shop.choices <= MOST_TRIED:
+        return exhaustive(shop)[0]
     starts = [
         shop.each(lambda members: members.own_best),
         *(
@@ -274,12 +288,11 @@ def exhaustive(shop: Shop) -> tuple[Choice, list[int]]:
     Raises:
         InvalidInput: there are more than :data:`MOST_CHOICES`.
     """
-    sizes = [(len(c.cuts), len(c.jobs)) for c in shop.classes]
-    if math.prod(math.comb(cuts + jobs - 1, jobs) for cuts, jobs in sizes) > MOST_CHOICES:
+    if shop.choices > MOST_CHOICES:
         raise InvalidInput(
             f"Policy 'exhaustive' would try more than {MOST_CHOICES} choices of cuts; give fewer jobs, or policy joint"
         )
-    each = (itertools.combinations_with_replacement(range(cuts), jobs) for cuts, jobs in sizes)
+    each = (itertools.combinations_with_replacement(range(cuts), jobs) for cuts, jobs in shop.sizes)
     choices = (shop.spread(counts) for counts in itertools.product(*each))
     (_, order), choice = min((shop.best_order(choice), choice) for choice in choices)
     return choice, order

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scenarios.bandwidth import mean_rates
 from scenarios.partition.offload import Offload, pipelined_operators
 from scenarios.partition.offload_cuts import Site, cuts_at, times_at
 from scenarios.partition.offload_shop import Shop, classes_of
@@ -170,7 +171,7 @@ def test_joint_is_never_worse_than_the_baselines(graphs, servers, data):
 
 @settings(max_examples=examples(30), deadline=None)
 @given(st.integers(1, 4), st.integers(2, 5), st.data())
-def test_joint_is_near_the_best_cuts_and_orders_of_chains(jobs, layers, data):
+def test_joint_finds_the_best_cuts_and_orders_of_few_chains(jobs, layers, data):
     """Against all cuts of all jobs in all orders, of chains of convex descending uploads, as networks have."""
     steps = sorted(
         data.draw(st.lists(st.integers(1, 6), min_size=layers, max_size=layers)), reverse=True
@@ -189,7 +190,7 @@ def test_joint_is_near_the_best_cuts_and_orders_of_chains(jobs, layers, data):
         for cuts in choices
     )
     assert asked.makespan(Offload(policy="exhaustive").plan(asked)) == best
-    assert best <= asked.makespan(Offload().plan(asked)) <= 1.1 * best
+    assert asked.makespan(Offload().plan(asked)) == best
 
 
 def test_results_come_back():
