@@ -11,7 +11,7 @@ import csv
 import itertools
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from scenarios.cluster_config import ClusterConfig, LinkConfig
 
 MOST_STEPS = 1_000_000
+LEAST_SHARE = 1e-3
+"""Of its bandwidth that a link is believed to have, however long it was down."""
 
 
 @dataclass
@@ -74,30 +76,6 @@ def bandwidth_faults(config: ClusterConfig, cluster: Cluster, seed: int) -> tupl
             if real.name == name or (copy.isdigit() and real.name not in config.links):
                 found += _faults(real.name, _steps(config.name, real.name, link, varies, seed))
     return tuple(found)
-
-
-def mean_rates(cluster: Cluster, faults: Iterable[Fault], until: float) -> Cluster:
-    """The cluster with every link at its mean bandwidth: what a plan made beforehand may believe.
-
-    Args:
-        cluster: at full bandwidth.
-        faults: degradations and outages of its links, those of one link one after the other; others are passed over.
-        until: seconds from 0 on of which the mean is taken.
-
-    Raises:
-        InvalidInput: a link lets nothing through until then.
-    """
-    lost = dict.fromkeys((link.name for link in cluster.links), 0.0)
-    for fault in faults:
-        if fault.where in lost and fault.what in ("link_outage", "link_degradation"):
-            left = 0.0 if fault.factor is None else fault.factor
-            span = max(0.0, min(fault.end, until) - fault.start)
-            lost[fault.where] += (1.0 - left) * span / until
-    for name, share in lost.items():
-        if share >= 1.0:
-            raise InvalidInput(f"Link '{name}' lets nothing through until {until:g} s")
-    links = [replace(k, bandwidth=k.bandwidth * (1.0 - lost[k.name])) for k in cluster.links]
-    return replace(cluster, links=links)
 
 
 def _read(cluster: str, name: str, given: Any) -> BandwidthConfig:
@@ -201,3 +179,23 @@ def _faults(name: str, steps: list[tuple[float, float]]) -> list[Fault]:
         elif share < 1:
             found.append(Fault("link_degradation", name, start, end, share))
     return found
+
+
+def mean_bandwidths(cluster: Cluster, events: Sequence[Fault]) -> Cluster:
+    """The cluster with the mean bandwidth of its links until their last change: what a planner believes of them.
+
+    Args:
+        cluster: with full bandwidths.
+        events: of :func:`bandwidth_faults`.
+    """
+    means = {}
+    for link in cluster.links:
+        own = [event for event in events if event.where == link.name]
+        last = max((e.end if e.end < math.inf else e.start for e in own), default=0.0)
+        if last > 0:
+            lost = sum((min(e.end, last) - e.start) * (1 - e.left) for e in own)
+            means[link.name] = link.bandwidth * max(1 - lost / last, LEAST_SHARE)
+    links = [
+        replace(link, bandwidth=means.get(link.name, link.bandwidth)) for link in cluster.links
+    ]
+    return replace(cluster, links=links) if means else cluster
