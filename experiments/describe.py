@@ -20,8 +20,9 @@ from experiments.runs import catalog
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import DescribeConfig
 from experiments.runs.console import make_console
+from experiments.runs.prepare import prepare
 from experiments.runs.structure import Structure
-from experiments.runs.world import World, prepare
+from experiments.runs.world import World
 from scenarios.requests import RequestGraphs
 from simulator.analysis.bounds import critical_path
 from simulator.analysis.lp_bound import MOST_ENTRIES

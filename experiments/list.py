@@ -25,6 +25,7 @@ GROUPS = {
     "clusters": "cluster",
     "families": "family",
     "schedulers": "scheduler",
+    "partitions": "partition",
     "workloads": "workload",
     "cost_models": "cost_model",
     "experiments": "experiment",

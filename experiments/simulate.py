@@ -5,6 +5,7 @@ Leaves a folder ``outputs/runs/<time>-<model>-<cluster>-<scheduler>-<hash>/`` an
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -22,10 +23,12 @@ from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import Scenario, SimulateConfig
 from experiments.runs.console import WIDTH, make_console
 from experiments.runs.file_name import file_name
+from experiments.runs.prepare import prepare
 from experiments.runs.provenance import config_digest
-from experiments.runs.world import prepare
 from scenarios.instances import save_instance
+from scenarios.partition.partitioner import Partition
 from simulator.errors import InvalidInput
+from simulator.model.plan import Plan
 from simulator.model.trace import Trace
 from simulator.model.units import format_bytes, format_energy, format_seconds
 
@@ -45,7 +48,7 @@ def simulate_command(config: SimulateConfig, invocation: Invocation) -> None:
     if config.explain:
         # Graph and times first, so that what they print does not come between the decisions.
         prepare(config, invocation.config_dirs)
-        console.print(f"[bold]Decisions of {label_of(config.scheduler, invocation.config_dirs)}[/]")
+        console.print(f"[bold]Decisions of {label_of(config, invocation.config_dirs)}[/]")
     explain = (lambda line: console.print(line, markup=False)) if config.explain else None
     outcome = run_scenario(config, invocation.config_dirs, explain)
     folder = write_run(outcome, Path(config.output_dir), invocation)
@@ -56,7 +59,7 @@ def write_run(outcome: Outcome, output_dir: Path, invocation: Invocation) -> Pat
     """Write everything a run leaves, ``result.json`` last; returns the folder.
 
     ``config.yaml`` (all values), ``command.txt`` (repeats the run), the trace's tables and
-    ``trace.json``, ``graph.json``, ``gantt.pdf`` and ``.png``, ``trace.perfetto.json``,
+    ``trace.json``, ``plan.json``, ``graph.json``, ``gantt.pdf`` and ``.png``, ``trace.perfetto.json``,
     ``result.json``; without a trace none of its files and pictures. ``outputs/latest`` points to it.
     """
     folder = _new_folder(outcome, output_dir / "runs")
@@ -78,6 +81,7 @@ def _write_trace(outcome: Outcome, trace: Trace, folder: Path) -> None:
     from experiments.runs.perfetto import write_perfetto
 
     trace.save(folder)
+    write_plan(outcome, trace, folder)
     write_perfetto(trace, folder / "trace.perfetto.json")
     bounds = outcome.world.bounds(outcome.scenario)
     lines: dict[str, float | None] = {}
@@ -89,6 +93,19 @@ def _write_trace(outcome: Outcome, trace: Trace, folder: Path) -> None:
         }
     shown = {name: value for name, value in lines.items() if value is not None}
     draw_gantt(trace, folder / "gantt", bounds=shown)
+
+
+def write_plan(outcome: Outcome, trace: Trace, folder: Path) -> None:
+    """Write ``plan.json``, which ``scheduler=planned scheduler.options.file=...`` executes again: the partition's, or
+    what the scheduler did; nothing where jobs were served together or not all tasks ran.
+    """
+    made = outcome.world.partition
+    if made is not None and outcome.scenario.scheduler.name == "planned":
+        made.plan.save(folder / "plan.json")
+        return
+    with contextlib.suppress(InvalidInput):
+        graphs = [job.graph for job in outcome.world.workload(outcome.scenario).jobs]
+        Plan.executed(trace, graphs).save(folder / "plan.json")
 
 
 def _new_folder(outcome: Outcome, runs: Path) -> Path:
@@ -156,6 +173,8 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
         ratio = figures["best_device_s"] / makespan
         notes.append(f"{ratio:.2f}x the best device alone ({figures['best_device']})")
     notes.append(f"utilisation {figures['utilisation']:.0%}")
+    if world.partition is not None:
+        notes.append(_partition(world.partition, show))
     console.print("; ".join(notes))
     table = Table(box=None, pad_edge=False)
     devices = list(figures["devices"].values())
@@ -218,6 +237,14 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
         console.print(
             "look at gantt.png, or open trace.perfetto.json in ui.perfetto.dev", style="dim"
         )
+
+
+def _partition(made: Partition, show: Callable[[float], str]) -> str:
+    """Which of the plans it was, and what planning took."""
+    others = [f"{name} {show(seconds)}" for name, seconds in made.makespans.items()]
+    return (
+        f"plan '{made.plan.origin}' of {', '.join(others)}; planned in {made.plan.planning_s:.2g} s"
+    )
 
 
 def _decisions(scenario: Scenario, figures: Mapping[str, Any], show: Callable[[float], str]) -> str:

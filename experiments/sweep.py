@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from experiments.runs import atomic
-from experiments.runs.cell import label_of, make_scheduler
+from experiments.runs.cell import check_method, label_of
 from experiments.runs.cell_folder import (
     CellTask,
     State,
@@ -108,11 +108,11 @@ def plan_sweep(invocation: Invocation) -> Plan:
     ]
     checked = set()
     for task in tasks:
-        scheduler = task.scenario.scheduler
-        key = digest([scheduler.name, scheduler.class_path, scheduler.options])
+        methods = (task.scenario.scheduler, task.scenario.partition)
+        key = digest([[m.name, m.class_path, m.options] for m in methods])
         if key not in checked:
             checked.add(key)
-            make_scheduler(scheduler, config_dirs=invocation.config_dirs)
+            check_method(task.scenario, invocation.config_dirs)
     states: dict[str, State] = {}
     documents: dict[str, dict[str, Any]] = {}
     changed: set[str] = set()
@@ -184,7 +184,7 @@ def _baseline(grid: Grid, invocation: Invocation) -> str | None:
     wanted = grid.settings.baseline
     if wanted is None:
         return None
-    labels = {c.hash: label_of(c.scenario.scheduler, invocation.config_dirs) for c in grid.cells}
+    labels = {c.hash: label_of(c.scenario, invocation.config_dirs) for c in grid.cells}
     label = label_named(wanted, labels, {c.hash: c.choices for c in grid.cells})
     # Tables may tell schedulers apart by more than their labels say.
     begun = {text.partition("(")[0] for text in labels.values() if "(" in label}

@@ -23,19 +23,20 @@ from experiments.probes.machine_speed import check_speed
 from experiments.probes.phases import Phases
 from experiments.probes.within_segments import task_seconds
 from experiments.runs import atomic, catalog
-from experiments.runs.cell import label_of, make_scheduler
+from experiments.runs.cell import label_of, scheduler_of
 from experiments.runs.command import Invocation, sweeping_main
 from experiments.runs.configs import Scenario
 from experiments.runs.console import make_console
 from experiments.runs.file_name import folder_name
 from experiments.runs.grid import compose_grid
 from experiments.runs.own_settings import key_of, read_own
+from experiments.runs.prepare import prepare
 from experiments.runs.pricing import load_profiles
 from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import ROOT, code_digest, digest, digest_files
 from experiments.runs.results import read_document
 from experiments.runs.this_machine import cluster_here, differences_here
-from experiments.runs.world import World, prepare, source_digests
+from experiments.runs.world import World, source_digests
 from experiments.serving_validation.figures import Figures, measure_machine
 from experiments.serving_validation.outcome import ServingCase, drawn_figures, figures_of, stretched
 from experiments.serving_validation.prediction import ServingPrediction, requests_of
@@ -149,10 +150,10 @@ def plan(overrides: Sequence[str], config_dirs: Sequence[Path]) -> list[Contesta
             )
 
         def make(scenario: Scenario = scenario) -> Scheduler:
-            return make_scheduler(scenario.scheduler, scenario.seed.search, config_dirs)
+            return scheduler_of(scenario, config_dirs)
 
         make()  # a misspelt option should not have to wait for a model
-        found.append(Contestant(label_of(scenario.scheduler, config_dirs), scenario, make))
+        found.append(Contestant(label_of(scenario, config_dirs), scenario, make))
     for a, b in itertools.pairwise(found):
         first, second = (replace(c.scenario, scheduler=found[0].scenario.scheduler) for c in (a, b))
         if asdict(first) != asdict(second):

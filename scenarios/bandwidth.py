@@ -11,8 +11,8 @@ import csv
 import itertools
 import math
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from scenarios.cluster_config import ClusterConfig, LinkConfig
 
 MOST_STEPS = 1_000_000
+LEAST_SHARE = 1e-3
+"""Of its bandwidth that a link is believed to have, however long it was down."""
 
 
 @dataclass
@@ -177,3 +179,23 @@ def _faults(name: str, steps: list[tuple[float, float]]) -> list[Fault]:
         elif share < 1:
             found.append(Fault("link_degradation", name, start, end, share))
     return found
+
+
+def mean_bandwidths(cluster: Cluster, events: Sequence[Fault]) -> Cluster:
+    """The cluster with the mean bandwidth of its links until their last change: what a planner believes of them.
+
+    Args:
+        cluster: with full bandwidths.
+        events: of :func:`bandwidth_faults`.
+    """
+    means = {}
+    for link in cluster.links:
+        own = [event for event in events if event.where == link.name]
+        last = max((e.end if e.end < math.inf else e.start for e in own), default=0.0)
+        if last > 0:
+            lost = sum((min(e.end, last) - e.start) * (1 - e.left) for e in own)
+            means[link.name] = link.bandwidth * max(1 - lost / last, LEAST_SHARE)
+    links = [
+        replace(link, bandwidth=means.get(link.name, link.bandwidth)) for link in cluster.links
+    ]
+    return replace(cluster, links=links) if means else cluster

@@ -69,6 +69,7 @@ class Standing:
         utilisation: mean over seeds; NaN where unknown.
         cells: ids of its cells, in order of seeds.
         stale: whether one of them was made with code or profiles that have changed since.
+        unvalidated: whether it is a partition's plan for processors and GPUs together, which nobody ran on a GPU.
     """
 
     scheduler: str
@@ -80,6 +81,7 @@ class Standing:
     utilisation: float
     cells: tuple[str, ...]
     stale: bool = False
+    unvalidated: bool = False
 
     @property
     def makespan_s(self) -> float:

@@ -113,7 +113,7 @@ def _answer(documents: Sequence[Mapping[str, Any]], changed: Mapping[str, Any]) 
         )
     draws = [np.array(document.get("draws") or [], dtype=np.float64) for document in documents]
     # Draws are the same truths only where nothing but the scheduler differs.
-    paired = changed and all(key.startswith("scheduler.") for key in changed)
+    paired = changed and all(key.startswith(("scheduler.", "partition.")) for key in changed)
     if paired and len(draws[0]) == len(draws[1]) >= FEWEST_DRAWS:
         result = compare([b], [a], draws[1], draws[0])
         assert result.interval is not None

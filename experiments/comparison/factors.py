@@ -68,7 +68,9 @@ class Factor:
 
 
 def _of_scheduler(column: str) -> bool:
-    return column in (SCHEDULER, f"{SCHEDULER} of") or column.startswith(f"{SCHEDULER}.")
+    return column in (SCHEDULER, f"{SCHEDULER} of", "partition") or column.startswith(
+        (f"{SCHEDULER}.", "partition.")
+    )
 
 
 def with_factors(

@@ -13,11 +13,17 @@ from typing import Any
 import numpy as np
 
 from experiments.runs import catalog
-from experiments.runs.configs import Scenario, SchedulerConfig, scheduler_label
+from experiments.runs.configs import (
+    PartitionConfig,
+    Scenario,
+    SchedulerConfig,
+    scheduler_label,
+)
 from experiments.runs.discrepancy import discrepancies
+from experiments.runs.prepare import partitioner_of, prepare
 from experiments.runs.provenance import config_digest, revision, versions
 from experiments.runs.structure import width
-from experiments.runs.world import World, prepare
+from experiments.runs.world import World
 from scenarios.requests import asked_for
 from simulator import schedulers
 from simulator.analysis.bounds import Bounds
@@ -31,6 +37,7 @@ from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable
 from simulator.model.noise import NoiseModel
+from simulator.model.plan import Plan
 from simulator.model.trace import Trace
 from simulator.model.workload import Workload
 
@@ -84,28 +91,67 @@ class Outcome:
             # Whether the same config gives the same result.
             "reproducible": self.scenario.simulation.decision_cost.charge != "wallclock",
             **({"notes": list(self.world.notes)} if self.world.notes else {}),
+            **({} if self.world.partition is None else {"plan": self.world.partition.summary()}),
         }
 
 
 def make_scheduler(
-    config: SchedulerConfig, search_seed: int = 0, config_dirs: Sequence[Path] = ()
+    config: SchedulerConfig,
+    search_seed: int = 0,
+    config_dirs: Sequence[Path] = (),
+    plan: Plan | None = None,
 ) -> Scheduler:
-    """A fresh scheduler; one that takes a ``seed`` gets ``seed.search`` unless its options say one.
+    """A fresh scheduler; one that takes a ``seed`` gets ``seed.search`` unless its options say one, and one that takes
+    a ``plan`` gets that of the partition.
 
     Raises:
         InvalidInput: there is no such scheduler, or it does not take these options.
     """
     path = catalog.resolve_class_path(config.class_path or config.name, config_dirs)
     options = dict(config.options)
-    if "seed" in inspect.signature(schedulers.resolve(path)).parameters:
+    takes = inspect.signature(schedulers.resolve(path)).parameters
+    if "seed" in takes:
         options.setdefault("seed", search_seed)
+    if "plan" in takes and plan is not None:
+        options["plan"] = plan
     return schedulers.create(path, **options)
 
 
-def label_of(config: SchedulerConfig, config_dirs: Sequence[Path] = ()) -> str:
-    """What tables call a scheduler: its name, and the options that differ from its entry."""
-    entry = catalog.entry("scheduler", config.name, config_dirs)
-    return scheduler_label(config, None if entry is None else entry.content.get("options") or {})
+def scheduler_of(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> Scheduler:
+    """A fresh scheduler of a scenario, with the plan of its partition."""
+    made = None
+    if scenario.partition.partitions:
+        made = prepare(scenario, config_dirs).partition
+    plan = None if made is None else made.plan
+    return make_scheduler(scenario.scheduler, scenario.seed.search, config_dirs, plan)
+
+
+def check_method(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> None:
+    """Refuse a scheduler or a partition that there is not, before any work is done.
+
+    Raises:
+        InvalidInput: it is unknown, or does not take its options; or the scheduler does not execute the plan.
+    """
+    if scenario.partition.partitions:
+        partitioner_of(scenario, config_dirs)
+    make_scheduler(scenario.scheduler, scenario.seed.search, config_dirs)
+
+
+def label_of(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> str:
+    """What tables call a method: scheduler or partition, and the options that differ from its entry; of a scheduler
+    that runs what a partition made both: ``heft on tensor_split``.
+    """
+
+    def label(group: str, config: SchedulerConfig | PartitionConfig) -> str:
+        entry = catalog.entry(group, config.name, config_dirs)
+        options = None if entry is None else entry.content.get("options") or {}
+        return scheduler_label(config, options)
+
+    scheduler = label("scheduler", scenario.scheduler)
+    if not scenario.partition.partitions:
+        return scheduler
+    partition = label("partition", scenario.partition)
+    return partition if scenario.scheduler.name == "planned" else f"{scheduler} on {partition}"
 
 
 def model_label(scenario: Scenario) -> str:
@@ -253,8 +299,12 @@ class Runs:
 
     def _scheduler(self) -> Scheduler:
         """A fresh one, that knows what the first one worked out."""
+        made = self.world.partition
         scheduler = make_scheduler(
-            self.scenario.scheduler, self.scenario.seed.search, self._config_dirs
+            self.scenario.scheduler,
+            self.scenario.seed.search,
+            self._config_dirs,
+            None if made is None else made.plan,
         )
         if self._first is None:
             self._first = scheduler
@@ -291,7 +341,7 @@ def run_scenario(
     began = time.perf_counter()
     scenario = scenario.settled()
     # A misspelt option should not have to wait for a model to be traced.
-    make_scheduler(scenario.scheduler, scenario.seed.search, config_dirs)
+    check_method(scenario, config_dirs)
     world = prepare(scenario, config_dirs)
     runs = Runs(scenario, world, config_dirs)
     prepared = time.perf_counter()
@@ -318,7 +368,7 @@ def run_scenario(
         "seconds_per_decision": run.wallclock["deciding_seconds"]
         / max(1.0, run.wallclock["decisions"]),
     }
-    label = label_of(scenario.scheduler, config_dirs)
+    label = label_of(scenario, config_dirs)
     return Outcome(scenario, label, world, trace, draws, figures, wallclock)
 
 

@@ -121,7 +121,7 @@ def _write_failure(task: CellTask, error: str, details: str) -> dict[str, Any]:
             "model": model,
             "batch": 1 if scenario.bare else scenario.model.batch,
             "cluster": cluster,
-            "scheduler": label_of(scenario.scheduler, task.config_dirs),
+            "scheduler": label_of(scenario, task.config_dirs),
             "workload": scenario.workload.name,
         },
         "config": scenario.document(),

@@ -23,7 +23,10 @@ from simulator.memory.registry import WEIGHTS, memories
 from simulator.model.noise import LogNormalNoise, Stragglers, registered
 from simulator.model.units import parse_seconds
 
-GROUPS = ("model", "cluster", "scheduler", "workload", "simulation", "cost_model", "family")
+GROUPS = (
+    *("model", "cluster", "scheduler", "partition", "workload", "simulation", "cost_model"),
+    "family",
+)
 """Config groups of which a run takes exactly one entry each."""
 CHARGES = ("stated", "wallclock")
 NOISES = ("none", "lognormal", "measured", "empirical", "systematic", "stragglers", "drift")
@@ -45,6 +48,29 @@ class SchedulerConfig:
     options: dict[str, Any] = field(default_factory=dict)
     description: str = ""
     source: str = ""
+
+
+@dataclass
+class PartitionConfig:
+    """What decides where graphs are cut and what runs where (:mod:`scenarios.partition`).
+
+    Attributes:
+        name: what tables call it; ``none``: graphs stay as they are.
+        class_path: ``package.module.Class`` or ``path/to/file.py:Class``, a subclass of
+            :class:`scenarios.partition.partitioner.Partitioner`.
+        options: its arguments by name.
+    """
+
+    name: str = "none"
+    class_path: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    description: str = ""
+    source: str = ""
+
+    @property
+    def partitions(self) -> bool:
+        """Whether there is a partitioner."""
+        return self.class_path is not None
 
 
 @dataclass
@@ -393,6 +419,7 @@ class Scenario:
     simulation: SimulationConfig
     cost_model: CostModelConfig
     family: FamilyConfig = field(default_factory=FamilyConfig)
+    partition: PartitionConfig = field(default_factory=PartitionConfig)
     seed: Seeds = field(default_factory=Seeds)
     instance: str | None = None
     strict: bool = False
@@ -456,6 +483,7 @@ class Scenario:
                 not self.workload.serves,
             ),
             (f"simulation.engine={simulation.engine}", simulation.engine != "engine"),
+            (f"partition={self.partition.name}", self.partition.partitions),
         ):
             if wrong:
                 raise InvalidInput(f"keep=figures cannot be had with {what}; leave one of both out")
@@ -470,6 +498,8 @@ class Scenario:
             if key in Scenario.__dataclass_fields__ and key != "output_dir" and value is not None
         }
         del document["family"]
+        if not self.partition.partitions:
+            del document["partition"]
         if self.family.drawn:
             document["family"] = self.family.document()
         if self.bare:
@@ -556,12 +586,15 @@ SWEEP_ONLY = (
 """Keys of a sweep that concern the sweep as a whole: no axes, and no part of a cell."""
 
 
-def scheduler_label(config: SchedulerConfig, shipped: Mapping[str, Any] | None = None) -> str:
-    """The scheduler's name with the options that differ from its entry: ``donf(pricing=per_edge)``.
+def scheduler_label(
+    config: SchedulerConfig | PartitionConfig, shipped: Mapping[str, Any] | None = None
+) -> str:
+    """The name of a scheduler, or of a partition, with the options that differ from its entry:
+    ``donf(pricing=per_edge)``.
 
     Args:
-        config: the scheduler as configured.
-        shipped: options of its entry in ``conf/scheduler``; None: the constructor's defaults.
+        config: as configured.
+        shipped: options of its entry in ``conf``; None: the constructor's defaults.
     """
     defaults = dict(shipped) if shipped is not None else {}
     if shipped is None:

@@ -87,7 +87,7 @@ def refuse_idle_seeds(
                 rest = (
                     f"{key}={value}"
                     for key, value in choices.items()
-                    if key != axis and not key.startswith("scheduler")
+                    if key != axis and not key.startswith(("scheduler", "partition"))
                 )
                 settings.setdefault(tuple(rest), []).append((choices[axis], scenario))
         for setting, found in settings.items():
@@ -115,6 +115,7 @@ def depends(scenario: Scenario, seed: str, config_dirs: Sequence[Path] = ()) -> 
         # What a scheduler wraps, or chooses nodes by, may draw as well.
         nested = {"scheduler", "select"} & options.keys()
         takes = "seed" in inspect.signature(kind).parameters and "seed" not in options
+        takes |= scenario.partition.partitions
         return takes or bool(nested)
     links = () if scenario.bare else scenario.cluster.links.values()
     return (

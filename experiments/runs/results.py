@@ -43,6 +43,7 @@ COLUMNS = {
     "batch": "int64",
     "cluster": "string",
     "scheduler": "string",
+    "partition": "string",
     "workload": "string",
     "movement": "string",
     "contention": "string",
@@ -103,6 +104,7 @@ def row_of(document: Mapping[str, Any], stale: str = "") -> dict[str, Any]:
     """
     config = document["config"]
     wallclock = document.get("wallclock", {})
+    planned = document.get("plan", {}).get("planning_s")
     row: dict[str, Any] = {
         "cell": document["hash"],
         "status": document["status"],
@@ -119,7 +121,11 @@ def row_of(document: Mapping[str, Any], stale: str = "") -> dict[str, Any]:
         **{f"seed_{key}": seed for key, seed in config["seed"].items()},
         **document.get("metrics", {}),
         "interval_without": ", ".join(document.get("metrics", {}).get("interval_without", [])),
-        "decision_s": wallclock.get("deciding_seconds"),
+        "partition": config.get("partition", {}).get("name", "none"),
+        # Planning a partition is deciding, too.
+        "decision_s": wallclock.get("deciding_seconds")
+        if planned is None
+        else planned + wallclock.get("deciding_seconds", 0.0),
         "draws": document.get("draws"),
     }
     family = config.get("family", {})

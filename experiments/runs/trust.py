@@ -72,7 +72,8 @@ def folders_of(
 
 def _named(scenario: Scenario) -> list[str]:
     """Class paths of a scenario that are not the shipped schedulers' and models' own."""
-    found = [path for path in class_paths(scenario.scheduler) if _may_exist(path)]
+    given = [*class_paths(scenario.scheduler), *class_paths(scenario.partition)]
+    found = [path for path in given if _may_exist(path)]
     if not scenario.bare:
         found += [scenario.model.target]
         found += filter(_may_exist, texts(scenario.model.arguments))
@@ -87,7 +88,7 @@ def _may_exist(text: str) -> bool:
 
 def _known(config_dirs: Sequence[Path], typed: Sequence[str]) -> set[str]:
     found = {f"{kind.__module__}.{kind.__qualname__}" for kind in available().values()}
-    for group in ("scheduler", "model"):
+    for group in ("scheduler", "partition", "model"):
         for entry in catalog.entries(group):
             found |= set(texts(entry.content))
     for folder in config_dirs:

@@ -18,7 +18,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from experiments.runs import catalog
-from experiments.runs.configs import Scenario, SchedulerConfig, SimulationConfig
+from experiments.runs.configs import (
+    PartitionConfig,
+    Scenario,
+    SchedulerConfig,
+    SimulationConfig,
+)
 from experiments.runs.kept import Kept, KeptPrices
 from experiments.runs.noise import noise_model
 from experiments.runs.pricing import Pricer, load_profiles, profile_digests
@@ -30,6 +35,7 @@ from scenarios.family_config import draw_instance
 from scenarios.fault_config import build_faults
 from scenarios.instances import load_instance
 from scenarios.model_config import ModelConfig, graph_of
+from scenarios.partition.partitioner import Partition
 from scenarios.requests import RequestGraphs, named_models, prepare_requests
 from scenarios.serving.load_predictor import find_file
 from simulator.analysis.bounds import Bounds, workload_bound
@@ -63,7 +69,7 @@ class _Memory(OrderedDict[str, Any]):
         return value
 
 
-_worlds = _Memory()
+worlds = _Memory()
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,10 @@ class World:
         requests: the graphs of a stream of requests, of which ``graph`` is the first; None: all jobs
             are of ``graph``.
         notes: for people: what files did not say, and what was taken instead.
+        partition: what a partitioner made; None without one.
     """
+
+    partition: Partition | None = None
 
     def __init__(
         self,
@@ -365,6 +374,7 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
         targets += [model.target for model in models_of(scenario, config_dirs).values()]
     for what, paths in (
         ("scheduler", class_paths(scenario.scheduler)),
+        ("partition", class_paths(scenario.partition)),
         ("model", dict.fromkeys(targets)),
     ):
         files = [
@@ -377,9 +387,9 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
     return found
 
 
-def class_paths(scheduler: SchedulerConfig) -> list[str]:
-    """What of a scheduler's configuration may name code: its class path, and those in its options."""
-    given = [scheduler.class_path or scheduler.name, *texts(scheduler.options)]
+def class_paths(config: SchedulerConfig | PartitionConfig) -> list[str]:
+    """What of a scheduler's or a partition's configuration may name code: its class path, and those in its options."""
+    given = [config.class_path or config.name, *texts(config.options)]
     return [text for text in given if own_code.parse(text) is not None]
 
 
@@ -395,14 +405,15 @@ def texts(value: Any) -> Iterator[str]:
             yield from texts(entry)
 
 
-def prepare(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World:
-    """The world of a scenario, made now or kept from an earlier one of this process.
+def unpartitioned(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World:
+    """The world of a scenario whose graphs stay as they are, made now or kept from an earlier one of this process.
 
     Raises:
         InvalidInput: a name is unknown, a quantity ambiguous, a profile missing, or (``strict``) a
             prediction extrapolates.
     """
     parts = source_digests(scenario, config_dirs)
+    parts.pop("partition", None)
     if scenario.family.drawn:
         parts["family"] = digest([scenario.family.document(), scenario.seed.workload])
     if not scenario.bare:
@@ -410,7 +421,7 @@ def prepare(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World:
         parts["cluster"] = digest(dataclasses.asdict(scenario.cluster))
         parts["cost_model"] = digest(dataclasses.asdict(scenario.cost_model))
     key = digest(parts)
-    world = _worlds.get_or_make(key, lambda: _make(key, scenario, parts, config_dirs))
+    world = worlds.get_or_make(key, lambda: _make(key, scenario, parts, config_dirs))
     if scenario.strict:
         _refuse_extrapolation(world)
     return world

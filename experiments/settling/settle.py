@@ -28,11 +28,12 @@ from experiments.runs import catalog, own_schedulers
 from experiments.runs.cell import Runs, label_of
 from experiments.runs.command import plain
 from experiments.runs.configs import Scenario, SchedulerConfig
+from experiments.runs.prepare import prepare
 from experiments.runs.pricing import load_profiles
 from experiments.runs.results import read_document
 from experiments.runs.sweep_folder import choices_of, label_named, read_sweep
 from experiments.runs.trust import admit, folders_of
-from experiments.runs.world import World, prepare
+from experiments.runs.world import World
 from experiments.settling.narrowing import (
     Unknowns,
     choose,
@@ -265,7 +266,7 @@ def _of_run(
         schedulers.append(scheduler)
     first, second = (replace(scenario, scheduler=scheduler) for scheduler in schedulers)
     admit((first, second), folder, folders, trust)
-    labels = (label_of(first.scheduler, folders), label_of(second.scheduler, folders))
+    labels = (label_of(first, folders), label_of(second, folders))
     name = f"{scenario.model.name}, {scenario.cluster.name}"
     return Question(name, (first, second), labels, folders)
 

@@ -35,9 +35,9 @@ from experiments.runs import atomic
 from experiments.runs.command import Invocation
 from experiments.runs.console import make_console
 from experiments.runs.file_name import file_name, own_folder
+from experiments.runs.prepare import prepare
 from experiments.runs.pricing import load_profiles
 from experiments.runs.this_machine import differences_here
-from experiments.runs.world import prepare
 from experiments.settling.settle import (
     Candidate,
     Pair,

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments.probes.overhead import Overhead
-from experiments.runs.cell import label_of, make_scheduler
+from experiments.runs.cell import check_method, label_of, scheduler_of
 from experiments.runs.configs import Scenario
 from experiments.runs.grid import compose_grid
 from experiments.runs.own_settings import key_of
+from experiments.runs.prepare import partitioner_of
 from experiments.runs.provenance import config_digest, digest
 from experiments.runs.results import read_document
 from experiments.runs.trust import admit
@@ -31,12 +32,14 @@ class Contestant:
         scenario: settled.
         make: gives a fresh scheduler.
         key: 16 characters; the same for the same scenario with the same profiles.
+        own_graph: whether a partition made the graph that it runs.
     """
 
     label: str
     scenario: Scenario
     make: Callable[[], Scheduler]
     key: str
+    own_graph: bool = False
 
     @property
     def jobs(self) -> int:
@@ -167,7 +170,9 @@ def plan_sweep_best(
 
 
 def _setting(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if key not in ("scheduler", "seed")}
+    return {
+        key: value for key, value in config.items() if key not in ("scheduler", "partition", "seed")
+    }
 
 
 def contestant(scenario: Scenario, config_dirs: Sequence[Path]) -> Contestant:
@@ -190,8 +195,8 @@ def contestant(scenario: Scenario, config_dirs: Sequence[Path]) -> Contestant:
         raise InvalidInput("Validation holds predictions against runs; leave noise at none")
 
     # A contestant travels between processes, which a function made here could not.
-    make = partial(make_scheduler, scenario.scheduler, scenario.seed.search, tuple(config_dirs))
-    make()  # a misspelt option should not have to wait for a model
+    make = partial(scheduler_of, scenario, tuple(config_dirs))
+    check_method(scenario, config_dirs)  # a misspelt option should not have to wait for a model
     document = scenario.document()
     # How the prediction is drawn does not change what is run.
     document["simulation"] = {
@@ -199,7 +204,8 @@ def contestant(scenario: Scenario, config_dirs: Sequence[Path]) -> Contestant:
     }
     sources = source_digests(scenario, config_dirs)
     key = digest([config_digest(document), sources])[:16]
-    return Contestant(label_of(scenario.scheduler, config_dirs), scenario, make, key)
+    own_graph = scenario.partition.partitions and partitioner_of(scenario, config_dirs).makes_graphs
+    return Contestant(label_of(scenario, config_dirs), scenario, make, key, own_graph)
 
 
 def grouped(contestants: Sequence[Contestant]) -> tuple[Group, ...]:
@@ -207,8 +213,13 @@ def grouped(contestants: Sequence[Contestant]) -> tuple[Group, ...]:
     groups: dict[str, list[Contestant]] = {}
     for one in contestants:
         scenario = one.scenario
-        parts = (scenario.model, scenario.cluster, scenario.cost_model)
-        groups.setdefault(digest([asdict(part) for part in parts])[:8], []).append(one)
+        parts = [asdict(part) for part in (scenario.model, scenario.cluster, scenario.cost_model)]
+        if one.own_graph:
+            parts += [
+                asdict(part)
+                for part in (scenario.partition, scenario.workload, scenario.simulation)
+            ]
+        groups.setdefault(digest(parts)[:8], []).append(one)
     scenarios = [group[0].scenario for group in groups.values()]
     several = {
         what: len({text(scenario) for scenario in scenarios}) > 1 for what, text in _TOLD.items()
@@ -241,5 +252,6 @@ _TOLD: Mapping[str, Callable[[Scenario], str]] = {
     "batch": lambda scenario: f"batch {scenario.model.batch}",
     "cluster": lambda scenario: scenario.cluster.name,
     "cost_model": lambda scenario: scenario.cost_model.name,
+    "partition": lambda scenario: scenario.partition.name,
 }
 """What tells groups of one model apart, where it is not the same for all."""

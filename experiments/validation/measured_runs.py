@@ -15,6 +15,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,10 @@ from experiments.probes.overhead import Overhead
 from experiments.probes.panel import PanelRuns
 from experiments.probes.runner_overhead import OverheadProbe
 from experiments.runs import atomic
+from experiments.runs.prepare import prepare
 from experiments.runs.pricing import load_profiles
 from experiments.runs.provenance import code_digest
 from experiments.runs.this_machine import differences_here
-from experiments.runs.world import prepare
 from experiments.validation.cases import durations
 from experiments.validation.compact_traces import read_traces, write_traces
 from experiments.validation.contestants import Contestant, Group
@@ -475,12 +476,17 @@ def _overheads_json(overheads: Mapping[str, Overhead]) -> dict[str, dict[str, fl
 def runner_overheads(
     probe: OverheadProbe, contestants: Sequence[Contestant], handover: float | None
 ) -> dict[str, Overhead]:
-    """The runner's overhead under each contestant's scheduler, by its key; ``handover`` of the interpreter."""
+    """The runner's overhead under each contestant's scheduler, by its key; ``handover`` of the interpreter.
+
+    A plan is of its own model, and the probe runs another: HEFT, which plans before the run too, stands for it.
+    """
     found: dict[tuple[str, int], Overhead] = {}
     for one in contestants:
         setting = one.label, one.jobs
         if setting not in found:
-            found[setting] = probe.overhead(one.make, one.jobs, handover=handover)
+            planned = one.scenario.scheduler.name == "planned"
+            make = partial(create, "heft") if planned else one.make
+            found[setting] = probe.overhead(make, one.jobs, handover=handover)
     return {one.key: found[one.label, one.jobs] for one in contestants}
 
 

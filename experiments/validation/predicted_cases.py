@@ -14,9 +14,10 @@ from experiments.probes.cache_now import all_runs, curves_json
 from experiments.probes.machine_speed import MachineSpeed, PanelTimes, profiles_of
 from experiments.probes.overhead import Overhead
 from experiments.runs import atomic
+from experiments.runs.prepare import prepare
 from experiments.runs.pricing import load_profiles, profile_digests
 from experiments.runs.provenance import code_digest, digest
-from experiments.runs.world import World, prepare
+from experiments.runs.world import World
 from experiments.validation.cases import (
     Case,
     ModelValidation,

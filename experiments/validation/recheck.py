@@ -18,8 +18,8 @@ from rich.console import Console
 
 from experiments.probes.overhead import with_overhead
 from experiments.runs import atomic
+from experiments.runs.prepare import prepare
 from experiments.runs.pricing import profile_digests
-from experiments.runs.world import prepare
 from experiments.validation.cases import Case, ModelValidation, Validation, against_itself
 from experiments.validation.contestants import Contestant
 from experiments.validation.figures import figures, summary

@@ -17,10 +17,10 @@ from experiments.probes.input_distance import reading_curves
 from experiments.probes.machine_speed import PanelTimes
 from experiments.probes.overhead import Overhead
 from experiments.runs.pool import WorkerDiedError, available_cores, work_through
+from experiments.runs.prepare import prepare
 from experiments.runs.pricing import load_profiles
 from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import code_digest
-from experiments.runs.world import prepare
 from experiments.validation.cases import ModelValidation, Validation
 from experiments.validation.contestants import Group, Plan
 from experiments.validation.measured_runs import MeasuredRuns, Quota, measure_block

@@ -374,12 +374,12 @@ def _model(entry: Mapping[str, Any], files: _Files, config_dirs: Sequence[Path])
 
 def _saved_contestant(key: str, scenario: Scenario, config_dirs: Sequence[Path]) -> Contestant:
     """The contestant with the key that it had: profiles may have changed since."""
-    from experiments.runs.cell import label_of, make_scheduler
+    from experiments.runs.cell import label_of, scheduler_of
 
     return Contestant(
-        label_of(scenario.scheduler, config_dirs),
+        label_of(scenario, config_dirs),
         scenario,
-        lambda: make_scheduler(scenario.scheduler, scenario.seed.search, config_dirs),
+        lambda: scheduler_of(scenario, config_dirs),
         key,
     )
 

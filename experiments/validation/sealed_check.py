@@ -18,10 +18,10 @@ from rich.console import Console
 from experiments.probes.overhead import Overhead
 from experiments.runs import atomic
 from experiments.runs.configs import Scenario
+from experiments.runs.prepare import prepare
 from experiments.runs.pricing import profile_digests
 from experiments.runs.provenance import revision, versions
 from experiments.runs.trust import admit
-from experiments.runs.world import prepare
 from experiments.validation.cases import Case, Validation
 from experiments.validation.contestants import Contestant, Plan, contestant, grouped
 from experiments.validation.pairs import pairs, regret

@@ -26,10 +26,11 @@ from experiments.probes.panel import PanelRuns
 from experiments.probes.runner_overhead import OverheadProbe
 from experiments.runs import atomic
 from experiments.runs.command import Invocation
+from experiments.runs.prepare import prepare
 from experiments.runs.pricing import load_profiles, profile_digests
 from experiments.runs.provenance import code_digest, digest, revision, versions
 from experiments.runs.results import read_document
-from experiments.runs.world import World, prepare
+from experiments.runs.world import World
 from experiments.validation.cases import statistic_of
 from experiments.validation.contestants import Group, Plan
 from experiments.validation.measured_runs import profile_statistic, runner_overheads

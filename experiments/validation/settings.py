@@ -103,10 +103,9 @@ def read_settings(overrides: Sequence[str]) -> tuple[ValidateSettings, list[str]
             raise InvalidInput(f"'{foreign[0]}' has no meaning there: what is run is written down")
         return settings, rest
     if "experiment" not in named and settings.sweep is None:  # these say themselves what is run
-        defaults = {
-            "model": settings.model,
-            "scheduler": settings.scheduler,
-        }
+        defaults = {"model": settings.model}
+        if "partition" not in named:  # which says who executes its plan
+            defaults["scheduler"] = settings.scheduler
         rest += [f"{group}={words}" for group, words in defaults.items() if group not in named]
         if "cluster" not in named:
             rest += cluster_here(settings.cluster)

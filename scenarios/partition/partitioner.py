@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -176,6 +176,16 @@ class Partition:
     plan: Plan
     costs: CostTable
     makespans: Mapping[str, float]
+
+    def summary(self) -> dict[str, Any]:
+        """What ``result.json`` says of it."""
+        plan = self.plan
+        return {
+            "origin": plan.origin,
+            "makespan_s": plan.makespan_s,
+            "planning_s": plan.planning_s,
+            **plan.notes,
+        }
 
 
 def partition(partitioner: Partitioner, problem: Problem) -> Partition:

@@ -87,6 +87,9 @@ class CostTable(Mapping[DataflowGraph, GraphCosts]):
                 f"The cost table has no times for graph '{graph.name}' (it has: {known})"
             ) from None
 
+    def __contains__(self, graph: object) -> bool:
+        return graph in self._entries
+
     def __iter__(self) -> Iterator[DataflowGraph]:
         return iter(self._entries)
 

@@ -86,7 +86,7 @@ def cell_row(
             row = (whole - watch.seconds, watch.seconds)
             best[name] = min(best.get(name, row), row)
         cell.simulate = world.simulate = watch.simulate
-        made = next(reversed(world._worlds.values()))  # of this process, the last one used
+        made = next(reversed(world.worlds.values()))  # of this process, the last one used
         price_s = float("inf")
         for _ in range(max(repeats, 2)):
             began = time.perf_counter()

@@ -250,7 +250,7 @@ def makespans(model: ModelValidation) -> list[tuple[float, np.ndarray]]:
         assert not isinstance(contestant, str), contestant
         scenario = contestant.scenario
         prediction = Prediction(
-            world.prepare(scenario, []),
+            world.unpartitioned(scenario, []),
             model.slowed,
             model.handover,
             model.corun,
@@ -277,7 +277,7 @@ def validation() -> None:
     pairs: dict[str, list[tuple[bool, float, float]]] = {way: [] for way in ways}
     for model in saved.models:
         for way, correlations in ways.items():
-            world._worlds.clear()  # which keep draws
+            world.worlds.clear()  # which keep draws
             Pricer.correlations = correlations  # type: ignore[assignment, method-assign]
             found = makespans(model)
             for seconds, drawn in found:

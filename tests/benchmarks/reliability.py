@@ -35,8 +35,8 @@ class _Task:
 
 def _lead(task: _Task) -> list[tuple[np.ndarray, float]]:
     """Of each pair of schedulers float64[draws] log ratios of drawn makespans, and of the measured ones."""
+    from experiments.runs.prepare import prepare
     from experiments.runs.provenance import digest
-    from experiments.runs.world import prepare
     from experiments.validation.predicted_cases import Draws
     from experiments.validation.saved import load_validation, present_contestant
     from experiments.validation.simulated_vs_measured import Prediction

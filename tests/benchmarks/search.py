@@ -81,7 +81,7 @@ def traced_instances() -> Iterator[Instance]:
         for model in MODELS:
             words = (f"model={model}", f"cluster={cluster}", "name=search")
             task = sweep.plan_sweep(Invocation("experiments.sweep", words, ())).todo[0]
-            made = world.prepare(task.scenario)
+            made = world.unpartitioned(task.scenario)
             yield Instance(f"{model}, {cluster}", made.graph, made.cluster, made.costs)
 
 

@@ -26,7 +26,7 @@ from cost_models.table import identities, load
 from cost_models.uncertainty import POOLED, narrowing
 from experiments.comparison.statistics import SEPARABLE
 from experiments.runs.grid import compose_grid
-from experiments.runs.world import prepare
+from experiments.runs.prepare import prepare
 from experiments.settling.settle import Question, Settlement, settle
 from experiments.settling.settled import compare_again, profiles_in
 from simulator.errors import InvalidInput

@@ -12,8 +12,8 @@ import pytest
 from cost_models.profile import Profile
 from experiments import simulate
 from experiments.runs.grid import compose_grid
+from experiments.runs.prepare import prepare
 from experiments.runs.results import load_results
-from experiments.runs.world import prepare
 from simulator.analysis.metrics import metrics
 from simulator.model.graph import DataflowGraph
 from simulator.model.trace import Trace
@@ -29,6 +29,7 @@ FILES = {
     "trace.json",
     "trace.perfetto.json",
     "graph.json",
+    "plan.json",
     "gantt.pdf",
     "gantt.png",
     "gantt.csv",

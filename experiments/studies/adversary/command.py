@@ -34,9 +34,9 @@ from experiments.runs.file_name import file_name
 from experiments.runs.grid import Cell, compose_grid
 from experiments.runs.own_settings import read_own
 from experiments.runs.pool import WorkerDiedError, work_through
+from experiments.runs.prepare import prepare
 from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import digest, revision, versions
-from experiments.runs.world import prepare
 from scenarios.instances import instance_from_json, instance_to_json, save_instance
 from scenarios.perturbation import Instance, Range, perturbed
 from simulator.analysis.bounds import lower_bound
@@ -209,7 +209,13 @@ def adversary(invocation: Invocation) -> int:
     settings, overrides = read_own(AdversarySettings, invocation.overrides)
     settings.check()
     cells = compose_grid(overrides, invocation.config_dirs, takes=("output_dir",)).cells
-    labels = [label_of(cell.scenario.scheduler, invocation.config_dirs) for cell in cells]
+    labels = [label_of(cell.scenario, invocation.config_dirs) for cell in cells]
+    for cell in cells:
+        if cell.scenario.partition.partitions:
+            raise InvalidInput(
+                f"The search changes instances under schedulers, and partition={cell.scenario.partition.name} would "
+                "plan each of them anew; compare schedulers here, and partitions by experiments.flip"
+            )
     others = {
         digest({k: v for k, v in cell.scenario.document().items() if k != "scheduler"})
         for cell in cells

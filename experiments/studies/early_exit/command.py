@@ -27,7 +27,8 @@ from experiments.runs import atomic
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import Preset
 from experiments.runs.file_name import file_name
-from experiments.runs.world import World, prepare
+from experiments.runs.prepare import prepare
+from experiments.runs.world import World
 from scenarios.arrivals import arrival_times
 from scenarios.networks import link_bandwidth
 from scenarios.serving.exit_graphs import ExitGraph

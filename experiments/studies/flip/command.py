@@ -23,14 +23,16 @@ from rich.table import Table
 from experiments.runs import atomic
 from experiments.runs.cell import label_of, make_scheduler
 from experiments.runs.command import Invocation, sweeping_main
-from experiments.runs.configs import Scenario
+from experiments.runs.configs import PartitionConfig, Scenario
 from experiments.runs.console import make_console
 from experiments.runs.grid import compose_grid
 from experiments.runs.ignored import refuse_idle_seeds
 from experiments.runs.own_settings import read_own
+from experiments.runs.prepare import partitioned, partitioner_of, prepare
 from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import digest, revision, versions
-from experiments.runs.world import World, prepare
+from experiments.runs.world import World
+from scenarios.partition.partitioner import jobs_of
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
@@ -78,7 +80,9 @@ class FlipSettings:
             )
 
 
-Changed = tuple[Cluster, CostTable]
+Change = Callable[[CostTable], CostTable]
+Changed = tuple[Cluster, Change]
+"""A cluster, and what is believed instead of given times, of whichever graphs."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class Factor:
     Attributes:
         what: ``bandwidth``, ``speed`` or ``time``.
         of: the link, device or kind.
-        change: cluster and times with it multiplied by a number.
+        change: cluster, and what becomes of times, with it multiplied by a number.
     """
 
     what: str
@@ -134,7 +138,8 @@ class Contest:
         self.scenarios = tuple(scenarios)
         self.labels = tuple(labels)
         self._config_dirs = tuple(config_dirs)
-        self.world: World = prepare(scenarios[0], config_dirs)
+        plain = dataclasses.replace(scenarios[0], partition=PartitionConfig())
+        self.world: World = prepare(plain, config_dirs)
         self.workload = self.world.workload(scenarios[0])
         self._faults = self.world.faults(scenarios[0])
         self._faults.check(self.world.cluster)
@@ -142,16 +147,23 @@ class Contest:
 
     def makespans(self, changed: Changed) -> list[float]:
         """Of every scheduler, each believing what is changed."""
-        cluster, costs = changed
+        cluster, change = changed
         found = []
         for scenario in self.scenarios:
             simulation = scenario.simulation
             self.runs += 1
+            workload, costs, plan = self.workload, change(self.world.costs), None
+            if scenario.partition.partitions:
+                # It plans anew, too.
+                made = partitioner_of(scenario, self._config_dirs)
+                found_plan = partitioned(made, self.world, scenario, cluster, change)
+                plan, costs = found_plan.plan, found_plan.costs
+                workload = jobs_of(plan, workload)
             trace = simulate(
-                self.workload,
+                workload,
                 cluster,
                 costs,
-                make_scheduler(scenario.scheduler, scenario.seed.search, self._config_dirs),
+                make_scheduler(scenario.scheduler, scenario.seed.search, self._config_dirs, plan),
                 movement=simulation.movement,
                 contention=simulation.contention,
                 memory=simulation.memory,
@@ -169,7 +181,7 @@ class Contest:
 
     def factors(self, least_share: float) -> list[Factor]:
         """All that may change: links, devices, and the kinds of operators that take time."""
-        cluster, costs = self.world.cluster, self.world.costs
+        cluster = self.world.cluster
 
         def links(numbers: Sequence[int]) -> Callable[[float], Changed]:
             def change(x: float) -> Changed:
@@ -179,19 +191,22 @@ class Contest:
                     else link
                     for number, link in enumerate(cluster.links)
                 ]
-                return dataclasses.replace(cluster, links=changed), costs
+                return dataclasses.replace(cluster, links=changed), unchanged
 
             return change
 
         def scaled(rows: Callable[[Any], np.ndarray], columns: Sequence[int], power: float) -> Any:
             def change(x: float) -> Changed:
-                entries = {}
-                for graph, entry in costs.items():
-                    seconds = entry.seconds.copy()
-                    part = np.ix_(np.flatnonzero(rows(graph)), np.array(columns))
-                    seconds[part] *= x**power
-                    entries[graph] = dataclasses.replace(entry, seconds=seconds)
-                return cluster, CostTable(entries)
+                def changed(costs: CostTable) -> CostTable:
+                    entries = {}
+                    for graph, entry in costs.items():
+                        seconds = entry.seconds.copy()
+                        part = np.ix_(np.flatnonzero(rows(graph)), np.array(columns))
+                        seconds[part] *= x**power
+                        entries[graph] = dataclasses.replace(entry, seconds=seconds)
+                    return CostTable(entries)
+
+                return cluster, changed
 
             return change
 
@@ -229,6 +244,11 @@ class Contest:
                 seconds[operator.kind] += time
         total = sum(seconds.values())
         return [kind for kind, time in seconds.most_common() if time >= least_share * total > 0]
+
+
+def unchanged(costs: CostTable) -> CostTable:
+    """Times as they are."""
+    return costs
 
 
 def winner_of(makespans: Sequence[float], reigning: int | None = None) -> int:
@@ -295,14 +315,16 @@ def flip(invocation: Invocation) -> int:
             raise InvalidInput(
                 "A run that is ended has no makespan to compare; leave the horizon out"
             )
-        document = {k: v for k, v in scenario.document().items() if k != "scheduler"}
+        document = {
+            k: v for k, v in scenario.document().items() if k not in ("scheduler", "partition")
+        }
         groups.setdefault(digest(document), []).append(scenario)
     if any(len(scenarios) < 2 for scenarios in groups.values()):
         raise InvalidInput(
             "A verdict is between schedulers; name two or more: scheduler=heft,donf,fcfs"
         )
     for scenarios in groups.values():
-        labels = [label_of(s.scheduler, invocation.config_dirs) for s in scenarios]
+        labels = [label_of(s, invocation.config_dirs) for s in scenarios]
         contest = Contest(scenarios, labels, invocation.config_dirs)
         folder = (
             Path(scenarios[0].output_dir)
@@ -317,7 +339,7 @@ def _flip_one(
     contest: Contest, settings: FlipSettings, folder: Path, invocation: Invocation, console: Any
 ) -> None:
     world, labels = contest.world, contest.labels
-    makespans = contest.makespans((world.cluster, world.costs))
+    makespans = contest.makespans((world.cluster, unchanged))
     winner = winner_of(makespans)
     factors = contest.factors(settings.least_share)
     with progress_bar(console) as progress:

@@ -35,8 +35,9 @@ from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import Preset
 from experiments.runs.file_name import file_name
 from experiments.runs.own_settings import key_of
+from experiments.runs.prepare import prepare
 from experiments.runs.progress import progress_bar
-from experiments.runs.world import World, prepare
+from experiments.runs.world import World
 from simulator.analysis.metrics import metrics
 from simulator.analysis.serving_metrics import serving_metrics
 from simulator.errors import HetsimError, InvalidInput

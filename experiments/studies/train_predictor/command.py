@@ -29,8 +29,8 @@ from experiments.runs.cell import Runs, make_scheduler
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import Preset
 from experiments.runs.file_name import file_name
+from experiments.runs.prepare import prepare
 from experiments.runs.progress import progress_bar
-from experiments.runs.world import prepare
 from scenarios.serving.load_predictor import EPOCHS, HIDDEN, LoadNetwork, fit, split, windows
 from scenarios.serving.load_records import LoadRecord, read_loads, write_loads
 from simulator.errors import InvalidInput

@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.comparison.answers import cautions
 from experiments.comparison.leaderboard import standings
+from experiments.comparison.tables import main_caption, mark
 from simulator.errors import InvalidInput
 
 
@@ -204,3 +206,16 @@ def test_a_run_of_which_jobs_failed_wins_nothing():
     assert [s.scheduler for s in contest.standings] == ["b", "c"]
     (failure,) = result.failures
     assert failure.error == "2 of its jobs failed"
+
+
+def test_plans_over_cpu_and_gpu_are_marked_and_graphs_of_partitions_have_bounds_of_their_own():
+    both = {"profiles": "2x amd-epyc-25-17-1core (measured), 1x tesla-t4 (public)"}
+    split = row("split", 1.5, partition="tensor_split", **both) | {"bound_s": 0.4}
+    result = of(row("heft", 2.0, partition="none", **both), split)
+    (contest,) = result.contests
+    assert contest.bound_s == 0.4  # what holds for an operator does not hold for its parts
+    assert {s.scheduler: mark(s) for s in contest.standings} == {"split": "!", "heft": ""}
+    assert any("not validated on a GPU" in text for text in cautions(result))
+    assert "not validated on a GPU" in main_caption(result)
+    alone = of(row("split", 1.5, partition="split"), row("heft", 2.0, partition="none"))
+    assert not any(s.unvalidated for s in alone.contests[0].standings)

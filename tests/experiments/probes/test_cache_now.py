@@ -18,7 +18,7 @@ from experiments.probes.cache_now import (
     curves_of,
 )
 from experiments.probes.overhead import Overhead
-from experiments.runs.world import prepare
+from experiments.runs.prepare import prepare
 from experiments.validation.contestants import plan_grid
 from experiments.validation.simulated_vs_measured import Prediction, interval_of
 from simulator.model.cluster import Cluster, Device, MemorySpace

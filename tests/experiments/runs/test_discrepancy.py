@@ -7,7 +7,7 @@ from experiments.comparison.statistics import probability_shorter
 from experiments.runs.cell import Runs
 from experiments.runs.discrepancy import discrepancies
 from experiments.runs.grid import compose_grid
-from experiments.runs.world import prepare
+from experiments.runs.prepare import prepare
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster, Device, MemorySpace

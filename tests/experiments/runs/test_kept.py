@@ -91,7 +91,7 @@ def test_the_files_used_longest_ago_are_removed(most, cache, monkeypatch):
 def test_bounds_are_worked_out_once(monkeypatch):
     (cell,) = compose_grid(["family=layered", "family.n=12", "workload=poisson"]).cells
     scenario = cell.scenario
-    first = world.prepare(scenario).bounds(scenario)
-    monkeypatch.setattr(world, "_worlds", world._Memory())
+    first = world.unpartitioned(scenario).bounds(scenario)
+    monkeypatch.setattr(world, "worlds", world._Memory())
     monkeypatch.setattr(world, "workload_bound", lambda *_: pytest.fail("worked out again"))
-    assert world.prepare(scenario).bounds(scenario) == first
+    assert world.unpartitioned(scenario).bounds(scenario) == first

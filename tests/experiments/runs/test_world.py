@@ -8,7 +8,7 @@ import pytest
 
 from experiments.runs import world
 from experiments.runs.grid import compose_grid
-from experiments.runs.world import prepare
+from experiments.runs.prepare import prepare
 from simulator.engine.run import simulate
 from simulator.schedulers import create
 

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from calibration.environment import device_name  # noqa: E402
 from experiments import validate_serving as command  # noqa: E402
 from experiments.probes.phases import Phases, SpeedPath  # noqa: E402
-from experiments.runs.world import prepare  # noqa: E402
+from experiments.runs.prepare import prepare  # noqa: E402
 from experiments.serving_validation.outcome import figures_of, stretched  # noqa: E402
 from experiments.serving_validation.prediction import Conditions, ServingPrediction  # noqa: E402
 from simulator.model.costs import CostTable  # noqa: E402

@@ -26,8 +26,8 @@ from experiments import sweep as sweep_command
 from experiments.calibrate import main
 from experiments.compare import settling
 from experiments.comparison.leaderboard import standings
+from experiments.runs.prepare import prepare
 from experiments.runs.results import load_results
-from experiments.runs.world import prepare
 from experiments.settling.settle import path_seconds, question_of, settle
 from experiments.settling.settled import anchors_of, command_for, merged, refit, samples_for
 from simulator.engine.run import simulate

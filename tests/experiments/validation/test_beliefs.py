@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.probes.overhead import Overhead
-from experiments.runs.world import prepare
+from experiments.runs.prepare import prepare
 from experiments.validation.contestants import plan_grid
 from experiments.validation.simulated_vs_measured import Prediction
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.probes.overhead import Overhead
-from experiments.runs.world import prepare
+from experiments.runs.prepare import prepare
 from experiments.validation.cases import (
     Case,
     ModelValidation,

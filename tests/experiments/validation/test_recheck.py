@@ -248,7 +248,7 @@ def test_another_profile_changes_the_prediction_and_not_the_figures(
     monkeypatch.setenv("HETSIM_PROFILES", str(home / "others"))
     from experiments.runs import world
 
-    world._worlds.clear()
+    world.worlds.clear()
     capsys.readouterr()
     assert command(home, f"recheck={saved}") == 0
     printed = " ".join(capsys.readouterr().out.split())
