@@ -1,0 +1,134 @@
+"""Shares of one piece of work among unequal devices that work at the same time.
+
+:func:`linear_shares` is the closed form for devices whose time is an overhead and a rate. Real devices are not like
+that (GPUs saturate): :func:`tuned_units` starts from shares as the inverse of the times of all of it, makes them whole
+numbers by the largest remainder, and moves one unit at a time while the end comes sooner, by times of whole units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from simulator.errors import InvalidInput
+
+
+def linear_shares(speed: ArrayLike, overhead: ArrayLike) -> tuple[float, np.ndarray]:
+    """The earliest end of a unit of work, and the share of every device.
+
+    A device takes ``overhead + share / speed`` where its share is not nothing. All that take part end at
+    ``T = (1 + sum overhead * speed) / sum speed``; a device whose overhead alone is that long takes none.
+
+    Args:
+        speed: float64[devices], units of work a second, above 0.
+        overhead: float64[devices], seconds.
+
+    Returns:
+        T in seconds, and float64[devices] with sum 1.
+
+    Raises:
+        InvalidInput: there is no device, or a speed is not above 0.
+    """
+    speeds, overheads = np.asarray(speed, dtype=np.float64), np.asarray(overhead, dtype=np.float64)
+    if not speeds.size or not (speeds > 0).all():
+        raise InvalidInput("Shares take one or more devices, each of a speed above 0")
+    # By overhead: each device that comes earlier than T makes T smaller, and so never one of these useless.
+    work, rate, end = 1.0, 0.0, np.inf
+    for device in np.argsort(overheads, kind="stable"):
+        if overheads[device] >= end:
+            break
+        work += overheads[device] * speeds[device]
+        rate += speeds[device]
+        end = work / rate
+    return float(end), np.maximum(0.0, speeds * (end - overheads))
+
+
+def whole_units(shares: ArrayLike, units: int) -> np.ndarray:
+    """Shares as whole numbers of units, by the largest remainder; ties go to the earlier device.
+
+    Args:
+        shares: float64[devices] with sum 1.
+        units: how many there are to share.
+    """
+    exact = np.asarray(shares, dtype=np.float64) * units
+    found = np.floor(exact + 1e-9).astype(np.int64)
+    order = np.argsort(-np.round(exact - found, 9), kind="stable")
+    found[order[: units - int(found.sum())]] += 1
+    return found
+
+
+def tuned_units(
+    times: np.ndarray, after: np.ndarray | None = None, fewest: int = 1
+) -> tuple[np.ndarray, float]:
+    """Whole units for each device, such that the last ends early.
+
+    The end is ``max_p times[u_p, p] + sum_p after[u_p, p]``: parts at once, then what serves each in turn, such as
+    fetching its result over one link.
+
+    Args:
+        times: float64[units + 1, devices], seconds of so many units on each device, nothing for none; ``inf`` where
+            it cannot do them.
+        after: the same, of what follows the parts; nothing unless given.
+        fewest: devices that must take part where so many are able; 1 allows all of it on one.
+
+    Returns:
+        int64[devices] units, and the end in seconds.
+
+    Raises:
+        InvalidInput: no device can do any of it.
+    """
+    units, devices = times.shape[0] - 1, times.shape[1]
+    late = np.zeros_like(times) if after is None else after
+    every = np.arange(devices)
+    whole = times[units] + late[units]
+    able = [int(p) for p in np.argsort(whole, kind="stable") if np.isfinite(times[1:, p]).any()]
+    if not able:
+        raise InvalidInput("No device can do a part of this work")
+
+    def end(vector: np.ndarray) -> tuple[float, int]:
+        mine = times[vector, every]
+        last = mine.max()
+        # Of several that end last each has to give something before the end comes sooner.
+        return float(last + late[vector, every].sum()), int((mine == last).sum())
+
+    best: np.ndarray | None = None
+    least = np.inf, 0
+    rate = 1.0 / np.maximum(np.where(np.isfinite(whole), whole, 1.0), 1e-30)
+    for used in range(min(fewest, len(able), units), min(len(able), units) + 1):
+        chosen = able[:used]
+        shares = np.zeros(devices)
+        shares[chosen] = rate[chosen] / rate[chosen].sum()
+        vector, now = _climbed(whole_units(shares, units), end, used if fewest > 1 else 1)
+        if now < least or best is None:
+            best, least = vector, now
+    assert best is not None
+    return best, least[0]
+
+
+def _climbed(
+    vector: np.ndarray, end: Callable[[np.ndarray], tuple[float, int]], fewest: int
+) -> tuple[np.ndarray, tuple[float, int]]:
+    """Move one unit at a time to where the end comes soonest, while it comes sooner."""
+    devices = range(len(vector))
+    now = end(vector)
+    while True:
+        best, least = None, now
+        for source in devices:
+            if not vector[source]:
+                continue
+            for target in devices:
+                if source == target:
+                    continue
+                moved = vector.copy()
+                moved[source] -= 1
+                moved[target] += 1
+                if (moved > 0).sum() < fewest:
+                    continue
+                found = end(moved)
+                if found < least:
+                    best, least = moved, found
+        if best is None:
+            return vector, now
+        vector, now = best, least
