@@ -47,12 +47,11 @@ class CpuGpu(Partitioner):
 
     def plan(self, problem: Problem) -> Plan:
         """See :class:`Partitioner`."""
-        segments = {
-            graph: merge_short(
-                graph, key_subgraphs(graph), problem.costs[graph], problem.cluster, self.eps
-            )
-            for graph in problem.graphs
-        }
+        segments = {}
+        for graph in problem.graphs:
+            costs = problem.costs[graph]
+            parts = key_subgraphs(graph, costs.seconds)
+            segments[graph] = merge_short(graph, parts, costs, problem.cluster, self.eps)
         placement = Placement(problem, segments)
         rounds = 2 * len(placement) if self.rounds is None else self.rounds
         starts = [along_critical_path(placement)]
