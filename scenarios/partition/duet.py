@@ -23,7 +23,8 @@ class Duet(Partitioner):
 
     def plan(self, problem: Problem) -> Plan:
         """See :class:`Partitioner`."""
-        segments = {graph: coarsen(graph, parts=runs(graph)) for graph in problem.graphs}
+        parts = {g: runs(g, seconds=problem.costs[g].seconds) for g in problem.graphs}
+        segments = {graph: coarsen(graph, parts=part) for graph, part in parts.items()}
         placement = Placement(problem, segments)
         device = placement.fastest.copy()
         order = placement.order(device)

@@ -31,31 +31,38 @@ class Phase:
     parallel: bool
 
 
-def runs(graph: DataflowGraph, cut: np.ndarray | None = None) -> np.ndarray:
+def runs(
+    graph: DataflowGraph, cut: np.ndarray | None = None, seconds: np.ndarray | None = None
+) -> np.ndarray:
     """int64[operators]: the run of each operator.
 
     Args:
         graph: of operators or of subgraphs.
         cut: bool[operators], those that begin a new run.
+        seconds: float64[operators, devices]; a run ends, too, where no device can go on with it.
     """
     run = np.empty(len(graph), dtype=np.int64)
-    count = 0
+    able = np.ones((len(graph), 1), dtype=bool) if seconds is None else np.isfinite(seconds)
+    on: list[np.ndarray] = []  # of each run the devices that can run all of it
     for operator, parents in enumerate(graph.predecessors):
         follows = len(parents) == 1 and len(graph.successors[parents[0]]) == 1
         if follows and (cut is None or not cut[operator]):
             run[operator] = run[parents[0]]
-        else:
-            run[operator] = count
-            count += 1
+            both = on[run[operator]] & able[operator]
+            if both.any():
+                on[run[operator]] = both
+                continue
+        run[operator] = len(on)
+        on.append(able[operator])
     return run
 
 
-def key_subgraphs(graph: DataflowGraph) -> np.ndarray:
+def key_subgraphs(graph: DataflowGraph, seconds: np.ndarray | None = None) -> np.ndarray:
     """int64[operators]: the subgraph of each operator: a key operator and what streams behind it in its run.
 
-    Forks and joins are borders of runs and so of subgraphs.
+    Forks and joins are borders of runs and so of subgraphs. Arguments as :func:`runs`.
     """
-    return runs(graph, computes(graph))
+    return runs(graph, computes(graph), seconds)
 
 
 def phases(graph: DataflowGraph) -> list[Phase]:
@@ -132,15 +139,19 @@ def merge_short(
     forwards = True
     while len(segments.graph) > 1:
         coarse = segments.graph
-        fastest = segments.costs(costs).seconds.min(axis=1)
+        seconds = segments.costs(costs).seconds
+        fastest = seconds.min(axis=1)
         written = np.array([coarse.tensor_bytes[list(row)].sum() for row in coarse.writes])
         short = np.flatnonzero(fastest < eps * least_crossing(cluster, written))
         neighbours = coarse.successors if forwards else coarse.predecessors
         joined = np.arange(len(coarse))
         free = np.ones(len(coarse), dtype=bool)
         for part in short.tolist():
-            if len(neighbours[part]) == 1 and free[part] and free[neighbours[part][0]]:
-                other = neighbours[part][0]
+            if len(neighbours[part]) != 1:
+                continue
+            (other,) = neighbours[part]
+            together = np.isfinite(seconds[part] + seconds[other]).any()
+            if free[part] and free[other] and together:
                 joined[part] = joined[other] = min(part, other)
                 free[[part, other]] = False
         if free.all():
