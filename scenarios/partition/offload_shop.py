@@ -86,21 +86,38 @@ class Shop:
 
     def __init__(self, classes: Sequence[JobClass], sites: Sequence[Site], stages: int) -> None:
         self.classes, self.sites, self.considered = classes, sites, stages
+        self._last = STAGES if stages == 3 else 2
         self.class_of = dict(sorted((j, c) for c in classes for j in c.jobs))
         names = [
             (("terminal",), ("link", s.up), ("server", s.server), ("link", s.down)) for s in sites
         ]
-        distinct = list(dict.fromkeys(itertools.chain.from_iterable(names)))
-        self._machines = [[distinct.index(name) for name in row] for row in names]
-        self._count = len(distinct)
-        used = (range(STAGES) if stages == 3 else range(2)), [0, 1]
-        keep = np.isin(np.arange(STAGES), used[0])
-        self._rows = {id(c): (c.stages * keep).tolist() for c in classes}
+        machines = {n: number for number, n in enumerate(dict.fromkeys(itertools.chain(*names)))}
+        # Of each job by cut and site the (machine, seconds) that it passes.
+        rows = {
+            id(c): [
+                [
+                    [
+                        (machines[n], t)
+                        for n, t in zip(names[k], row[: self._last], strict=False)
+                        if t
+                    ]
+                    for k, row in enumerate(cut)
+                ]
+                for cut in c.stages.tolist()
+            ]
+            for c in classes
+        }
+        self._passes = [rows[id(c)] for c in self.class_of.values()]
+        self._machines = len(machines)
         # Several links carry so many uploads at once.
         links = len({s.up for s in sites})
         self.mean = {
             id(c): c.stages.mean(axis=1) / [1.0, links, len(sites), links] for c in classes
         }
+        """By class float[cuts, 4]: stages of a job, shared by all links and servers."""
+        self._means = np.concatenate(list(self.mean.values()))
+        first = dict(zip(self.mean, np.cumsum([0, *map(len, self.mean.values())]), strict=False))
+        self._first = np.array([first[id(c)] for c in self.class_of.values()])
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
@@ -114,28 +131,22 @@ class Shop:
 
     def means(self, choice: Choice) -> np.ndarray:
         """float[jobs, 4]: stages of each job, shared by all links and servers."""
-        pairs = zip(self.class_of.values(), choice, strict=True)
-        return np.array([self.mean[id(c)][cut] for c, cut in pairs])
+        found: np.ndarray = self._means[self._first + np.array(choice)]
+        return found
 
     def dispatch(self, choice: Choice, order: Sequence[int]) -> tuple[float, list[int]]:
         """Makespan, and the site of every job: in this order each takes the one where it ends first."""
-        free = [0.0] * self._count
+        free = [0.0] * self._machines
         used, last = [0] * len(order), 0.0
         for job in order:
-            best: tuple[float, int, list[float]] | None = None
-            for site, seconds in enumerate(self._rows[id(self.class_of[job])][choice[job]]):
-                ready, ends = 0.0, []
-                for machine, taken in zip(self._machines[site], seconds, strict=True):
-                    ready = max(ready, free[machine]) + taken if taken else ready
-                    ends.append(ready)
-                if best is None or ready < best[0]:
-                    best = ready, site, ends
-            assert best is not None  # there are sites
-            ready, used[job], ends = best
-            seconds = self._rows[id(self.class_of[job])][choice[job]][used[job]]
-            for machine, taken, end in zip(self._machines[used[job]], seconds, ends, strict=True):
-                if taken:
-                    free[machine] = end
+            sites = self._passes[job][choice[job]]
+            if len(sites) > 1:
+                ends = [_passed(row, free) for row in sites]
+                used[job] = ends.index(min(ends))
+            ready = 0.0
+            for machine, seconds in sites[used[job]]:
+                ready = max(ready, free[machine]) + seconds
+                free[machine] = ready
             last = max(last, ready)
         return last, used
 
@@ -160,6 +171,14 @@ class Shop:
     def each(self, cut: Callable[[JobClass], int]) -> Choice:
         """One cut for all jobs of a class."""
         return tuple(cut(members) for members in self.class_of.values())
+
+
+def _passed(row: Sequence[tuple[int, float]], free: Sequence[float]) -> float:
+    """When a job would be through with these machines."""
+    ready = 0.0
+    for machine, seconds in row:
+        ready = max(ready, free[machine]) + seconds
+    return ready
 
 
 def classes_of(problem: Problem, sites: Sequence[Site]) -> list[JobClass]:
