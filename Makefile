@@ -44,6 +44,7 @@ figures-studies: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.engine
 	$(BIN)/python -m tests.benchmarks.schedulers
+	$(BIN)/python -m tests.benchmarks.partitions
 
 # One environment, made anew only when what it holds has changed. Most of its 16,000 modules are never
 # imported; the others are compiled when they are.

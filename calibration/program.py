@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -67,6 +66,7 @@ class Program:
         readers: for each tensor how many read it; a result has one more, the job's owner, and is
             never freed.
         specs: of the tensors; None where a graph has none.
+        changed: tensors that operators change in place, of a graph of segments the weights apart.
 
     Raises:
         InvalidInput: a weight is missing, or an operator cannot be made runnable.
@@ -100,6 +100,7 @@ class Program:
             return {t: placed.on(place, name, weights[name]) for t, name in names.items()}
 
         outputs = frozenset(graph.outputs)
+        self.changed = graph.changed
         self.readers = [
             len(consumers) + (tensor in outputs) for tensor, consumers in enumerate(graph.consumers)
         ]
@@ -118,21 +119,21 @@ class Program:
         within = [-1 if name is None else index_of[name] for name in names]
         self.specs = [None if t < 0 else fine.tensors[t].spec for t in within]
         self.weights = [{} for _ in memories]
-        bounds = [*segments.starts, len(fine)]
+        self.changed = frozenset(tensor for tensor, own in enumerate(within) if own in fine.changed)
         self.kernels = {}
         for kind, single in kernels.items():
             own = weights_on(kind[0])
             own |= {t: own[t].clone() for t in fine.changed if t in own}  # the module keeps its own
             self.kernels[kind] = [
                 SegmentKernel(
-                    single[first:end],
-                    fine.reads[first:end],
-                    fine.writes[first:end],
+                    [single[operator] for operator in row],
+                    [fine.reads[operator] for operator in row],
+                    [fine.writes[operator] for operator in row],
                     [within[tensor] for tensor in self.reads[number]],
                     [within[tensor] for tensor in graph.writes[number]],
                     own,
                 )
-                for number, (first, end) in enumerate(itertools.pairwise(bounds))
+                for number, row in enumerate(segments.members.rows())
             ]
 
 

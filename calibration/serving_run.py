@@ -91,12 +91,12 @@ class ServingRun(MovingRun):
             values: list[torch.Tensor | None] = [None] * len(graph.tensors)
             for tensor, value in weights.items():
                 # What an operator changes is the job's own; other jobs and the module keep theirs.
-                values[tensor] = value.clone() if tensor in graph.changed else value
+                values[tensor] = value.clone() if tensor in program.changed else value
             for tensor in graph.inputs:
                 if self.tensor_home[first + tensor] in (space, EVERYWHERE):
                     place = self._machine.memories[space]
                     value = given[graph.tensors[tensor].name]
-                    values[tensor] = value.to(place, copy=tensor in graph.changed)
+                    values[tensor] = value.to(place, copy=tensor in program.changed)
             held += values
 
     def _may_serve(self) -> bool:

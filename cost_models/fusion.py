@@ -165,15 +165,16 @@ class _Node:
     last: int = 0
 
 
-def fuse(graph: DataflowGraph) -> DataflowGraph:
+def fuse(graph: DataflowGraph, channels_last: bool = True) -> DataflowGraph:
     """The graph whose operators are the kernels of the compiled model.
 
     Operators that nothing is fused with stay as they are.
 
     Args:
         graph: a traced graph, of an inference.
+        channels_last: whether convolutions take copies in that layout, as on CPUs.
     """
-    fusion = _Fusion(graph)
+    fusion = _Fusion(graph, channels_last)
     return fusion.made(fusion.kernels())
 
 
@@ -186,8 +187,9 @@ def fused_members(graph: DataflowGraph) -> list[tuple[int, ...]]:
 
 
 class _Fusion:
-    def __init__(self, graph: DataflowGraph) -> None:
+    def __init__(self, graph: DataflowGraph, channels_last: bool = True) -> None:
         self._graph = graph
+        self._channels_last = channels_last
         self._tensors: list[Tensor] = list(graph.tensors)
         self._inline: dict[int, _Inline] = {}
         self._nodes: list[_Node] = []
@@ -307,7 +309,7 @@ class _Fusion:
         for tensor in reads:
             self._store(tensor)
         needed = list(reads)
-        if operator.kind in _CONVOLUTIONS:
+        if self._channels_last and operator.kind in _CONVOLUTIONS:
             needed = self._in_channels_last(operator, reads)
         self._library_reads[position] = needed
         self._nodes.append(_Node({position}, set(needed), set(writes), 0, library=True, alone=True))

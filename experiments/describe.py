@@ -3,12 +3,14 @@
 Structure (operators, depth, width, FLOPs, bytes, weights; of bare instances and drawn graphs the
 communication to computation ratio), the time of every kind of operator on every
 kind of device, and how much any schedule could gain at most; of requests every model of the mix, and how many
-of them a device can serve at most.
+of them a device can serve at most. ``features=FILE.parquet`` keeps the features of all operators, ``advise=true`` says by
+features alone where each phase should run.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,13 +22,16 @@ from experiments.runs import catalog
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import DescribeConfig
 from experiments.runs.console import make_console
-from experiments.runs.prepare import prepare
+from experiments.runs.prepare import partitioned, prepare
 from experiments.runs.structure import Structure
 from experiments.runs.world import World
+from scenarios.partition.advise import Advise, advise
+from scenarios.partition.subgraphs import phases
 from scenarios.requests import RequestGraphs
 from simulator.analysis.bounds import critical_path
 from simulator.analysis.lp_bound import MOST_ENTRIES
 from simulator.analysis.unloaded import SAMPLE, unloaded_seconds
+from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
 from simulator.model.costs import GraphCosts
 from simulator.model.graph import DataflowGraph
@@ -62,6 +67,10 @@ def describe_command(config: DescribeConfig, invocation: Invocation) -> None:
     world = prepare(config, invocation.config_dirs)
     console = make_console()
     if world.requests is not None:
+        if config.features is not None or config.advise:
+            raise InvalidInput(
+                "features and advise are of one model; take jobs of it, such as workload=single"
+            )
         print_requests(config, world, world.requests, invocation.config_dirs, console)
         return
     described = config.family if config.bare else config.model
@@ -74,6 +83,51 @@ def describe_command(config: DescribeConfig, invocation: Invocation) -> None:
     print_submission(world.cluster, console)
     console.print()
     print_gain(config, world, console)
+    if config.features is not None:
+        console.print()
+        print_features(world.graph, config.features, console)
+    if config.advise:
+        console.print()
+        print_advice(config, world, console)
+
+
+def print_features(graph: DataflowGraph, file: str, console: Console) -> None:
+    """Keep the features of a graph and say how many operators are key ones, and how its phases alternate."""
+    from cost_models.graph_features import computes, save_features
+
+    features = save_features(graph, file)
+    found = phases(graph)
+    branches = [len(phase.runs) for phase in found if phase.parallel]
+    console.print(
+        f"{int(features['key'].sum())} key operators: {int(computes(graph).sum())} that compute, "
+        f"{int((features['out_degree'] > 1).sum())} forks, {int((features['in_degree'] > 1).sum())} joins; "
+        f"{len(found)} phases, {len(branches)} of them multi-path"
+        + (f" (up to {max(branches)} runs)" if branches else "")
+    )
+    console.print(f"features of {len(features)} operators: {file}", soft_wrap=True)
+
+
+def print_advice(config: DescribeConfig, world: World, console: Console) -> None:
+    """Where each phase should run by features alone, and what that comes to by believed times."""
+    graph, devices = world.graph, world.cluster.devices
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("advised phase from", "operators", "branches", "devices (by their branches)"):
+        table.add_column(heading, justify="left" if heading.startswith(("adv", "dev")) else "right")
+    for advice in advise(graph, world.cluster):
+        first = graph.operators[int(advice.phase.runs[0][0])].name
+        counts = Counter(devices[place].name for place in advice.devices)
+        shown = ", ".join(f"{name} {n}" if len(counts) > 1 else name for name, n in counts.items())
+        runs = advice.phase.runs
+        branches = str(len(runs)) if advice.phase.parallel else ""
+        table.add_row(first, str(sum(map(len, runs))), branches, shown)
+    console.print(table)
+    makespans = dict(partitioned(Advise(), world, config).makespans)
+    advised = makespans.pop(Advise.name)
+    best = min(makespans, key=makespans.__getitem__)
+    console.print(
+        f"as advised {format_seconds(advised)}, {best} {format_seconds(makespans[best])}, by believed times; "
+        "not validated on a GPU"
+    )
 
 
 def print_requests(

@@ -539,7 +539,15 @@ class SimulateConfig(Preset):
 
 @dataclass
 class DescribeConfig(Preset):
-    """``python -m experiments.describe``."""
+    """``python -m experiments.describe``.
+
+    Attributes:
+        features: a file for the features of the model's operators, as Parquet.
+        advise: say where each phase of the model should run, by features alone.
+    """
+
+    features: str | None = None
+    advise: bool = False
 
 
 @dataclass

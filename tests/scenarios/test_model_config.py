@@ -345,6 +345,7 @@ def test_shipped_configurations_are_complete(pytestconfig):
         assert described.has_batch
     assert {"resnet50", "googlenet", "inception_v3", "bert_base", "gpt2", "lstm_cells"} <= names
     assert {"vit_b_16", "t5_small", "gru_cells", "wide_and_deep", "two_tower"} <= names
+    assert {"two_tower_lstm"} <= names
 
 
 def test_fusion_makes_the_compiled_models_kernels(source, cache):

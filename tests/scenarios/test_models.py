@@ -72,6 +72,11 @@ PUBLISHED = {
         0.920,
         {"embedding": 2 + USER_FIELDS + ITEM_FIELDS, "linear": 6, "cat": 2, "matmul": 1},
     ),
+    "two_tower_lstm": (
+        2 * (30_000 * 512 + 2 * (4 * 512 * (512 + 512) + 8 * 512)),
+        0.403,
+        {"embedding": 2, "lstm_cell": 2 * (16 + 32), "sum": 1},
+    ),
 }
 MODELS = list(PUBLISHED)
 TRANSFORMERS = ("bert_base", "gpt2", "t5_small")
@@ -278,6 +283,10 @@ SMALL = {
     "two_tower": {
         "arguments": {"items": 99, "values": 9, "user_fields": 2},
         "parameters": {"candidates": 11},
+    },
+    "two_tower_lstm": {
+        "arguments": {"vocabulary": 99, "layers": 2, "hidden": 8},
+        "parameters": {"steps": 2, "document_steps": 3},
     },
 }
 # Three more traces of a network at full size show what those of small ones show: nothing but convolutions, normalisations,

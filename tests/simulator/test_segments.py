@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -164,3 +165,105 @@ def test_weights_that_the_same_segments_read_are_one_tensor() -> None:
     assert len(whole.weights) == 1
     halves = coarsen(graph, [0, 1]).graph  # w1 is read by both and counts once
     assert sorted(halves.tensor_bytes[list(halves.weights)].tolist()) == [1.0, 2.0, 4.0]
+
+
+# -- parts of any acyclic partition ------------------------------------------------------------
+
+
+def random_graph(rng: np.random.Generator, count: int) -> DataflowGraph:
+    """Operators that read up to three tensors each, of an input, weights and earlier operators."""
+    sizes = rng.integers(1, 100, count + 3).astype(float)
+    tensors = [
+        Tensor("x", "input", sizes[0]),
+        *(Tensor(f"w{i}", "weight", sizes[1 + i]) for i in (0, 1)),
+    ]
+    tensors += [Tensor(f"h{i}", "activation", sizes[3 + i]) for i in range(count)]
+    reads = [
+        rng.choice(3 + i, min(3 + i, int(rng.integers(1, 4))), replace=False) for i in range(count)
+    ]
+    return DataflowGraph(
+        "random",
+        [Operator(f"o{i}", "task") for i in range(count)],
+        tensors,
+        [row.tolist() for row in reads],
+        [[3 + i] for i in range(count)],
+        [{"tensor": f"h{count - 1}"}],
+    )
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(st.integers(1, 10), st.integers(1, 4), st.integers(0, 10_000))
+def test_any_partition_is_joined_or_refused(count: int, most: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, count)
+    parts = rng.integers(0, most, count)
+    quotient = nx.DiGraph()
+    quotient.add_nodes_from(parts.tolist())
+    edges = zip(parts[graph.edge_source].tolist(), parts[graph.edge_target].tolist(), strict=True)
+    quotient.add_edges_from((a, b) for a, b in edges if a != b)
+    if not nx.is_directed_acyclic_graph(quotient):
+        with pytest.raises(InvalidInput, match=r"cyclic: part \d .* and part \d .* wait for each"):
+            coarsen(graph, parts=parts)
+        return
+    found = coarsen(graph, parts=parts)
+    coarse = found.graph
+    # The same operators stand together, and what one part reads of another is what crosses, byte for byte.
+    assert len(coarse) == len(quotient)
+    assert len({*zip(parts.tolist(), found.owner.tolist(), strict=True)}) == len(coarse)
+    crossing = {
+        (graph.tensors[t].name, graph.tensors[t].bytes, found.owner[a], found.owner[b])
+        for a, b, t in zip(graph.edge_source, graph.edge_target, graph.edge_tensor, strict=True)
+        if parts[a] != parts[b]
+    }
+    edges = zip(coarse.edge_source, coarse.edge_target, coarse.edge_tensor, strict=True)
+    assert crossing == {
+        (coarse.tensors[t].name, coarse.tensors[t].bytes, a, b) for a, b, t in edges
+    }
+    assert coarse.weight_bytes == sum(
+        tensor.bytes
+        for i, tensor in enumerate(graph.tensors)
+        if tensor.role == "weight" and graph.consumers[i]
+    )
+    seconds = rng.uniform(0.1, 1, (count, 2))
+    summed = np.zeros((len(coarse), 2))
+    for operator, row in enumerate(seconds):
+        summed[found.owner[operator]] += row
+    assert found.costs(GraphCosts(seconds)).seconds == pytest.approx(summed)
+
+
+def test_consecutive_parts_are_segments() -> None:
+    one, two = (
+        coarsen(diamond(), [0, 2]).graph,
+        coarsen(diamond(), parts=np.array([5, 5, 7, 7])).graph,
+    )
+    assert one.digest == two.digest
+    assert (one.inner_bytes, one.inner_written) == (two.inner_bytes, two.inner_written)
+    with pytest.raises(InvalidInput, match="each of its 4 operators an integer"):
+        coarsen(diamond(), parts=np.zeros(3, dtype=int))
+
+
+def test_what_is_changed_in_place_stays_readable() -> None:
+    """Of a cache that two operators change one after the other its last state; of scratch memory nothing."""
+    tensors = [Tensor("x", "input", 1.0), Tensor("cache", "weight", 8.0)]
+    tensors += [
+        Tensor(n, "activation", 8.0) for n in ("one", "cache:updated", "empty", "filled", "y")
+    ]
+    writes = "aten.copy_.default"
+    graph = DataflowGraph(
+        "cached",
+        [
+            *(Operator(name, "copy", target=writes) for name in ("write", "again")),
+            Operator("empty", "empty"),
+            Operator("fill", "copy", target=writes),
+            Operator("sum", "add"),
+        ],
+        tensors,
+        [[1, 0], [2, 0], [], [4, 0], [3, 5]],
+        [[2], [3], [4], [5], [6]],
+        [{"tensor": "y"}],
+    )
+    whole = coarsen(graph).graph
+    assert [whole.tensors[t].name for t in whole.writes[0]] == ["cache:updated", "y"]
+    halves = coarsen(graph, parts=np.array([0, 1, 0, 0, 1])).graph
+    assert [halves.tensors[t].name for t in halves.writes[0]] == ["one", "filled"]
+    assert [halves.tensors[t].name for t in halves.writes[1]] == ["cache:updated", "y"]
