@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from scenarios.partition.layouts import Choice
+from scenarios.partition.operator_parts import Split, part_of
 from scenarios.partition.partitioner import Partitioner, Problem
-from scenarios.partition.split_graph import Split, part_of
 from scenarios.partition.split_rules import Axis, axes_of
 from scenarios.partition.tensor_split import Splitter, split_by
 from simulator.errors import InvalidInput

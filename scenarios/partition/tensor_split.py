@@ -16,9 +16,10 @@ import numpy as np
 
 from cost_models.streaming import streams
 from scenarios.partition.layouts import Choice, Layouts, runs_of
+from scenarios.partition.operator_parts import Split, leaves_of, part_of
 from scenarios.partition.part_prices import Key, PartPrices, key_of
 from scenarios.partition.partitioner import Partitioner, Problem
-from scenarios.partition.split_graph import Placed, Split, leaves_of, part_of, split_graph
+from scenarios.partition.split_graph import Placed, split_graph
 from scenarios.partition.split_rules import NAMES, Axis, axes_of
 from simulator.errors import InvalidInput
 from simulator.model.operator import Operator

@@ -1,6 +1,7 @@
 """Split operators compute what the whole one does, are what their templates run, and send only slices."""
 
-import numpy as np
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,8 @@ from calibration.sequential import named_inputs, run_graph, weights_of  # noqa: 
 from cost_models.arithmetic import operator_flops  # noqa: E402
 from cost_models.canonical import attributes_of  # noqa: E402
 from scenarios import trace_model  # noqa: E402
-from scenarios.partition.split_graph import Split, split_graph  # noqa: E402
+from scenarios.partition.operator_parts import Split  # noqa: E402
+from scenarios.partition.split_graph import split_graph  # noqa: E402
 from scenarios.partition.split_rules import INNER, axes_of  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
 from simulator.model.graph import DataflowGraph  # noqa: E402
@@ -81,7 +83,7 @@ def sizes_of(data, axis, parts=3):
     units = axis.length // axis.unit
     cuts = data.draw(st.sets(st.integers(1, units - 1), min_size=1, max_size=parts - 1))
     bounds = [0, *sorted(cuts), units]
-    return tuple((b - a) * axis.unit for a, b in zip(bounds, bounds[1:], strict=False))
+    return tuple((b - a) * axis.unit for a, b in pairwise(bounds))
 
 
 @settings(max_examples=examples(240), deadline=None)
