@@ -100,7 +100,9 @@ def tuned_units(
         chosen = able[:used]
         shares = np.zeros(devices)
         shares[chosen] = rate[chosen] / rate[chosen].sum()
-        vector, now = _climbed(whole_units(shares, units), end, used if fewest > 1 else 1)
+        vector, now = _climbed(
+            whole_units(shares, units), end, times, after is None, used if fewest > 1 else 1
+        )
         if now < least or best is None:
             best, least = vector, now
     assert best is not None
@@ -108,15 +110,21 @@ def tuned_units(
 
 
 def _climbed(
-    vector: np.ndarray, end: Callable[[np.ndarray], tuple[float, int]], fewest: int
+    vector: np.ndarray,
+    end: Callable[[np.ndarray], tuple[float, int]],
+    times: np.ndarray,
+    last_alone: bool,
+    fewest: int,
 ) -> tuple[np.ndarray, tuple[float, int]]:
     """Move one unit at a time to where the end comes soonest, while it comes sooner."""
     devices = range(len(vector))
     now = end(vector)
     while True:
         best, least = None, now
+        mine = times[vector, devices]
         for source in devices:
-            if not vector[source]:
+            # Where nothing follows the parts, only who ends last has something to give.
+            if not vector[source] or (last_alone and mine[source] < mine.max()):
                 continue
             for target in devices:
                 if source == target:
