@@ -65,13 +65,13 @@ def communication_ratio(world: World) -> float:
 def describe_command(config: DescribeConfig, invocation: Invocation) -> None:
     """Print the description."""
     config = config.settled()
+    if config.workload.serves and (config.features is not None or config.advise):
+        raise InvalidInput(
+            "features and advise are of one model; take jobs of it, such as workload=single"
+        )
     world = prepare(config, invocation.config_dirs)
     console = make_console()
     if world.requests is not None:
-        if config.features is not None or config.advise:
-            raise InvalidInput(
-                "features and advise are of one model; take jobs of it, such as workload=single"
-            )
         print_requests(config, world, world.requests, invocation.config_dirs, console)
         return
     described = config.family if config.bare else config.model
