@@ -10,7 +10,7 @@ ends strictly sooner. Reconstructed after FlexFlow, OptCNN and Alpa's intra-oper
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -57,6 +57,8 @@ class Splitter:
             )
         self.able = able
         self.base = min(able, key=lambda d: (float(self.layouts.whole[:, d].sum()), d))
+        self.tables: dict[tuple[int, int], np.ndarray] = {}
+        """By operator and dimension float64[units + 1, devices]: seconds of a part of so many units."""
         self.evaluations = 0
         self._known: dict[tuple[Choice, ...], tuple[float, Placed]] = {}
 
@@ -167,26 +169,31 @@ class TensorSplit(Partitioner):
         devices = splitter.devices(self.given)
         whole: list[Choice] = [splitter.base] * len(splitter.graph)
         best, least = whole, splitter.evaluate(whole)
-        if len(devices) > 1:
-            choices = _Choices(self, splitter, devices).of_operators()
-            layouts = splitter.layouts
-            layouts.price(
-                [(i, c) for i, row in enumerate(choices) for c in row if isinstance(c, Split)]
-            )
-            found = layouts.best(choices)
-            for start in (found, _heavier(found, splitter)):
+        found = whole
+        for layout in self._layouts(splitter, devices):
+            for start in (layout, _heavier(layout, splitter)):
                 seconds = splitter.evaluate(start)
                 if seconds < least:
-                    best, least = start, seconds
-            best = self._searched(splitter, best, found, choices)
+                    best, least, found = start, seconds, layout
+        best = self._searched(splitter, best, found)
         return splitter.plan(self.name, best, {"shares": self.shares})
 
+    def _layouts(self, splitter: Splitter, devices: list[int]) -> Iterator[list[Choice]]:
+        """The cheapest layouts on all devices and on the fastest half, quarter, ... of them: what is worth splitting in
+        two need not be in eight. Equal shares are tried beside tuned ones, which are tuned to each operator alone.
+        """
+        used = len(devices)
+        while used > 1:
+            for shares in dict.fromkeys((self.shares, "equal" if self.shares == "tuned" else "")):
+                if shares:
+                    choices = _Choices(self, splitter, devices[:used], shares).of_operators()
+                    rows = [(i, c) for i, row in enumerate(choices) for c in row]
+                    splitter.layouts.price([(i, c) for i, c in rows if isinstance(c, Split)])
+                    yield splitter.layouts.best(choices)
+            used = -(-used // 2)
+
     def _searched(
-        self,
-        splitter: Splitter,
-        best: list[Choice],
-        found: list[Choice],
-        choices: Sequence[Sequence[Choice]],
+        self, splitter: Splitter, best: list[Choice], found: list[Choice]
     ) -> list[Choice]:
         """Runs of split operators put back, or split where they were not, while the plan ends sooner."""
         least = splitter.evaluate(best)
@@ -224,8 +231,11 @@ def _heavier(found: list[Choice], splitter: Splitter) -> list[Choice]:
 class _Choices:
     """The choices that are considered for each operator."""
 
-    def __init__(self, options: TensorSplit, splitter: Splitter, devices: list[int]) -> None:
+    def __init__(
+        self, options: TensorSplit, splitter: Splitter, devices: list[int], shares: str
+    ) -> None:
         self.options, self.splitter, self.devices = options, splitter, devices
+        self.shares = shares
         self.whole = splitter.layouts.whole
         total = self.whole[:, devices].sum(axis=0)
         self.speed = tuple((1 / total / (1 / total).sum()).tolist())
@@ -234,7 +244,7 @@ class _Choices:
     def of_operators(self) -> list[list[Choice]]:
         """For each operator the devices that may run it whole, and splits."""
         graph, devices = self.splitter.graph, self.devices
-        tuned = self._tuned() if self.options.shares == "tuned" else {}
+        tuned = self._tuned() if self.shares == "tuned" else {}
         fixed = {"tuned": [self.speed], "speed": [self.speed], "equal": [self.equal]}
         inherited: list[list[tuple[float, ...]]] = []
         found: list[list[Choice]] = []
@@ -246,7 +256,7 @@ class _Choices:
                 rows = [inherited[p] for p in before if p >= 0]
                 own = list(dict.fromkeys(f for row in rows for f in row))[:2]
             inherited.append(own)
-            shares = dict.fromkeys([*own, *fixed[self.options.shares]])
+            shares = dict.fromkeys([*own, *fixed[self.shares]])
             mine: list[Choice] = [d for d in wholes if np.isfinite(self.whole[index, d])]
             for axis in self._axes(operator):
                 splits = (split_by(axis, share, devices) for share in shares)
@@ -271,26 +281,10 @@ class _Choices:
             for row in alike.values()
             for axis in self._axes(graph.operators[row[0]])
         ]
-        parts, asked = [], []
-        for index, axis, grid in heavy:
-            for number in range(1, grid):
-                size = max(1, round(axis.length // axis.unit * number / grid)) * axis.unit
-                split = Split(axis.dim, (size, axis.length - size), (0, 0))
-                try:
-                    rule = axis.rule(0, size)
-                except InvalidInput:
-                    continue
-                parts.append(part_of(graph.operators[index], rule, split, 0))
-                asked.append((index, axis.dim, number))
-        times = dict(zip(asked, splitter.prices.seconds(parts) if parts else (), strict=True))
+        self._tabulate([row for row in heavy if (row[0], row[1].dim) not in splitter.tables])
         found: dict[int, list[tuple[float, ...]]] = {}
         for index, axis, grid in heavy:
-            table = np.full((grid + 1, len(self.devices)), np.inf)
-            table[0] = 0.0
-            table[grid] = self.whole[index, self.devices]
-            for number in range(1, grid):
-                if (index, axis.dim, number) in times:
-                    table[number] = times[index, axis.dim, number][self.devices]
+            table = splitter.tables[index, axis.dim][:, self.devices]
             for ways in (0.0, self._ways(index, axis, grid)):
                 vector, _ = tuned_units(table + ways, fewest=2)
                 share = tuple((vector / vector.sum()).tolist())
@@ -298,6 +292,27 @@ class _Choices:
                 if share not in row and (vector > 0).sum() > 1:
                     row.append(share)
         return {i: found[row[0]][:4] for row in alike.values() if row[0] in found for i in row}
+
+    def _tabulate(self, rows: Sequence[tuple[int, Axis, int]]) -> None:
+        """Price parts of operators along axes, by the number of units of which they have some."""
+        splitter, graph = self.splitter, self.splitter.graph
+        parts, asked = [], []
+        for index, axis, grid in rows:
+            table = np.full((grid + 1, self.whole.shape[1]), np.inf)
+            table[0], table[grid] = 0.0, self.whole[index]
+            splitter.tables[index, axis.dim] = table
+            for number in range(1, grid):
+                size = max(1, round(axis.length // axis.unit * number / grid)) * axis.unit
+                split = Split(axis.dim, (size, axis.length - size), (0, 0))
+                try:
+                    rule = axis.rule(0, size)
+                except InvalidInput:  # of padding alone
+                    continue
+                parts.append(part_of(graph.operators[index], rule, split, 0))
+                asked.append((index, axis.dim, number))
+        times = splitter.prices.seconds(parts) if parts else ()
+        for (index, dim, number), row in zip(asked, times, strict=True):
+            splitter.tables[index, dim][number] = row
 
     def _ways(self, index: int, axis: Axis, grid: int) -> np.ndarray:
         """float64[units + 1, devices]: seconds of bringing slices to a device from the fastest one's memory, and back."""
