@@ -26,6 +26,7 @@ from experiments.runs.prepare import partitioned, prepare
 from experiments.runs.structure import Structure
 from experiments.runs.world import World
 from scenarios.partition.advise import Advise, advise
+from scenarios.partition.device_profiles import is_gpu, profiles_of
 from scenarios.partition.subgraphs import phases
 from scenarios.requests import RequestGraphs
 from simulator.analysis.bounds import critical_path
@@ -64,13 +65,13 @@ def communication_ratio(world: World) -> float:
 def describe_command(config: DescribeConfig, invocation: Invocation) -> None:
     """Print the description."""
     config = config.settled()
+    if config.workload.serves and (config.features is not None or config.advise):
+        raise InvalidInput(
+            "features and advise are of one model; take jobs of it, such as workload=single"
+        )
     world = prepare(config, invocation.config_dirs)
     console = make_console()
     if world.requests is not None:
-        if config.features is not None or config.advise:
-            raise InvalidInput(
-                "features and advise are of one model; take jobs of it, such as workload=single"
-            )
         print_requests(config, world, world.requests, invocation.config_dirs, console)
         return
     described = config.family if config.bare else config.model
@@ -124,9 +125,10 @@ def print_advice(config: DescribeConfig, world: World, console: Console) -> None
     makespans = dict(partitioned(Advise(), world, config).makespans)
     advised = makespans.pop(Advise.name)
     best = min(makespans, key=makespans.__getitem__)
+    gpus = any(map(is_gpu, profiles_of(world.cluster, "Advice")))
     console.print(
-        f"as advised {format_seconds(advised)}, {best} {format_seconds(makespans[best])}, by believed times; "
-        "not validated on a GPU"
+        f"as advised {format_seconds(advised)}, {best} {format_seconds(makespans[best])}, by believed times"
+        + ("; not validated on a GPU" if gpus else "")
     )
 
 

@@ -23,7 +23,7 @@ class CpuGpu(Partitioner):
 
     Each starts on its fastest device; those beside the critical path, longest first, move to where all is done
     soonest. Then the best move of all (a subgraph, the two at an edge, a run) is made as long as one shortens the
-    makespan, from there and from everything on the best device.
+    makespan, from there, from everything on the best device, and from HEFT's plan of the subgraphs.
 
     Args:
         eps: a subgraph is joined with a neighbour where its fastest time is below so many times the transfer of
@@ -57,7 +57,9 @@ class CpuGpu(Partitioner):
         starts = [along_critical_path(placement)]
         if placement.singles:
             starts.append(min(placement.singles.values(), key=placement.evaluate))
-        found = [placement.corrected(start, placement.order(start), rounds) for start in starts]
+        ordered = [(start, placement.order(start)) for start in starts]
+        ordered.append(placement.listed())
+        found = [placement.corrected(device, order, rounds) for device, order in ordered]
         makespan, device, order = min(found, key=lambda row: row[0])
         parallel = [
             sum(phase.parallel for phase in phases(segment.graph)) for segment in segments.values()

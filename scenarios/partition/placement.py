@@ -10,11 +10,13 @@ import numpy as np
 
 from scenarios.partition.partitioner import Problem
 from scenarios.partition.subgraphs import runs
+from simulator.engine.run import simulate
 from simulator.model.costs import CostTable
 from simulator.model.graph import DataflowGraph
 from simulator.model.plan import Plan
 from simulator.model.segments import Segments
 from simulator.model.workload import Workload
+from simulator.schedulers import create
 
 LEAST_GAIN = 1e-9
 """Share of the makespan by which a move must shorten it: less is rounding."""
@@ -41,7 +43,8 @@ class Placement:
             dataclasses.replace(job, graph=segment.graph)
             for job, segment in zip(problem.jobs, self.segments, strict=True)
         ]
-        self._evaluator = problem.evaluator(Workload(jobs), CostTable(costs))
+        self.workload, self.costs = Workload(jobs), CostTable(costs)
+        self._evaluator = problem.evaluator(self.workload, self.costs)
         self.first = np.cumsum([0, *(len(job.graph) for job in jobs)])
         self.seconds = np.concatenate([costs[job.graph].seconds for job in jobs]) + overhead
         self.arrival = np.repeat([job.arrival for job in jobs], np.diff(self.first))
@@ -151,6 +154,20 @@ class Placement:
                 for place in range(self.seconds.shape[1]):
                     if (device[row] != place).any() and self._can(row, place):
                         yield row, [place] * len(row)
+
+    def listed(self) -> tuple[np.ndarray, np.ndarray]:
+        """Devices and order of HEFT's plan of the subgraphs, by the engine."""
+        problem = self.problem
+        trace = simulate(
+            self.workload,
+            problem.cluster,
+            self.costs,
+            create("heft"),
+            movement=problem.movement,
+            contention=problem.contention,
+        )
+        plan = Plan.executed(trace, [job.graph for job in self.workload])
+        return plan.device.copy(), plan.order
 
     def _can(self, tasks: list[int] | tuple[int, ...], place: int) -> bool:
         return bool(np.isfinite(self.seconds[list(tasks), place]).all())

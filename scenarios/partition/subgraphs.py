@@ -96,7 +96,6 @@ def phases(graph: DataflowGraph) -> list[Phase]:
     # Neighbours on the trunk without a region between them are one phase.
     filled = np.unique(region)
     start = np.diff(filled, prepend=-1) % 2 == 1
-    start |= filled % 2 == 1
     start[0] = True
     phase = (np.cumsum(start) - 1)[np.searchsorted(filled, region)]
     run = runs(graph, np.zeros(count, dtype=bool))

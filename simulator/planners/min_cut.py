@@ -94,7 +94,7 @@ def _connect(network: object, tail: object, head: object, capacity: float) -> No
 
 
 def articulation_points(graph: DataflowGraph) -> list[int]:
-    """Operators that all data passes: every other operator is before or behind it, ascending.
+    """Operators that all data passes: every other one is before or behind it, and no tensor goes round it; ascending.
 
     A cut that has one of them on the device has all before it there, so that cuts may be sought between two
     neighbours alone. Operators that read weights alone are passed over: they can run anywhere.

@@ -31,6 +31,8 @@ class Planned(Scheduler):
                 "Scheduler 'planned' has a plan of a partition and a file; leave one of them out"
             )
         self.plan = plan if file is None else Plan.load(Path(file).expanduser())
+        if self.plan is not None:
+            self.name = self.plan.origin  # type: ignore[misc]  # traces say what made the plan
 
     def begin(self, context: SchedulingContext) -> None:
         """See :class:`simulator.context.scheduler.Scheduler`.

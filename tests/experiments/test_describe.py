@@ -1,6 +1,7 @@
 """Structure and limits of a graph, against figures worked out by hand."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from experiments import describe
@@ -82,3 +83,17 @@ def test_a_chain_is_called_one(folder, capsys):
     # The best device alone takes 127, the fastest path 41, path and load together 42.1156.
     assert "both together 42.1156)" in " ".join(out.split())
     assert "best device alone: P1, 127; any schedule gains at most 3.02x" in out
+
+
+def test_features_and_advice(folder, tmp_path, capsys):
+    words = ["--config-dir", str(folder), "model=branches", "cluster=box"]
+    file = tmp_path / "features.parquet"
+    assert describe.main([*words, f"features={file}", "advise=true"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    # Three branches that read the input; their last linears meet in two additions.
+    assert "8 key operators: 6 that compute, 0 forks, 2 joins" in out
+    assert len(pd.read_parquet(file)) == 11
+    assert "advised phase from" in out
+    assert "as advised" in out
+    assert describe.main([*words, "workload=serving", "advise=true"]) == 2
+    assert "features and advise are of one model" in capsys.readouterr().err

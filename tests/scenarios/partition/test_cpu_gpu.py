@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenarios.partition.cpu_gpu import CpuGpu
+from scenarios.partition.cpu_gpu import CpuGpu, along_critical_path
 from scenarios.partition.duet import Duet
 from scenarios.partition.partitioner import Problem, partition
 from scenarios.partition.placement import Placement
@@ -154,3 +154,18 @@ def test_a_part_that_its_memory_cannot_hold_is_refused():
 def test_options_are_numbers_of_at_least_0():
     with pytest.raises(InvalidInput, match="eps -1"):
         CpuGpu(eps=-1)
+
+
+def test_beside_the_critical_path_the_soonest_end_decides():
+    graph = from_edges("fork", 3, [(0, 1, 1.0), (0, 2, 1.0)])
+    given_ = problem(graph, [[1, 1, 9], [5, 5, 9], [4, 4, 9]], box(cpus=2))
+    placement = Placement(given_, {graph: coarsen(graph, parts=np.arange(3))})
+    # All three are fastest on the first core; the path 0, 1 stays there.
+    assert along_critical_path(placement).tolist() == [0, 0, 1]
+
+
+def test_a_subgraph_has_a_device_that_can_run_it():
+    graph = chain(3, 1.0)
+    seconds = [[1, np.inf], [np.inf, 1], [2, 1]]
+    for partitioner in (CpuGpu(eps=9.0), Duet()):
+        assert partitioner.plan(problem(graph, seconds, box())).device.tolist() == [0, 1, 1]

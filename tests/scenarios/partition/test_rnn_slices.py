@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scenarios.partition.partitioner import Problem, partition
 from scenarios.partition.recurrence import recurrence
-from scenarios.partition.rnn_slices import RnnSlices
+from scenarios.partition.rnn_slices import RnnSlices, crossing
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable
@@ -118,6 +118,24 @@ def test_layers_against_steps():
     assert 24 + 24 + 31 * 24 - 3 <= slices < 24 + 24 + 31 * 24
     assert layers == 32 * 32  # all on the fast one
     assert slices < layers
+
+
+def test_cells_run_by_diagonals():
+    """One task of four layers by eight steps on two equal devices: the first layer's state crosses after few cells."""
+    asked = problem(cells(4, 8, 0.0), 1, 1.0)
+    # The second device begins after seven cells (diagonals of 1, 2 and 3, and the fourth's first), waits for two more
+    # on the way, and has 16; step by step it would begin after thirteen.
+    assert RnnSlices().plan(asked).makespan_s == 25
+
+
+def test_what_crosses_is_counted_once_at_every_boundary():
+    """A state goes on to the next step alone, the first one also to the last operator."""
+    tensors = [Tensor("w", "weight", 0), *(Tensor(f"h{i}", "activation", 2.0**i) for i in range(4))]
+    operators = [Operator(f"o{i}", "cell") for i in range(4)]
+    reads = [[0], [0, 1], [0, 2], [0, 3, 1]]
+    graph = DataflowGraph("c", operators, tensors, reads, [[i + 1] for i in range(4)])
+    found = crossing(problem(graph, 1, 1.0), graph, np.arange(4), (0, 1))
+    assert found.tolist() == [0, 1, 2 + 1, 4 + 1]
 
 
 def test_equal_devices_of_one_memory_are_tried_once():
