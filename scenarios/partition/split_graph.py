@@ -244,7 +244,7 @@ class _Transformation:
         shape[dim] += need.before + need.after
         template = {"args": [_leaf(0, seen.views), pads, "constant", fill], "kwargs": {}}
         key = ("pad", seen.tensor, json.dumps([template]), self.space_of[device])
-        made = self._helper(
+        made = self._auxiliary(
             key,
             "pad",
             "aten.pad.default",
@@ -311,7 +311,7 @@ class _Transformation:
         template = {"args": [_leaf(0, there.views)], "kwargs": {}}
         out = dense_like(there.spec, there.spec.shape)
         key = (piece.tensor, json.dumps(there.views))
-        made = self._helper(key, "copy", "aten.clone.default", [there], template, out, piece.device)
+        made = self._auxiliary(key, "copy", "aten.clone.default", [there], template, out, piece.device)
         return self._plain(made)
 
     def _weight(
@@ -353,7 +353,7 @@ class _Transformation:
                     "kwargs": {},
                 }
                 out = TensorSpec(total.spec.shape, total.spec.dtype)
-                made = self._helper(
+                made = self._auxiliary(
                     (*key, number), f"{name}/sum", "aten.add.Tensor", both, template, out, device
                 )
                 total = self._plain(made)
@@ -364,11 +364,11 @@ class _Transformation:
         shape = list(pieces[0].spec.shape)
         shape[dim] = sum(seen.spec.shape[dim] for seen in pieces)
         out = TensorSpec(tuple(shape), pieces[0].spec.dtype)
-        return self._helper(key, f"{name}/cat", "aten.cat.default", pieces, joined, out, device)
+        return self._auxiliary(key, f"{name}/cat", "aten.cat.default", pieces, joined, out, device)
 
     # -- parts ----------------------------------------------------------------------------------
 
-    def _helper(
+    def _auxiliary(
         self,
         key: tuple[Any, ...],
         name: str,
