@@ -311,7 +311,9 @@ class _Transformation:
         template = {"args": [_leaf(0, there.views)], "kwargs": {}}
         out = dense_like(there.spec, there.spec.shape)
         key = (piece.tensor, json.dumps(there.views))
-        made = self._auxiliary(key, "copy", "aten.clone.default", [there], template, out, piece.device)
+        made = self._auxiliary(
+            key, "copy", "aten.clone.default", [there], template, out, piece.device
+        )
         return self._plain(made)
 
     def _weight(

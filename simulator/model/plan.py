@@ -20,6 +20,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ class Plan:
         origin = str(trace.meta.get("scheduler", "run"))
         return cls(origin, tuple(graphs), names, device, order, trace.makespan)
 
-    @property
+    @cached_property
     def first_task(self) -> list[int]:
         """The first task of each job, and behind the last job the number of tasks."""
         return [0, *itertools.accumulate(map(len, self.graphs))]
@@ -157,9 +158,13 @@ class Plan:
     def of_job(self, job: int) -> tuple[np.ndarray, np.ndarray]:
         """Device and rank (position in the order) of a job's operators, int64[operators] each."""
         first, end = self.first_task[job : job + 2]
+        return self.device[first:end], self._rank[first:end]
+
+    @cached_property
+    def _rank(self) -> np.ndarray:
         rank = np.empty(len(self.order), dtype=np.int64)
         rank[self.order] = np.arange(len(self.order))
-        return self.device[first:end], rank[first:end]
+        return rank
 
     def check(self, jobs: Sequence[Job], cluster: Cluster) -> None:
         """Refuse a plan for other jobs or another cluster.

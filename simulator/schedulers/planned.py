@@ -46,14 +46,26 @@ class Planned(Scheduler):
                 "(scheduler.options.file=outputs/latest/plan.json)"
             )
         self.plan.check_devices(context.cluster)
-        self._ranks = [self.plan.of_job(job) for job in range(len(self.plan.graphs))]
+        self._ranks = [
+            tuple(column.tolist() for column in self.plan.of_job(job))
+            for job in range(len(self.plan.graphs))
+        ]
 
     def decide(self, context: SchedulingContext) -> None:
         """See :class:`simulator.context.scheduler.Scheduler`."""
         assert self.plan is not None  # since begin
         for job in context.arrived:
             self.plan.check_job(job, context.jobs[job])
-            first = context.tasks_of(job)[0]
-            device, rank = self._ranks[job]
-            for operator, (place, position) in enumerate(zip(device, rank, strict=True)):
-                context.place(first + operator, int(place), rank=int(position))
+            for task in context.tasks_of(job):
+                self._place(context, task, job)
+        for task in context.lost:
+            self._place(context, task, context.job_of(task))
+
+    def _place(self, context: SchedulingContext, task: int, job: int) -> None:
+        device, rank = self._ranks[job]
+        operator = task - context.tasks_of(job)[0]
+        place, position = device[operator], rank[operator]
+        context.place(task, place, rank=position)
+        if context.explain:
+            name = context.cluster.devices[place].name
+            context.explain(f"{context.label(task)} -> {name}: place {position} of the plan")

@@ -24,10 +24,12 @@ from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable
 from simulator.model.graph import DataflowGraph, from_edges
 from simulator.model.operator import Operator, Tensor
+from simulator.model.plan import Plan
 from simulator.model.trace import Trace
 from simulator.model.workload import Job, Workload
 from simulator.schedulers import available, create
 from simulator.schedulers._pricing import best_device, estimated_finishes
+from simulator.schedulers.planned import Planned
 from tests.simulator.scripted import Script
 
 INF = math.inf
@@ -323,12 +325,18 @@ def test_what_came_for_a_lost_task_is_priced_as_there() -> None:
 def test_every_shipped_scheduler_survives(name: str) -> None:
     """Three diamonds, the last one urgent, on devices that break in turn, once both at a time."""
     graph = from_edges("diamond", 4, [(0, 1, 1.0), (0, 2, 1.0), (1, 3, 1.0), (2, 3, 1.0)])
+    jobs = Workload([Job(graph), Job(graph, 2.0), Job(graph, 5.0, priority=1)])
+    costs = CostTable.of(graph, np.array([[2.0, 3.0], [1.0, 2.0], [2.0, 1.0], [1.0, 1.0]]))
+    scheduler = create(name)
+    if name == "planned":
+        unbroken = simulate(jobs, pair(), costs, create("heft"))
+        scheduler = Planned(Plan.executed(unbroken, [graph] * 3))
     breaks = [("A", 1.0, 4.0), ("B", 3.0, 6.0), ("A", 8.0, 9.0), ("B", 9.5, 11.0)]
     trace = simulate(
-        Workload([Job(graph), Job(graph, 2.0), Job(graph, 5.0, priority=1)]),
+        jobs,
         pair(),
-        CostTable.of(graph, np.array([[2.0, 3.0], [1.0, 2.0], [2.0, 1.0], [1.0, 1.0]])),
-        create(name),
+        costs,
+        scheduler,
         faults=Faults([Fault("device_failure", *row) for row in breaks], max_attempts=None),
     )
     assert trace.jobs["status"].tolist() == ["finished"] * 3
