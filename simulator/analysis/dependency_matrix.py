@@ -77,12 +77,3 @@ class Paths:
     def through(self) -> list[int]:
         """From roots to sinks through each operator."""
         return [a * b for a, b in zip(self.into, self.out, strict=True)]
-
-
-def paths_from(graph: DataflowGraph, operator: int) -> list[int]:
-    """Paths from an operator to each: its row of ``(I - A)^-1``, exact."""
-    found = [0] * len(graph)
-    found[operator] = 1
-    for target in range(operator + 1, len(graph)):
-        found[target] = sum(found[parent] for parent in graph.predecessors[target])
-    return found

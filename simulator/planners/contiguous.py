@@ -65,18 +65,6 @@ def front(times: ArrayLike, crossing: ArrayLike | None = None) -> list[Parts]:
     return found
 
 
-def contiguous(
-    times: ArrayLike, crossing: ArrayLike | None = None, jobs: int | None = None
-) -> Parts:
-    """The partition of the least time of so many tasks; of the fastest slowest part where none are given.
-
-    Raises:
-        InvalidInput: fewer units than parts.
-    """
-    parts = front(times, crossing)
-    return parts[-1] if jobs is None else min(parts, key=lambda p: p.pipelined(jobs))
-
-
 def _least_sum(stage: np.ndarray, moved: np.ndarray, bound: float) -> Parts | None:
     """The partition of least sum whose parts and crossings are all faster than a bound."""
     parts, units = len(stage), stage.shape[1] - 1
@@ -99,4 +87,4 @@ def _least_sum(stage: np.ndarray, moved: np.ndarray, bound: float) -> Parts | No
     return Parts(tuple(starts[:-1]), float(least[units]), max(stages))
 
 
-__all__ = ["Parts", "contiguous", "front"]
+__all__ = ["Parts", "front"]

@@ -7,7 +7,6 @@ m-machine, n-job flow-shop sequencing problem*, 1983.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -15,9 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.errors import InvalidInput
-
-MOST_PERMUTED = 9
-"""Jobs of which all orders are tried; 9 have 362,880."""
 
 
 def makespan(times: ArrayLike, order: Iterable[int] | None = None) -> float:
@@ -41,7 +37,7 @@ def johnson(times: ArrayLike) -> list[int]:
 
     Those that are shorter in the first stage come first, by ascending first stage; the others follow by descending
     second one; equal ones by number. Three stages ``f, g, h`` are ordered as two of ``f + g, g + h``:
-    optimal where :func:`is_dominated`, a heuristic elsewhere.
+    optimal where the first or the third never falls below the second, a heuristic elsewhere.
 
     Raises:
         InvalidInput: neither two stages nor three.
@@ -57,12 +53,6 @@ def johnson(times: ArrayLike) -> list[int]:
     return early + sorted((j for j in jobs if first[j] >= last[j]), key=lambda j: -last[j])
 
 
-def is_dominated(times: ArrayLike) -> bool:
-    """Whether Johnson's order of three stages is optimal: the first or the third never falls below the second."""
-    first, second, third = np.asarray(times, dtype=np.float64).T
-    return bool(max(first.min(), third.min()) >= second.max())
-
-
 def neh(times: ArrayLike) -> list[int]:
     """The order of Nawaz, Enscore and Ham: the longest jobs first, each inserted where the makespan is least."""
     rows = np.asarray(times, dtype=np.float64).tolist()
@@ -73,19 +63,4 @@ def neh(times: ArrayLike) -> list[int]:
     return order
 
 
-def exhaustive(times: ArrayLike) -> list[int]:
-    """The best of all orders, the first of equal ones.
-
-    Raises:
-        InvalidInput: more than :data:`MOST_PERMUTED` jobs.
-    """
-    rows = np.asarray(times, dtype=np.float64).tolist()
-    if len(rows) > MOST_PERMUTED:
-        raise InvalidInput(
-            f"All orders of {len(rows)} jobs are too many; give at most {MOST_PERMUTED}, or take neh"
-        )
-    orders = itertools.permutations(range(len(rows)))
-    return list(min(orders, key=lambda order: _makespan(rows, order)))
-
-
-__all__ = ["MOST_PERMUTED", "exhaustive", "is_dominated", "johnson", "makespan", "neh"]
+__all__ = ["johnson", "makespan", "neh"]

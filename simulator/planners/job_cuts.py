@@ -15,13 +15,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simulator.errors import InvalidInput
 from simulator.planners.flow_shop import johnson, makespan
 
 Cuts = tuple[int, ...]
 """The cut of each job, ascending."""
-MOST_MULTISETS = 200_000
-"""Choices of cuts that :func:`exhaustive` tries."""
 
 
 def pipelined(times: ArrayLike, cuts: Sequence[int]) -> float:
@@ -72,24 +69,9 @@ def ratio_rule(times: ArrayLike, jobs: int) -> Cuts:
     )
 
 
-def exhaustive(times: ArrayLike, jobs: int) -> Cuts:
-    """The best of all choices of cuts.
-
-    Raises:
-        InvalidInput: there are more than :data:`MOST_MULTISETS`.
-    """
-    cuts = len(np.asarray(times))
-    if math.comb(cuts + jobs - 1, jobs) > MOST_MULTISETS:
-        raise InvalidInput(
-            f"All choices of {cuts} cuts for {jobs} jobs are more than {MOST_MULTISETS}; give fewer jobs, or take "
-            "two_cuts"
-        )
-    return _best(times, itertools.combinations_with_replacement(range(cuts), jobs))
-
-
 def _best(times: ArrayLike, choices: Iterable[Cuts]) -> Cuts:
     rows = np.asarray(times, dtype=np.float64)
     return min(choices, key=lambda cuts: pipelined(rows, cuts))
 
 
-__all__ = ["MOST_MULTISETS", "Cuts", "exhaustive", "one_cut", "pipelined", "ratio_rule", "two_cuts"]
+__all__ = ["Cuts", "one_cut", "pipelined", "ratio_rule", "two_cuts"]

@@ -1,8 +1,8 @@
 """Shares of one piece of work among unequal devices that work at the same time.
 
-:func:`linear_shares` is the closed form for devices whose time is an overhead and a rate. Real devices are not like
-that (GPUs saturate): :func:`tuned_units` starts from shares as the inverse of the times of all of it, makes them whole
-numbers by the largest remainder, and moves one unit at a time while the end comes sooner, by times of whole units.
+Devices do not take time in proportion to their share (GPUs saturate): :func:`tuned_units` starts from shares as the
+inverse of the times of all of it, makes them whole numbers by the largest remainder, and moves one unit at a time while
+the end comes sooner, by times of whole units.
 """
 
 from __future__ import annotations
@@ -13,36 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.errors import InvalidInput
-
-
-def linear_shares(speed: ArrayLike, overhead: ArrayLike) -> tuple[float, np.ndarray]:
-    """The earliest end of a unit of work, and the share of every device.
-
-    A device takes ``overhead + share / speed`` where its share is not nothing. All that take part end at
-    ``T = (1 + sum overhead * speed) / sum speed``; a device whose overhead alone is that long takes none.
-
-    Args:
-        speed: float64[devices], units of work a second, above 0.
-        overhead: float64[devices], seconds.
-
-    Returns:
-        T in seconds, and float64[devices] with sum 1.
-
-    Raises:
-        InvalidInput: there is no device, or a speed is not above 0.
-    """
-    speeds, overheads = np.asarray(speed, dtype=np.float64), np.asarray(overhead, dtype=np.float64)
-    if not speeds.size or not (speeds > 0).all():
-        raise InvalidInput("Shares take one or more devices, each of a speed above 0")
-    # By overhead: each device that comes earlier than T makes T smaller, and so never one of these useless.
-    work, rate, end = 1.0, 0.0, np.inf
-    for device in np.argsort(overheads, kind="stable"):
-        if overheads[device] >= end:
-            break
-        work += overheads[device] * speeds[device]
-        rate += speeds[device]
-        end = work / rate
-    return float(end), np.maximum(0.0, speeds * (end - overheads))
 
 
 def whole_units(shares: ArrayLike, units: int) -> np.ndarray:

@@ -23,11 +23,11 @@ from simulator.errors import InvalidInput  # noqa: E402
 from simulator.model.costs import CostTable  # noqa: E402
 from simulator.model.graph import from_edges  # noqa: E402
 from simulator.model.plan import Plan  # noqa: E402
-from simulator.planners.shares import linear_shares  # noqa: E402
 from simulator.schedulers.planned import Planned  # noqa: E402
 from tests.examples import examples  # noqa: E402
 from tests.scenarios.partition.linear_prices import LinearPrices, problem_of  # noqa: E402
 from tests.scenarios.partition.test_split_graph import graph_of_one, net, spec  # noqa: E402, F401
+from tests.simulator.planners.linear_shares import linear_shares  # noqa: E402
 
 
 def product(rows=8, inner=16, columns=240):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
 from simulator.model.operator import Operator, Tensor
-from simulator.planners.contiguous import contiguous, front
+from simulator.planners.contiguous import front
 from simulator.planners.min_cut import articulation_points, min_cut
 from tests.examples import examples
 
@@ -108,14 +108,15 @@ def test_contiguous_partitions_against_all(parts, more, jobs, data):
         stages = [times[a:b, p].sum() for p, (a, b) in enumerate(itertools.pairwise(bounds))]
         stages += [moved[p, start] for p, start in enumerate(inner)]
         every.append((sum(stages), max(stages)))
-    assert contiguous(times, moved).slowest == min(slowest for _, slowest in every)
-    best = contiguous(times, moved, jobs).pipelined(jobs)
+    partitions = front(times, moved)
+    assert partitions[-1].slowest == min(slowest for _, slowest in every)
+    best = min(part.pipelined(jobs) for part in partitions)
     assert best == min(total + (jobs - 1) * slowest for total, slowest in every)
-    found = [(part.seconds, part.slowest) for part in front(times, moved)]
+    found = [(part.seconds, part.slowest) for part in partitions]
     assert set(found) <= set(every)
     assert found == sorted(set(found))
 
 
 def test_more_parts_than_units_are_refused():
     with pytest.raises(InvalidInput, match="2 units cannot be 3 parts"):
-        contiguous(np.ones((2, 3)))
+        front(np.ones((2, 3)))
