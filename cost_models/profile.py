@@ -17,6 +17,7 @@ import pandas as pd
 
 from cost_models import evaluation
 from cost_models.correlation import read_rows, residual_rows
+from cost_models.device_spec import SPECS
 from cost_models.ensemble import members_among
 from cost_models.fitting import fitted_models
 from cost_models.model import DEFAULT, OWN, CostModel, names
@@ -119,6 +120,11 @@ class Profile:
             raise InvalidInput(
                 f"Profile '{self.name}' prefers cost model '{self.default}', which it does not have"
             )
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether the device is a GPU: it was measured through a driver, or data sheets list it."""
+        return "driver" in self.versions or self.name in SPECS
 
     # -- pricing ------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from experiments.runs.prepare import partitioned, prepare
 from experiments.runs.structure import Structure
 from experiments.runs.world import World
 from scenarios.partition.advise import Advise, advise
-from scenarios.partition.device_profiles import is_gpu, profiles_of
+from scenarios.partition.device_profiles import profiles_of
 from scenarios.partition.subgraphs import phases
 from scenarios.requests import RequestGraphs
 from simulator.analysis.bounds import critical_path
@@ -125,7 +125,7 @@ def print_advice(config: DescribeConfig, world: World, console: Console) -> None
     makespans = dict(partitioned(Advise(), world, config).makespans)
     advised = makespans.pop(Advise.name)
     best = min(makespans, key=makespans.__getitem__)
-    gpus = any(map(is_gpu, profiles_of(world.cluster, "Advice")))
+    gpus = any(p.is_gpu for p in profiles_of(world.cluster, "Advice"))
     console.print(
         f"as advised {format_seconds(advised)}, {best} {format_seconds(makespans[best])}, by believed times"
         + ("; not validated on a GPU" if gpus else "")

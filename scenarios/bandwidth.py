@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 1_000_000
 LEAST_SHARE = 1e-3
-"""Of its bandwidth that a link is believed to have, however long it was down."""
+"""A link is believed to have this share of its bandwidth at least, however long it was down."""
 
 
 @dataclass

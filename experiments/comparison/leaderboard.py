@@ -7,13 +7,11 @@ all have met the same arrivals and the same draws.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cost_models.device_spec import spec_of_measured
 from experiments.comparison.contests import (
     GIVEN,
     SETTING,
@@ -238,7 +236,7 @@ def _contest(key: dict[str, Hashable], rows: pd.DataFrame) -> Contest:
             utilisation=_mean(row["utilisation"] for row in cells[name]),
             cells=tuple(str(row["cell"]) for row in cells[name]),
             stale=any(row["stale"] for row in cells[name]),
-            unvalidated=_unvalidated(cells[name][0]),
+            unvalidated=any(row.get("unvalidated") in (True,) for row in cells[name]),
         )
 
     reference = min(alone, default=None)
@@ -273,13 +271,6 @@ def _contest(key: dict[str, Hashable], rows: pd.DataFrame) -> Contest:
             )
         ),
     )
-
-
-def _unvalidated(row: Row) -> bool:
-    """Whether a row is of a plan for processors and GPUs together."""
-    names = re.findall(r"\d+x (\S+) \(", str(row["profiles"] or ""))
-    kinds = {spec_of_measured(name) is None for name in names}
-    return row.get("partition") not in (None, "", "none") and len(kinds) > 1
 
 
 def _bounded(cells: Mapping[str, Sequence[Row]]) -> Sequence[Row]:

@@ -63,6 +63,13 @@ class Outcome:
     figures: Mapping[str, Any]
     wallclock: Mapping[str, float]
 
+    @property
+    def _unvalidated(self) -> bool:
+        """Whether it is a plan over processors and GPUs, of which none was validated."""
+        pricer = self.world.pricer
+        planned = self.world.partition is not None or self.scenario.scheduler.name == "planned"
+        return planned and pricer is not None and pricer.mixes_gpus
+
     def result(self) -> dict[str, Any]:
         """The document of ``result.json``."""
         bare = self.scenario.bare
@@ -91,6 +98,7 @@ class Outcome:
             # Whether the same config gives the same result.
             "reproducible": self.scenario.simulation.decision_cost.charge != "wallclock",
             **({"notes": list(self.world.notes)} if self.world.notes else {}),
+            "unvalidated": self._unvalidated,
             **({} if self.world.partition is None else {"plan": self.world.partition.summary()}),
         }
 
@@ -138,8 +146,8 @@ def check_method(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> None:
 
 
 def label_of(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> str:
-    """What tables call a method: scheduler or partition, and the options that differ from its entry; of a scheduler
-    that runs what a partition made both: ``heft on tensor_split``.
+    """The name of a method in tables: scheduler or partition, with the options that differ from its entry. A scheduler
+    that runs what a partition made has both: ``heft on tensor_split``.
     """
 
     def label(group: str, config: SchedulerConfig | PartitionConfig) -> str:

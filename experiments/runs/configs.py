@@ -52,7 +52,7 @@ class SchedulerConfig:
 
 @dataclass
 class PartitionConfig:
-    """What decides where graphs are cut and what runs where (:mod:`scenarios.partition`).
+    """A partitioner decides where graphs are cut and what runs where (:mod:`scenarios.partition`).
 
     Attributes:
         name: what tables call it; ``none``: graphs stay as they are.

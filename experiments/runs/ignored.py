@@ -115,7 +115,6 @@ def depends(scenario: Scenario, seed: str, config_dirs: Sequence[Path] = ()) -> 
         # What a scheduler wraps, or chooses nodes by, may draw as well.
         nested = {"scheduler", "select"} & options.keys()
         takes = "seed" in inspect.signature(kind).parameters and "seed" not in options
-        takes |= scenario.partition.partitions
         return takes or bool(nested)
     links = () if scenario.bare else scenario.cluster.links.values()
     return (

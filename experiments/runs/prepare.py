@@ -13,7 +13,13 @@ from pathlib import Path
 from experiments.runs import catalog
 from experiments.runs.configs import PartitionConfig, Scenario
 from experiments.runs.provenance import digest
-from experiments.runs.world import World, source_digests, unpartitioned, worlds
+from experiments.runs.world import (
+    World,
+    refuse_extrapolation,
+    source_digests,
+    unpartitioned,
+    worlds,
+)
 from scenarios.bandwidth import bandwidth_faults, mean_bandwidths
 from scenarios.partition.partitioner import Partition, Partitioner, Problem, jobs_of, partition
 from simulator.engine.faults import Fault
@@ -48,12 +54,15 @@ def prepare(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World:
         source_digests(scenario, config_dirs).get("partition"),
         dataclasses.asdict(scenario.workload),
         settings,
-        [scenario.seed.workload, scenario.seed.search],
+        scenario.seed.workload,
     ]
     key = digest(decided_by)
-    return worlds.get_or_make(
+    found = worlds.get_or_make(
         key, lambda: Partitioned(key, world, partitioned(made, world, scenario))
     )
+    if scenario.strict:  # parts of operators are priced, too
+        refuse_extrapolation(found)
+    return found
 
 
 class Partitioned(World):
@@ -97,7 +106,7 @@ def partitioned(
     cluster: Cluster | None = None,
     change: Change | None = None,
 ) -> Partition:
-    """What a partitioner makes of a world.
+    """The plan of a partitioner for a world's jobs, or a device alone where that is better.
 
     Args:
         made: the partitioner.
@@ -129,7 +138,6 @@ def partitioned(
         simulation.contention,
         simulation.memory,
         simulation.weights,
-        scenario.seed.search,
     )
     return partition(made, problem)
 

@@ -118,6 +118,11 @@ class Pricer:
         names = (name for name, p in self._profiles.items() if not p.residuals_for(self._model))
         return tuple(sorted(names))
 
+    @property
+    def mixes_gpus(self) -> bool:
+        """Whether some devices are GPUs and some are not."""
+        return len({profile.is_gpu for profile in self._profiles.values()}) > 1
+
     def residuals(self, profile: str) -> Mapping[str, Residuals]:
         """Held-out residuals of a profile by kind, of the fit that prices; empty where unknown."""
         return self._profiles[profile].residuals_for(self._model)

@@ -82,6 +82,7 @@ COLUMNS = {
     "interval_without": "string",
     "decision_s": "double",
     "wall_s": "double",
+    "unvalidated": "bool",
     "draws": "list<double>",
 }
 """Names and Arrow types, in the order of the files."""
@@ -126,6 +127,7 @@ def row_of(document: Mapping[str, Any], stale: str = "") -> dict[str, Any]:
         "decision_s": wallclock.get("deciding_seconds")
         if planned is None
         else planned + wallclock.get("deciding_seconds", 0.0),
+        "unvalidated": document.get("unvalidated"),
         "draws": document.get("draws"),
     }
     family = config.get("family", {})

@@ -363,6 +363,10 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
     ]
     if files := [path for file in varying if (path := Path(file).expanduser()).is_file()]:
         found["bandwidth"] = digest_files(files)
+    if scenario.scheduler.name == "planned" and scenario.scheduler.options.get("file"):
+        path = Path(str(scenario.scheduler.options["file"])).expanduser()
+        if path.is_file():  # if not, the scheduler itself says so
+            found["plan"] = digest_files([path])
     select = scenario.scheduler.options.get("select")
     if isinstance(select, Mapping):
         path = find_file(str((select.get("predictor_options") or {}).get("file") or ""))
@@ -388,7 +392,9 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
 
 
 def class_paths(config: SchedulerConfig | PartitionConfig) -> list[str]:
-    """What of a scheduler's or a partition's configuration may name code: its class path, and those in its options."""
+    """The texts of a scheduler's or a partition's configuration that may name code: its class path, and those in its
+    options.
+    """
     given = [config.class_path or config.name, *texts(config.options)]
     return [text for text in given if own_code.parse(text) is not None]
 
@@ -413,7 +419,8 @@ def unpartitioned(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World
             prediction extrapolates.
     """
     parts = source_digests(scenario, config_dirs)
-    parts.pop("partition", None)
+    for what in ("partition", "plan"):  # they come after graphs and times
+        parts.pop(what, None)
     if scenario.family.drawn:
         parts["family"] = digest([scenario.family.document(), scenario.seed.workload])
     if not scenario.bare:
@@ -423,7 +430,7 @@ def unpartitioned(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World
     key = digest(parts)
     world = worlds.get_or_make(key, lambda: _make(key, scenario, parts, config_dirs))
     if scenario.strict:
-        _refuse_extrapolation(world)
+        refuse_extrapolation(world)
     return world
 
 
@@ -517,7 +524,12 @@ def _request_document(scenario: Scenario, config_dirs: Sequence[Path]) -> dict[s
     }
 
 
-def _refuse_extrapolation(world: World) -> None:
+def refuse_extrapolation(world: World) -> None:
+    """Refuse a world with times outside the measured range.
+
+    Raises:
+        InvalidInput: names the first such operator.
+    """
     for graph in world.operator_graphs:
         in_range = world.operator_costs[graph].in_range
         if in_range is None or in_range.all():

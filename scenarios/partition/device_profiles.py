@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cost_models.device_spec import SPECS
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
 
@@ -35,8 +34,3 @@ def profiles_of(cluster: Cluster, why: str) -> Sequence[Profile]:
         if device.profile not in found:
             found[device.profile] = load_profile(device.profile)
     return [found[str(device.profile)] for device in cluster.devices]
-
-
-def is_gpu(profile: Profile) -> bool:
-    """Whether a profile is a GPU's: it was measured through a driver, or data sheets list it."""
-    return "driver" in profile.versions or profile.name in SPECS

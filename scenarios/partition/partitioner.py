@@ -39,7 +39,6 @@ class Problem:
         costs: believed times of the jobs' graphs.
         prices: of graphs that a planner makes; None where times are given with the graph.
         movement, contention, memory, weights: of the run (:func:`simulator.simulate`).
-        seed: of a search.
     """
 
     workload: Workload
@@ -50,7 +49,6 @@ class Problem:
     contention: str = "fifo"
     memory: str = "unlimited"
     weights: str = "resident"
-    seed: int = 0
     _priced: dict[DataflowGraph, GraphCosts] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -220,8 +218,12 @@ def partition(partitioner: Partitioner, problem: Problem) -> Partition:
         if makespan < least:
             best, least = plan, makespan
     seconds = time.perf_counter() - began
-    notes = dict(found.notes) | {"makespans_s": makespans}
-    plan = dataclasses.replace(best, makespan_s=least, planning_s=seconds, notes=notes)
+    plan = dataclasses.replace(
+        best,
+        makespan_s=least,
+        planning_s=seconds,
+        notes={**best.notes, "makespans_s": makespans},
+    )
     return Partition(plan, problem.price(plan.graphs), makespans)
 
 

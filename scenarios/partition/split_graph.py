@@ -387,7 +387,7 @@ class _Transformation:
         if "/" not in name:
             name = f"{self.tensors[reads[0]].name}/{name}"
         name = self._name(name)
-        kind = _HELPERS[target]
+        kind = _KINDS[target]
         attributes: dict[str, Any] = {}
         if kind == "cat":
             attributes["dim"] = template["args"][1]
@@ -433,7 +433,7 @@ class _Transformation:
         self.block = []
 
 
-_HELPERS = {
+_KINDS = {
     "aten.clone.default": "copy",
     "aten.pad.default": "pad",
     "aten.cat.default": "cat",

@@ -24,6 +24,7 @@ from scenarios.partition.split_rules import NAMES, Axis, axes_of
 from simulator.errors import InvalidInput
 from simulator.model.operator import Operator
 from simulator.model.plan import Plan
+from simulator.model.workload import Workload
 from simulator.planners.shares import tuned_units, whole_units
 
 SHARES = ("tuned", "speed", "equal")
@@ -93,9 +94,7 @@ class Splitter:
             space_of = self.problem.cluster.space_of
             placed = split_graph(self.graph, place, splits, space_of, self.home, self.layouts.rules)
             jobs = tuple(dataclasses.replace(j, graph=placed.graph) for j in self.problem.jobs)
-            evaluator = self.problem.evaluator(
-                type(self.problem.workload)(jobs), self.prices.costs(placed.graph)
-            )
+            evaluator = self.problem.evaluator(Workload(jobs), self.prices.costs(placed.graph))
             device = np.tile(placed.device, len(jobs))
             seconds = evaluator.evaluate(device, np.arange(len(device)))
             self._known[key] = seconds, placed
@@ -184,12 +183,11 @@ class TensorSplit(Partitioner):
         """
         used = len(devices)
         while used > 1:
-            for shares in dict.fromkeys((self.shares, "equal" if self.shares == "tuned" else "")):
-                if shares:
-                    choices = _Choices(self, splitter, devices[:used], shares).of_operators()
-                    rows = [(i, c) for i, row in enumerate(choices) for c in row]
-                    splitter.layouts.price([(i, c) for i, c in rows if isinstance(c, Split)])
-                    yield splitter.layouts.best(choices)
+            for shares in ("tuned", "equal") if self.shares == "tuned" else (self.shares,):
+                choices = _Choices(self, splitter, devices[:used], shares).of_operators()
+                rows = [(i, c) for i, row in enumerate(choices) for c in row]
+                splitter.layouts.price([(i, c) for i, c in rows if isinstance(c, Split)])
+                yield splitter.layouts.best(choices)
             used = -(-used // 2)
 
     def _searched(

@@ -1,6 +1,7 @@
 """Partitions by configuration: every command takes one, and none changes what it does not concern."""
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 from experiments import simulate, sweep
+from experiments.runs.grid import compose_grid
 from experiments.runs.results import load_results
+from experiments.runs.world import source_digests
 from experiments.studies.flip import command as flip
 from scenarios.partition.partitioner import Partitioner, Problem, partition
 from simulator import Cluster, Device, Link, MemorySpace
@@ -139,14 +142,15 @@ def test_a_sweep_compares_partitions_with_schedulers(own, capsys):
 def test_a_partition_is_planned_anew_where_times_change(own, tmp_path, capsys):
     file = tmp_path / "two.json"
     file.write_text(json.dumps({"cost": [[1.0, 50.0], [10.0, 4.0]], "edges": [[0, 1, 9.0]]}))
-    # One task each: 1 + 9 + 4; everything on P1: 11, which is the plan until the link is 9 / 6 as fast.
-    words = [f"instance={file}", "partition=none,turns", f"output_dir={tmp_path}"]
+    # One task each: 1 + 9 + 4; everything on P1: 11, which is the plan, and HEFT's, until the link is 9 / 6 as fast.
+    # With the plan of the link as it is HEFT, which comes second where both are level, would win from there on.
+    words = [f"instance={file}", "partition=turns,none", f"output_dir={tmp_path}"]
     assert flip.main([*own, *words, "scheduler=single_device"]) != 0
     assert "scheduler=planned executes it" in capsys.readouterr().err
     assert flip.main([*own, *words]) == 0
     (path,) = (tmp_path / "flips").glob("*/result.json")
     document = json.loads(path.read_text())
-    assert document["winner"] in ("heft", "turns")
+    assert document["winner"] == "turns"
     assert all(
         row["up"] is None and row["down"] is None
         for row in document["flips"]
@@ -188,6 +192,42 @@ def test_a_plan_is_validated_on_hardware(home, no_figures, capsys):
     rows = list(csv.DictReader((newest(home) / "cases.csv").open()))
     assert [row["scheduler"] for row in rows] == ["heft", "turns"]
     assert all(0 < float(row["measured_s"]) < 10 for row in rows)
+
+
+def test_what_decides_a_result_is_in_the_key(own, folder):
+    """The partition's own code, and the file of a plan."""
+    assert simulate.main([*own, *MODEL, "partition=turns"]) == 0
+    file = folder / "plan.json"
+    file.write_bytes(Path("outputs/latest/plan.json").read_bytes())
+    planned = ["scheduler=planned", f"scheduler.options.file={file}"]
+    for words, changed in ((["partition=turns"], folder / "own.py"), (planned, file)):
+        scenario = compose_grid([*MODEL, *words], [folder]).cells[0].scenario
+        before = source_digests(scenario, [folder])
+        changed.write_text(changed.read_text() + "\n")
+        assert source_digests(scenario, [folder]) != before
+
+
+def test_strict_refuses_parts_outside_the_measured_range(own, capsys, monkeypatch):
+    """What a partition made is looked at, not only what it was made of."""
+    seen = []
+    monkeypatch.setattr("experiments.runs.prepare.refuse_extrapolation", seen.append)
+    assert simulate.main([*own, *MODEL, "partition=first", "strict=true"]) == 0
+    assert [world.graph.name for world in seen][:1] == ["first"]
+
+
+def test_a_device_alone_says_nothing_of_the_plan_that_it_replaces():
+    class Noted(All):
+        """With something to say."""
+
+        def plan(self, problem: Problem) -> Plan:
+            """See the base."""
+            return dataclasses.replace(super().plan(problem), notes={"split": 3})
+
+    graph = from_edges("two", 2, [(0, 1, 8.0)])
+    costs = CostTable.of(graph, np.array([[1.0, 1.0], [2.0, 3.0]]))
+    problem = Problem(Workload([Job(graph)]), two(99.0), costs)
+    assert partition(Noted(0), problem).plan.notes["split"] == 3
+    assert "split" not in partition(Noted(1), problem).plan.notes
 
 
 class All(Partitioner):

@@ -209,13 +209,15 @@ def test_a_run_of_which_jobs_failed_wins_nothing():
 
 
 def test_plans_over_cpu_and_gpu_are_marked_and_graphs_of_partitions_have_bounds_of_their_own():
-    both = {"profiles": "2x amd-epyc-25-17-1core (measured), 1x tesla-t4 (public)"}
-    split = row("split", 1.5, partition="tensor_split", **both) | {"bound_s": 0.4}
-    result = of(row("heft", 2.0, partition="none", **both), split)
+    split = row("split", 1.5, partition="tensor_split", unvalidated=True) | {"bound_s": 0.4}
+    result = of(row("heft", 2.0, partition="none", unvalidated=False), split)
     (contest,) = result.contests
     assert contest.bound_s == 0.4  # what holds for an operator does not hold for its parts
     assert {s.scheduler: mark(s) for s in contest.standings} == {"split": "!", "heft": ""}
     assert any("not validated on a GPU" in text for text in cautions(result))
     assert "not validated on a GPU" in main_caption(result)
-    alone = of(row("split", 1.5, partition="split"), row("heft", 2.0, partition="none"))
+    alone = of(
+        row("split", 1.5, partition="split", unvalidated=False),
+        row("heft", 2.0, partition="none", unvalidated=None),
+    )
     assert not any(s.unvalidated for s in alone.contests[0].standings)

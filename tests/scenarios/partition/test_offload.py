@@ -261,6 +261,8 @@ def test_what_cannot_be_offloaded_is_refused():
         Offload(servers=["cloud"]).plan(asked)
     with pytest.raises(InvalidInput, match="has policy=best; known: joint, local"):
         Offload(policy="best")
+    with pytest.raises(InvalidInput, match="more than 100000 choices of cuts; give fewer jobs"):
+        Offload(policy="exhaustive").plan(network(50))
     both = problem([chain("c", [1, 1, 1])], [[(INF, 1), (1, INF)]])
     with pytest.raises(InvalidInput, match="Graph 'c' has no cut between device 'terminal'"):
         Offload().plan(both)
