@@ -148,6 +148,11 @@ def test_index_arrays_cannot_be_written() -> None:
         (changed("operators", 0, "writes", value=["y", "y"]), "'second' writes 'y', which is"),
         (changed("operators", 0, "writes", value=["w"]), "'second' writes 'w', which is an input"),
         (changed("operators", 0, "writes", value=[]), "No operator writes the tensor 'y'"),
+        (
+            changed("tensors", 0, "part", value={"of": "w", "views": []}),
+            "is a part of 'w' and no weight",
+        ),
+        (changed("tensors", 0, "part", value=["w"]), "not an object with a text 'of'"),
         (changed("results", value=[{"tensor": "z"}]), "The result \"z\" of graph 'small' is not"),
         (changed("results", value=[{"tensor": {}}]), "The result {} of graph 'small' is not"),
     ],

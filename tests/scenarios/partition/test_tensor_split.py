@@ -1,5 +1,6 @@
 """Planned splits: closed forms, signs of what bandwidth and unequal devices do, and both worlds."""
 
+import dataclasses
 from itertools import pairwise
 
 import numpy as np
@@ -62,6 +63,18 @@ def test_unequal_devices_with_overheads_get_the_shares_of_the_closed_form():
         )
         == 0
     )
+
+
+def test_memories_count_slices_of_weights():
+    """262,144 bytes of weights fit into neither memory of 200,000; halves of them do."""
+    graph, _, _ = product(rows=1, inner=64, columns=1024)
+    given_ = problem_of(graph, [1e6, 1e6], bandwidth=1e9)
+    spaces = [dataclasses.replace(space, capacity=200_000.0) for space in given_.cluster.spaces]
+    cluster = dataclasses.replace(given_.cluster, spaces=spaces)
+    small = dataclasses.replace(given_, cluster=cluster, memory="limited")
+    found = partition(TensorSplit(dimensions=["channels"]), small)
+    assert set(found.makespans) == {"tensor_split"}  # no device holds everything
+    assert found.plan.notes["split"] == 1
 
 
 @pytest.mark.parametrize(("tc", "tg", "least"), [(16.70, 4.24, 0.18), (4.0, 4.0, 0.5)])
