@@ -134,7 +134,7 @@ def cuts_at(times: Times) -> list[np.ndarray]:
     bounds = [0, *(point + 1 for point in articulation_points(times.graph)), count]
     found = list(prefixes)
     for first, end in itertools.pairwise(bounds):
-        if end - first > 2:  # two operators in a row are no branches
+        if end - first > 1:
             found += _inside(times, prefixes[first], prefixes[end], range(first, end))
     return found
 

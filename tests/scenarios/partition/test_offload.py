@@ -142,6 +142,16 @@ def test_one_job_is_at_most_its_minimum_cut(graph, data):
     assert plan.notes["flow_shop_s"] == min(sums)
 
 
+def test_two_operators_that_share_an_input_are_cut_as_branches():
+    """Only the second is worth keeping: no prefix of the graph's order."""
+    inputs = Tensor("x", "input", 1.0)
+    written = [Tensor(f"t{i}", "activation", 1.0) for i in range(2)]
+    operators = [Operator("o0", "task"), Operator("o1", "task")]
+    graph = DataflowGraph("pair", operators, [inputs, *written], [[0], [0]], [[1], [2]])
+    asked = problem([graph], [[(3, 0), (0, 3)]])
+    assert asked.makespan(Offload(policy="partition_only").plan(asked)) == 1
+
+
 def test_one_chain_takes_its_minimum_cut():
     asked = problem([chain("c", [7, 3, 5, 1])], [[(2, 1), (3, 1), (9, 2)]])
     sums = [7 + 4, 2 + 3 + 3, 5 + 5 + 2, 14]
