@@ -1,0 +1,1 @@
+"""Training: steps taken apart, spread over devices, and planned."""

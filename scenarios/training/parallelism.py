@@ -1,0 +1,583 @@
+"""A training step over several devices: micro-batches, pipeline stages and replicas of them in one transformation.
+
+Each *pass* of a micro-batch through a stage runs on a *worker* of that stage: one device, or as many as the step has
+shards (tensor parallelism). Several workers of a stage are replicas: each has weights and optimiser state of its own
+and sums its gradients with the others'. One stage with several workers is data parallelism, several stages with one
+worker each are a pipeline, and anything between is a mixture.
+
+* Micro-batches have equal sizes. Each one's loss is weighed by their number, so that the sum of their gradients is
+  that of the whole batch's mean loss. The graph's results are the losses so weighed.
+* A worker adds up the gradients of its micro-batches, as autograd accumulates them.
+* Operators and tensors end in ``#``, the phase (``F`` forward, ``B`` backward, ``W`` gradients of weights alone,
+  ``R`` recomputed, ``U`` update) and the micro-batch; those of communication in ``#C``.
+* Statistics that the forward pass keeps (batch normalisation) go from micro-batch to micro-batch on each worker by
+  itself, as without synchronisation; so such a model's parameters differ from those of the whole batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cost_models.optimizer_steps import STATE, UPDATED
+from scenarios.training.assembly import Assembly, Seen
+from scenarios.training.collectives import Ranks
+from scenarios.training.step import BACKWARD, FORWARD, Step
+from simulator.errors import InvalidInput
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Part, Tensor, TensorSpec
+from simulator.planners.pipeline_schedules import Slot
+
+AT_THE_END = 1 << 40
+"""A turn behind all slots."""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How the gradients of replicas are summed.
+
+    Attributes:
+        algorithm: ``ring``, ``tree`` or ``hierarchical`` (:mod:`scenarios.training.collectives`); ``owner``: pushed
+            to the first replica, which alone updates, so that the weights come back from there.
+        bucket_bytes: gradients are summed in buckets of at least so many bytes, the last layers' first.
+        node_size: consecutive replicas of a node, for ``hierarchical``.
+        communicator: a device on which each bucket is one operator, instead.
+    """
+
+    algorithm: str = "ring"
+    bucket_bytes: float = 25e6
+    node_size: int | None = None
+    communicator: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where the parts of a step run and in which order.
+
+    Attributes:
+        part: int64[operators], the chunk of each one, numbered along the forward pass; chunk ``c`` is of stage
+            ``c % stages``.
+        worker_of: int64[stages, micro-batches], the worker of each pass.
+        workers: the devices of each worker, one for each shard.
+        slots: of each worker, in order.
+        shard: int64[operators]; all 0 unless given.
+        reduction: how replicas sum gradients.
+        recompute: int64[operators], segments of which the forward pass keeps only what crosses into others; the
+            backward pass computes the rest again. None: everything is kept.
+        asynchronous: every micro-batch is a batch by itself, followed by an update.
+    """
+
+    part: np.ndarray
+    worker_of: np.ndarray
+    workers: Sequence[Sequence[int]]
+    slots: Mapping[int, Sequence[Slot]]
+    shard: np.ndarray | None = None
+    reduction: Reduction = field(default_factory=Reduction)
+    recompute: np.ndarray | None = None
+    asynchronous: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Parallel:
+    """A step over several devices.
+
+    Attributes:
+        graph: of all micro-batches.
+        device: int64[operators].
+        order: int64[operators], all of them in the order of their devices' slots.
+        origin: int64[operators], the step's operator that each one repeats; -1: it communicates or accumulates.
+        communicates: bool[operators], those that sum gradients of replicas.
+    """
+
+    graph: DataflowGraph
+    device: np.ndarray
+    order: np.ndarray
+    origin: np.ndarray
+    communicates: np.ndarray
+
+
+def parallelised(step: Step, layout: Layout) -> Parallel:
+    """One step (several, if asynchronous) of all micro-batches.
+
+    Args:
+        step: of one micro-batch.
+        layout: where its parts run.
+
+    Raises:
+        InvalidInput: the layout asks for what cannot be; says what.
+    """
+    return _Transformation(step, layout).done()
+
+
+def _suffixed(name: str, phase: str, micro_batch: int | str = "") -> str:
+    return f"{name}#{phase}{micro_batch}"
+
+
+class _Transformation:
+    def __init__(self, step: Step, layout: Layout) -> None:
+        self.step, self.graph, self.layout = step, step.graph, layout
+        self.stages, self.micro_batches = layout.worker_of.shape
+        self.parts = Assembly()
+        self.turns = {
+            (worker, slot): position
+            for worker, slots in layout.slots.items()
+            for position, slot in enumerate(slots)
+        }
+        self.part: list[int] = layout.part.tolist()
+        self.shard = [0] * len(self.graph) if layout.shard is None else layout.shard.tolist()
+        self.worker_of: list[list[int]] = layout.worker_of.tolist()
+        self.divided = any(slot.phase == "W" for slots in layout.slots.values() for slot in slots)
+        self.weights = set(self.graph.weights)
+        self.updater: dict[int, int] = {}  # weight -> the operator that changes it
+        for weight, tensor in step.updates.items():
+            self.updater[weight] = self.graph.producer[tensor]
+        self.is_update = {o for o in self.updater.values() if step.phase[o] != FORWARD}
+        self.became = {tensor: weight for weight, tensor in step.updates.items()}
+        self.gradients = self._gradients()
+        self.replica: dict[tuple[int, int], int] = {}  # (weight, worker) -> its tensor there
+        self.version: dict[tuple[int, int], int] = {}  # (weight, worker) -> what became of it last
+        self.stashed: dict[tuple[int, int, int], int] = {}  # (weight, worker, micro-batch) -> read forward
+        self.total: dict[tuple[int, int], Seen] = {}  # (gradient, worker) -> the sum so far
+        self.results: list[dict[str, Any]] = []
+        self.shared: dict[int, int] = {}
+        if layout.recompute is not None:
+            self._check_recomputable()
+        if layout.asynchronous:
+            self._check_asynchronous()
+
+    def done(self) -> Parallel:
+        for micro_batch in range(self.micro_batches):
+            self._pass(micro_batch)
+        first_communication = len(self.parts.operators)
+        if not self.layout.asynchronous:
+            self._reduce_and_update()
+        batch = self.graph.batch
+        graph = self.parts.graph(
+            self.graph.name, self.results, None if batch is None else batch * self.micro_batches
+        )
+        communicates = np.zeros(len(graph), dtype=bool)
+        for operator in range(first_communication, len(graph)):
+            communicates[operator] = self.parts.operators[operator].name.endswith("#C")
+        return Parallel(
+            graph,
+            np.array(self.parts.device, dtype=np.int64),
+            self.parts.order,
+            np.array(self.parts.origin, dtype=np.int64),
+            communicates,
+        )
+
+    # -- a micro-batch --------------------------------------------------------------------------
+
+    def _pass(self, micro_batch: int) -> None:
+        """Forward and backward operators of one micro-batch, and what accumulates its gradients."""
+        values: dict[int, int] = {}
+        again: dict[int, int] = {}  # tensors that were recomputed
+        for operator in range(len(self.graph)):
+            if operator in self.is_update:
+                if self.layout.asynchronous:
+                    self._update(operator, self._worker(operator, micro_batch), values, micro_batch)
+                continue
+            phase = self._phase(operator)
+            if phase != "F" and self.layout.recompute is not None:
+                self._recompute(operator, values, again, micro_batch)
+            self._repeat(operator, phase, values, again, micro_batch)
+        self.results += [
+            {**row, "tensor": self.parts.tensors[values[t]].name}
+            for row, t in zip(self.graph.results, self._results, strict=True)
+        ]
+        if self.layout.asynchronous:
+            return
+        for gradient in self.gradients:
+            producer = self.graph.producer[gradient]
+            operator = self.gradients[gradient]
+            worker = self._worker(operator, micro_batch)
+            key, seen = (gradient, worker), Seen(values[gradient])
+            if key in self.total:
+                name = _suffixed(f"{self.graph.tensors[gradient].name}/sum", "B", micro_batch)
+                phase = self._phase(producer)
+                turn = self._turn(worker, phase, micro_batch, self.part[operator])
+                device = self.layout.workers[worker][self.shard[operator]]
+                seen = Seen(self.parts.added(name, self.total[key], seen, device, turn))
+            self.total[key] = seen
+
+    def _repeat(
+        self,
+        operator: int,
+        phase: str,
+        values: dict[int, int],
+        again: Mapping[int, int],
+        micro_batch: int,
+        into: dict[int, int] | None = None,
+        turn: Any = None,
+    ) -> None:
+        """Append an operator for a micro-batch; what it writes is noted in ``into``."""
+        worker = self._worker(operator, micro_batch)
+        original = self.graph.operators[operator]
+        reads = [
+            self._read(tensor, operator, phase, values, again, micro_batch)
+            for tensor in self.graph.reads[operator]
+        ]
+        writes = []
+        for tensor in self.graph.writes[operator]:
+            row = self.graph.tensors[tensor]
+            name = _suffixed(row.name, phase, micro_batch)
+            if tensor in self.became:
+                name = self._name_of_update(tensor, worker, micro_batch)
+            writes.append(dataclasses.replace(row, name=name))
+        made = self._named(original, phase, micro_batch)
+        if turn is None:
+            turn = self._turn(worker, phase, micro_batch, self.part[operator])
+        device = self.layout.workers[worker][self.shard[operator]]
+        written = self.parts.operator(made, reads, writes, device, turn, operator)
+        target = values if into is None else into
+        for tensor, new in zip(self.graph.writes[operator], written, strict=True):
+            target[tensor] = new
+            if tensor in self.became:
+                self.version[self.became[tensor], worker] = new
+
+    def _named(self, original: Operator, phase: str, micro_batch: int) -> Operator:
+        name = _suffixed(original.name, phase, micro_batch)
+        is_seed = original.target == "aten.ones_like.default" and phase == "B"
+        if is_seed and not self.layout.asynchronous and self.micro_batches > 1:
+            template = dict(original.template or {})
+            template["args"] = [*template["args"], 1.0 / self.micro_batches]
+            target = "aten.full_like.default"
+            return dataclasses.replace(original, name=name, target=target, template=template)
+        return dataclasses.replace(original, name=name)
+
+    def _read(
+        self,
+        tensor: int,
+        operator: int,
+        phase: str,
+        values: dict[int, int],
+        again: Mapping[int, int],
+        micro_batch: int,
+    ) -> int:
+        row = self.graph.tensors[tensor]
+        if tensor in self.weights:
+            if tensor not in self.updater:  # the same everywhere and always
+                if tensor not in self.shared:
+                    self.shared[tensor] = self.parts.tensor(row)
+                return self.shared[tensor]
+            owner = self._worker(self.updater[tensor], micro_batch)
+            key = (tensor, owner, micro_batch)
+            if self.layout.asynchronous and phase != "F" and key in self.stashed:
+                return self.stashed[key]
+            found = self._latest(tensor, owner)
+            if self.step.phase[self.updater[tensor]] == FORWARD:
+                return found
+            if not self.layout.asynchronous:
+                return self.replica[tensor, owner]
+            self.stashed[key] = found
+            return found
+        if row.role == "input":
+            if tensor not in values:
+                name = row.name if self.micro_batches == 1 else f"{row.name}#{micro_batch}"
+                values[tensor] = self.parts.tensor(dataclasses.replace(row, name=name))
+            return values[tensor]
+        if phase != "F" and tensor in again:
+            return again[tensor]
+        return values[tensor]
+
+    def _latest(self, weight: int, worker: int) -> int:
+        """A weight as it is now at the worker that changes it."""
+        key = (weight, worker)
+        if key not in self.replica:
+            row = self.graph.tensors[weight]
+            name = self._name_at(row.name, weight, worker)
+            if name != row.name:
+                part = Part(row.part.of, row.part.views) if row.part else Part(row.name, ())
+                row = dataclasses.replace(row, name=name, part=part)
+            self.replica[key] = self.version[key] = self.parts.tensor(row)
+        return self.version[key]
+
+    def _name_at(self, name: str, weight: int, worker: int) -> str:
+        """The name of a worker's own weight or state: the first replica has the model's."""
+        replicas = self._replicas(self.updater[weight])
+        if worker == replicas[0]:
+            return name
+        path, colon, state = name.partition(STATE)
+        return f"{path}@{replicas.index(worker)}{colon}{state}"
+
+    def _name_of_update(self, tensor: int, worker: int, micro_batch: int) -> str:
+        """What the last micro-batch of a worker leaves has the name of an update."""
+        weight = self.became[tensor]
+        name = self._name_at(self.graph.tensors[weight].name, weight, worker) + UPDATED
+        stage = self.part[self.updater[weight]] % self.stages
+        mine = [m for m in range(self.micro_batches) if self.worker_of[stage][m] == worker]
+        in_passes = self.layout.asynchronous or self.step.phase[self.updater[weight]] == FORWARD
+        return name if not in_passes or micro_batch == mine[-1] else f"{name}#{micro_batch}"
+
+    def _replicas(self, operator: int) -> list[int]:
+        return sorted(set(self.worker_of[self.part[operator] % self.stages]))
+
+    def _worker(self, operator: int, micro_batch: int) -> int:
+        return self.worker_of[self.part[operator] % self.stages][micro_batch]
+
+    def _phase(self, operator: int) -> str:
+        if self.step.phase[operator] == FORWARD:
+            return "F"
+        return "W" if self.divided and self.step.weight_only[operator] else "B"
+
+    def _turn(self, worker: int, phase: str, micro_batch: int, part: int) -> tuple[int, int]:
+        slot = Slot("B" if phase == "R" else phase, micro_batch, part // self.stages)
+        return self.turns[worker, slot], len(self.parts.operators)
+
+    @property
+    def _results(self) -> list[int]:
+        number = {tensor.name: t for t, tensor in enumerate(self.graph.tensors)}
+        return [number[row["tensor"]] for row in self.graph.results]
+
+    # -- recomputation --------------------------------------------------------------------------
+
+    def _recompute(
+        self, operator: int, values: dict[int, int], again: dict[int, int], micro_batch: int
+    ) -> None:
+        """Compute again what a backward operator reads of a segment's inside, just before it."""
+        segment = self.layout.recompute
+        assert segment is not None
+        needed: list[int] = []
+        stack = [t for t in self.graph.reads[operator] if self._is_inside(t) and t not in again]
+        seen = set(stack)
+        while stack:
+            producer = self.graph.producer[stack.pop()]
+            needed.append(producer)
+            for t in self.graph.reads[producer]:
+                inside = self._is_inside(t) and segment[self.graph.producer[t]] == segment[producer]
+                if inside and t not in again and t not in seen:
+                    seen.add(t)
+                    stack.append(t)
+        worker, part = self._worker(operator, micro_batch), self.part[operator]
+        for producer in sorted(set(needed)):
+            turn = self._turn(worker, self._phase(operator), micro_batch, part)
+            self._repeat(producer, "R", values, again, micro_batch, again, turn)
+
+    def _is_inside(self, tensor: int) -> bool:
+        """Whether the forward pass makes a tensor that no other segment's forward pass reads."""
+        segment, producer = self.layout.recompute, self.graph.producer[tensor]
+        assert segment is not None
+        if producer < 0 or self.step.phase[producer] != FORWARD or tensor in self._results:
+            return False
+        return all(
+            segment[reader] == segment[producer]
+            for reader in self.graph.consumers[tensor]
+            if self.step.phase[reader] == FORWARD
+        )
+
+    def _check_recomputable(self) -> None:
+        for operator in self.step.forward:
+            kind = self.graph.operators[operator].kind
+            if "dropout" in kind or "bernoulli" in kind or "rand" in kind:
+                raise InvalidInput(
+                    f"Operator '{self.graph.operators[operator].name}' draws random numbers, which recomputing would "
+                    "draw anew; recompute a model without dropout"
+                )
+            if self.became.keys() & set(self.graph.writes[operator]):
+                raise InvalidInput(
+                    f"Operator '{self.graph.operators[operator].name}' keeps statistics, which recomputing would count "
+                    "twice; take batch normalisation in evaluation mode"
+                )
+
+    # -- gradients and updates ------------------------------------------------------------------
+
+    def _gradients(self) -> dict[int, int]:
+        """For each tensor that an update reads of the backward pass the update; the last layers' first."""
+        found = {}
+        for operator in sorted(self.is_update):
+            for tensor in self.graph.reads[operator]:
+                producer = self.graph.producer[tensor]
+                if producer >= 0 and self.step.phase[producer] == BACKWARD:
+                    found[tensor] = operator
+        return dict(sorted(found.items(), key=lambda item: self.graph.producer[item[0]]))
+
+    def _reduce_and_update(self) -> None:
+        """Sum the gradients of every stage's replicas and step."""
+        of_group: dict[tuple[tuple[int, ...], int], list[int]] = {}
+        for gradient, operator in self.gradients.items():
+            key = tuple(self._replicas(operator)), self.shard[operator]
+            of_group.setdefault(key, []).append(gradient)
+        number = 0
+        for (workers, shard), gradients in of_group.items():
+            if len(workers) == 1:
+                continue
+            if self.layout.reduction.algorithm == "owner":
+                for gradient in gradients:
+                    self._push(gradient, workers, shard)
+                continue
+            bucket: list[int] = []
+            size = 0.0
+            for gradient in gradients:
+                bucket.append(gradient)
+                size += self.graph.tensors[gradient].bytes
+                if size >= self.layout.reduction.bucket_bytes or gradient == gradients[-1]:
+                    self._reduce(bucket, workers, shard, number)
+                    bucket, size, number = [], 0.0, number + 1
+        for operator in sorted(self.is_update):
+            workers = self._replicas(operator)
+            if self.layout.reduction.algorithm == "owner":
+                workers = workers[:1]
+            for worker in workers:
+                self._update(operator, worker, {}, None)
+
+    def _push(self, gradient: int, workers: Sequence[int], shard: int) -> None:
+        owner = workers[0]
+        device = self.layout.workers[owner][shard]
+        total = self.total[gradient, owner]
+        name = self.graph.tensors[gradient].name
+        for worker in workers[1:]:
+            turn = (AT_THE_END, len(self.parts.operators))
+            label = _suffixed(f"{name}/push{worker}", "C")
+            total = Seen(
+                self.parts.added(label, total, self.total[gradient, worker], device, turn)
+            )
+        self.total[gradient, owner] = total
+
+    def _reduce(
+        self, bucket: Sequence[int], workers: Sequence[int], shard: int, number: int
+    ) -> None:
+        """All-reduce some gradients as one flat buffer."""
+        turn = (AT_THE_END, len(self.parts.operators))
+        devices = [self.layout.workers[worker][shard] for worker in workers]
+        name = f"bucket{number}"
+        buffers = []
+        for rank, worker in enumerate(workers):
+            rows = [self._flat(self.total[gradient, worker]) for gradient in bucket]
+            label = _suffixed(f"{name}/flat{rank}", "C")
+            buffers.append(self.parts.joined(label, rows, devices[rank], turn))
+        ranks = Ranks(self.parts, devices, name, turn)
+        how = self.layout.reduction
+        first = len(self.parts.operators)
+        if how.communicator is not None:
+            reduced = ranks.at_once(buffers, how.communicator)
+        else:
+            reduced = ranks.all_reduce(buffers, how.algorithm, how.node_size)
+        for operator in range(first, len(self.parts.operators)):
+            row = self.parts.operators[operator]
+            label = _suffixed(row.name, "C")
+            self.parts.operators[operator] = dataclasses.replace(row, name=label)
+        for rank, worker in enumerate(workers):
+            begin = 0
+            for gradient in bucket:
+                spec = self.parts.spec(self.total[gradient, worker])
+                seen = Seen(reduced[rank])
+                if spec is not None:
+                    seen = self._shaped(reduced[rank], begin, spec)
+                    begin += spec.elements
+                self.total[gradient, worker] = seen
+
+    def _flat(self, seen: Seen) -> Seen:
+        spec = self.parts.spec(seen)
+        if spec is None:
+            return seen
+        order = _dense_order(spec)
+        views = list(seen.views)
+        if order != list(range(len(order))):
+            views.append(["aten.permute.default", [{"self": True}, order], {}])
+        views.append(["aten.view.default", [{"self": True}, [spec.elements]], {}])
+        return Seen(seen.tensor, tuple(views))
+
+    def _shaped(self, tensor: int, begin: int, spec: TensorSpec) -> Seen:
+        """A gradient in a flat buffer, as it was: shape and strides."""
+        seen = self.parts.cut(Seen(tensor), begin, begin + spec.elements)
+        order = _dense_order(spec)
+        shape = [spec.shape[d] for d in order]
+        views = [*seen.views, ["aten.view.default", [{"self": True}, shape], {}]]
+        if order != list(range(len(order))):
+            inverse = [order.index(d) for d in range(len(order))]
+            views.append(["aten.permute.default", [{"self": True}, inverse], {}])
+        return Seen(tensor, tuple(views))
+
+    def _update(
+        self, operator: int, worker: int, values: Mapping[int, int], micro_batch: int | None
+    ) -> None:
+        """An update of a worker's own weight; its gradient may be a view of a reduced buffer."""
+        original = self.graph.operators[operator]
+        reads: list[int] = []
+        behind: dict[int, tuple[Any, ...]] = {}
+        for position, tensor in enumerate(self.graph.reads[operator]):
+            if tensor in self.weights:
+                reads.append(self._latest(tensor, worker))
+            elif micro_batch is not None:
+                reads.append(values[tensor])
+            else:
+                seen = self.total[tensor, worker]
+                reads.append(seen.tensor)
+                behind[position] = seen.views
+        writes = []
+        for tensor in self.graph.writes[operator]:
+            name = self._name_of_update(tensor, worker, -1 if micro_batch is None else micro_batch)
+            writes.append(dataclasses.replace(self.graph.tensors[tensor], name=name))
+        device = self.layout.workers[worker][self.shard[operator]]
+        if micro_batch is None:
+            turn: Any = (AT_THE_END + 1, len(self.parts.operators))
+            replica = self._replicas(operator).index(worker)
+            label = _suffixed(original.name, "U", f"@{replica}" if replica else "")
+        else:
+            turn = self._turn(worker, "B", micro_batch, self.part[operator])
+            label = _suffixed(original.name, "U", micro_batch)
+        distinct = list(dict.fromkeys(reads))
+        made = dataclasses.replace(
+            original, name=label, template=_with_views(original.template, reads, distinct, behind)
+        )
+        if any(behind.values()):
+            stored = tuple(spec for t in distinct if (spec := self.parts.tensors[t].spec))
+            made = dataclasses.replace(made, reads=stored)
+        written = self.parts.operator(made, distinct, writes, device, turn, operator)
+        for tensor, new in zip(self.graph.writes[operator], written, strict=True):
+            self.version[self.became[tensor], worker] = new
+
+    def _check_asynchronous(self) -> None:
+        if any(len(set(row)) > 1 for row in self.worker_of):
+            raise InvalidInput(
+                "An asynchronous pipeline takes one device a stage; give each stage one, or take schedule=1f1b"
+            )
+        for weight, operator in self.updater.items():
+            stages = {
+                self.part[reader] % self.stages for reader in self.graph.consumers[weight]
+            }
+            if stages - {self.part[operator] % self.stages}:
+                raise InvalidInput(
+                    f"Weight '{self.graph.tensors[weight].name}' is read on several stages, of which each would have "
+                    "another version of it; take a schedule with a flush, such as 1f1b"
+                )
+
+
+def _dense_order(spec: TensorSpec) -> list[int]:
+    """Dimensions from the widest stride to the narrowest."""
+    if spec.strides is None:
+        return list(range(len(spec.shape)))
+    strides = spec.strides
+    return sorted(range(len(strides)), key=lambda d: (-strides[d], d))
+
+
+def _with_views(
+    template: Mapping[str, Any] | None,
+    reads: Sequence[int],
+    distinct: Sequence[int],
+    behind: Mapping[int, tuple[Any, ...]],
+) -> Mapping[str, Any] | None:
+    """A template whose leaves see other stored tensors, through views of these first."""
+    if template is None:
+        return None
+
+    def changed(node: Any) -> Any:
+        if isinstance(node, Mapping):
+            if "read" not in node:
+                return node
+            read = node["read"]
+            views = [*(list(v) for v in behind.get(read, ())), *node["views"]]
+            return {"read": distinct.index(reads[read]), "views": views}
+        return [changed(item) for item in node] if isinstance(node, list) else node
+
+    return {
+        "args": [changed(node) for node in template["args"]],
+        "kwargs": {key: changed(node) for key, node in template.get("kwargs", {}).items()},
+    }
+
+
+__all__ = ["Layout", "Parallel", "Reduction", "Tensor", "parallelised"]
