@@ -95,22 +95,17 @@ class Ranks:
         n = len(self)
         if n == 1:
             return list(buffers)
-        found = []
-        for chunk in range(n):
-            first = (chunk + 1) % n
-            total = self._slice(buffers[first], first, chunk)
-            for hop in range(1, n):
-                rank = (first + hop) % n
-                own = self._view(buffers[rank], chunk)
-                if own is None:  # bytes alone: the whole buffer stands for its chunk
-                    total = self._bare_sum(total, buffers[rank], rank, chunk)
-                else:
-                    name = f"{self.name}/sum{chunk}.{rank}"
-                    total = self.parts.added(
-                        name, Seen(total), own, self.devices[rank], self.turn
-                    )
-            found.append(total)
-        return found
+        # Hop by hop: a device takes up its operators in the order in which they stand here.
+        totals = [
+            self._slice(buffers[(chunk + 1) % n], (chunk + 1) % n, chunk) for chunk in range(n)
+        ]
+        for hop in range(2, n + 1):
+            for chunk in range(n):
+                rank = (chunk + hop) % n
+                own, name = self._view(buffers[rank], chunk), f"{self.name}/sum{chunk}.{rank}"
+                seen = [Seen(totals[chunk]), own or Seen(buffers[rank])]
+                totals[chunk] = self.parts.added(name, *seen, self.devices[rank], self.turn)
+        return totals
 
     def all_gather(self, chunks: Sequence[int]) -> list[list[int]]:
         """Every rank's chunk on every rank, by a ring: for each rank the chunks, in order."""
@@ -118,22 +113,25 @@ class Ranks:
         held = [[-1] * n for _ in range(n)]
         for chunk, tensor in enumerate(chunks):
             held[chunk][chunk] = tensor
-            for hop in range(1, n):
+        for hop in range(1, n):
+            for chunk in range(n):
                 rank = (chunk + hop) % n
-                held[rank][chunk] = tensor  # what the rank before has, read over the link between
+                before = held[(rank - 1) % n][chunk]
+                held[rank][chunk] = before  # read over the link between
                 if hop < n - 1:
                     name = f"{self.name}/relay{chunk}.{rank}"
-                    tensor = self.parts.copied(name, Seen(tensor), self.devices[rank], self.turn)
-                    held[rank][chunk] = tensor
+                    device = self.devices[rank]
+                    held[rank][chunk] = self.parts.copied(name, Seen(before), device, self.turn)
         return held
 
     def all_to_all(self, buffers: Sequence[int]) -> list[int]:
         """Chunk ``r`` of every rank's buffer on rank ``r``, in the order of ranks."""
         n = len(self)
-        sent = [
-            [self._slice(buffer, rank, chunk) for chunk in range(n)]
-            for rank, buffer in enumerate(buffers)
-        ]
+        sent = [[-1] * n for _ in range(n)]
+        for shift in range(n):  # no two ranks send to one at a time
+            for rank, buffer in enumerate(buffers):
+                chunk = (rank + shift) % n
+                sent[rank][chunk] = self._slice(buffer, rank, chunk)
         return [
             self._join([sent[source][rank] for source in range(n)], rank) for rank in range(n)
         ]
@@ -194,11 +192,6 @@ class Ranks:
         return self.parts.made(
             name, "copy", "", [Seen(buffer)], size, None, self.devices[rank], self.turn
         )
-
-    def _bare_sum(self, total: int, own: int, rank: int, chunk: int) -> int:
-        size, name = self.parts.tensors[total].bytes, f"{self.name}/sum{chunk}.{rank}"
-        seen = [Seen(total), Seen(own)]
-        return self.parts.made(name, "add", "", seen, size, None, self.devices[rank], self.turn)
 
     # -- as one operator ------------------------------------------------------------------------
 

@@ -138,20 +138,22 @@ class _Transformation:
         self.is_update = {o for o in self.updater.values() if step.phase[o] != FORWARD}
         self.became = {tensor: weight for weight, tensor in step.updates.items()}
         self.gradients = self._gradients()
-        self.replica: dict[tuple[int, int], int] = {}  # (weight, worker) -> its tensor there
-        self.version: dict[tuple[int, int], int] = {}  # (weight, worker) -> what became of it last
-        self.stashed: dict[tuple[int, int, int], int] = {}  # (weight, worker, micro-batch) -> read forward
-        self.total: dict[tuple[int, int], Seen] = {}  # (gradient, worker) -> the sum so far
+        self.versions: dict[tuple[int, int], list[int]] = {}  # (weight, worker) -> it after each update
+        self.parts_of: dict[tuple[int, int], list[tuple[Any, int, int]]] = {}
+        self.total: dict[tuple[int, int], Seen] = {}  # (gradient, worker) -> the sum
         self.results: list[dict[str, Any]] = []
         self.shared: dict[int, int] = {}
         if layout.recompute is not None:
             self._check_recomputable()
+        self.updates_before: dict[tuple[int, int, int], int] = {}  # (worker, micro-batch, part)
         if layout.asynchronous:
             self._check_asynchronous()
+            self._count_updates()
 
     def done(self) -> Parallel:
         for micro_batch in range(self.micro_batches):
             self._pass(micro_batch)
+        self._accumulate()
         first_communication = len(self.parts.operators)
         if not self.layout.asynchronous:
             self._reduce_and_update()
@@ -191,18 +193,29 @@ class _Transformation:
         ]
         if self.layout.asynchronous:
             return
-        for gradient in self.gradients:
-            producer = self.graph.producer[gradient]
-            operator = self.gradients[gradient]
-            worker = self._worker(operator, micro_batch)
-            key, seen = (gradient, worker), Seen(values[gradient])
-            if key in self.total:
+        for gradient, operator in self.gradients.items():
+            turn = self._turn(
+                self._worker(operator, micro_batch),
+                self._phase(self.graph.producer[gradient]),
+                micro_batch,
+                self.part[operator],
+            )
+            key = gradient, self._worker(operator, micro_batch)
+            self.parts_of.setdefault(key, []).append((turn, micro_batch, values[gradient]))
+
+    def _accumulate(self) -> None:
+        """Add up the gradients of each worker's micro-batches, in the order in which it comes to them."""
+        for (gradient, worker), rows in self.parts_of.items():
+            total = Seen(-1)
+            for turn, micro_batch, tensor in sorted(rows):
+                if total.tensor < 0:
+                    total = Seen(tensor)
+                    continue
                 name = _suffixed(f"{self.graph.tensors[gradient].name}/sum", "B", micro_batch)
-                phase = self._phase(producer)
-                turn = self._turn(worker, phase, micro_batch, self.part[operator])
-                device = self.layout.workers[worker][self.shard[operator]]
-                seen = Seen(self.parts.added(name, self.total[key], seen, device, turn))
-            self.total[key] = seen
+                device = self.layout.workers[worker][self.shard[self.gradients[gradient]]]
+                behind = (turn[0], len(self.parts.operators))
+                total = Seen(self.parts.added(name, total, Seen(tensor), device, behind))
+            self.total[gradient, worker] = total
 
     def _repeat(
         self,
@@ -237,7 +250,7 @@ class _Transformation:
         for tensor, new in zip(self.graph.writes[operator], written, strict=True):
             target[tensor] = new
             if tensor in self.became:
-                self.version[self.became[tensor], worker] = new
+                self.versions[self.became[tensor], worker].append(new)
 
     def _named(self, original: Operator, phase: str, micro_batch: int) -> Operator:
         name = _suffixed(original.name, phase, micro_batch)
@@ -265,16 +278,12 @@ class _Transformation:
                     self.shared[tensor] = self.parts.tensor(row)
                 return self.shared[tensor]
             owner = self._worker(self.updater[tensor], micro_batch)
-            key = (tensor, owner, micro_batch)
-            if self.layout.asynchronous and phase != "F" and key in self.stashed:
-                return self.stashed[key]
-            found = self._latest(tensor, owner)
+            latest = self._latest(tensor, owner)
             if self.step.phase[self.updater[tensor]] == FORWARD:
-                return found
-            if not self.layout.asynchronous:
-                return self.replica[tensor, owner]
-            self.stashed[key] = found
-            return found
+                return latest
+            # Backward as forward: with the weight as the updates before the forward pass left it.
+            updates = self.updates_before.get((owner, micro_batch, self.part[operator]), 0)
+            return self.versions[tensor, owner][updates]
         if row.role == "input":
             if tensor not in values:
                 name = row.name if self.micro_batches == 1 else f"{row.name}#{micro_batch}"
@@ -287,14 +296,14 @@ class _Transformation:
     def _latest(self, weight: int, worker: int) -> int:
         """A weight as it is now at the worker that changes it."""
         key = (weight, worker)
-        if key not in self.replica:
+        if key not in self.versions:
             row = self.graph.tensors[weight]
             name = self._name_at(row.name, weight, worker)
             if name != row.name:
                 part = Part(row.part.of, row.part.views) if row.part else Part(row.name, ())
                 row = dataclasses.replace(row, name=name, part=part)
-            self.replica[key] = self.version[key] = self.parts.tensor(row)
-        return self.version[key]
+            self.versions[key] = [self.parts.tensor(row)]
+        return self.versions[key][-1]
 
     def _name_at(self, name: str, weight: int, worker: int) -> str:
         """The name of a worker's own weight or state: the first replica has the model's."""
@@ -529,7 +538,15 @@ class _Transformation:
             made = dataclasses.replace(made, reads=stored)
         written = self.parts.operator(made, distinct, writes, device, turn, operator)
         for tensor, new in zip(self.graph.writes[operator], written, strict=True):
-            self.version[self.became[tensor], worker] = new
+            self.versions[self.became[tensor], worker].append(new)
+
+    def _count_updates(self) -> None:
+        for stage, row in enumerate(self.worker_of):
+            done = 0
+            for slot in self.layout.slots[row[0]]:
+                if slot.phase == "F":
+                    self.updates_before[row[0], slot.micro_batch, stage] = done
+                done += slot.phase == "B"
 
     def _check_asynchronous(self) -> None:
         if any(len(set(row)) > 1 for row in self.worker_of):

@@ -1,0 +1,69 @@
+"""Training steps of a chain of layers with given times, for tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.engine.run import simulate
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator, Tensor
+from simulator.model.plan import Plan
+from simulator.model.workload import Job, Workload
+from simulator.schedulers.planned import Planned
+
+
+def chain_step(layers, activation=0.0, weight=0.0, divided=False):
+    """A step of layers, each one forward and one backward operator (two if divided) and an update."""
+    tensors = [Tensor("x", "input", activation)]
+    tensors += [Tensor(f"w{i}", "weight", weight) for i in range(layers)]
+    operators, reads, writes = [], [], []
+
+    def add(name, kind, read, written):
+        operators.append(Operator(name, kind))
+        reads.append([next(i for i, t in enumerate(tensors) if t.name == r) for r in read])
+        first = len(tensors)
+        tensors.extend(Tensor(n, "activation", size) for n, size in written)
+        writes.append(list(range(first, len(tensors))))
+
+    for i in range(layers):
+        add(f"f{i}", "f", [f"a{i - 1}" if i else "x", f"w{i}"], [(f"a{i}", activation)])
+    for i in range(layers - 1, -1, -1):
+        into = [f"g{i + 1}" if i + 1 < layers else f"a{i}"]
+        source = [f"a{i - 1}" if i else "x"]
+        back, own = [(f"g{i}", activation)] if i else [], [(f"gw{i}", weight)]
+        if divided:
+            # the first layer gives a gradient, too, so that all stages are alike
+            add(f"b{i}", "b", [*into, f"w{i}"], back or [("g0", activation)])
+            add(f"v{i}", "w", [*into, *source, *([] if i else ["g0"])], own)
+        else:
+            add(f"b{i}", "b", [*into, *source, f"w{i}"], back + own)
+    for i in range(layers):
+        add(f"u{i}", "u", [f"w{i}", f"gw{i}"], [(f"w{i}:updated", weight)])
+    results = [{"tensor": f"a{layers - 1}", "views": []}]
+    return DataflowGraph("chain", operators, tensors, reads, writes, results, 1)
+
+
+def step_seconds(graph, devices, forward=1.0, backward=2.0, weights=0.0):
+    """float[operators, devices]; updates take nothing."""
+    seconds = {"f": forward, "b": backward, "w": weights, "u": 0.0}
+    column = np.array([seconds[o.kind] for o in graph.operators])
+    return np.repeat(column[:, None], devices, axis=1)
+
+
+def switched(devices, bandwidth=1.0, extra=()):
+    """Devices with memories of their own, each joined to a switch by a link that carries both ways at once."""
+    names = [*(f"m{i}" for i in range(devices)), *extra]
+    spaces = [*map(MemorySpace, names), MemorySpace("switch")]
+    links = [Link(f"l-{name}", (name, "switch"), bandwidth) for name in names]
+    return Cluster("switched", spaces, [Device(f"d-{name}", name) for name in names], links)
+
+
+def simulated(graph, seconds, cluster, device, order, **options):
+    """The trace of a plan, links ``fifo``."""
+    names = tuple(d.name for d in cluster.devices)
+    plan = Plan("test", (graph,), names, device, order)
+    workload = Workload([Job(graph)])
+    costs = CostTable({graph: GraphCosts(seconds)})
+    return simulate(workload, cluster, costs, Planned(plan), contention="fifo", **options)
