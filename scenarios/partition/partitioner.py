@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -24,6 +24,7 @@ from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable, GraphCosts, Prices
 from simulator.model.graph import DataflowGraph
 from simulator.model.plan import Plan
+from simulator.model.trace import Trace
 from simulator.model.units import format_bytes
 from simulator.model.workload import Job, Workload
 from simulator.schedulers.planned import Planned
@@ -39,6 +40,7 @@ class Problem:
         costs: believed times of the jobs' graphs.
         prices: of graphs that a planner makes; None where times are given with the graph.
         movement, contention, memory, weights: of the run (:func:`simulator.simulate`).
+        at_batch: gives the jobs' graph at another batch; None where it is there at one alone.
     """
 
     workload: Workload
@@ -49,6 +51,7 @@ class Problem:
     contention: str = "fifo"
     memory: str = "unlimited"
     weights: str = "resident"
+    at_batch: Callable[[int], DataflowGraph] | None = None
     _priced: dict[DataflowGraph, GraphCosts] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -94,6 +97,10 @@ class Problem:
         known = {g: self.costs[g] if g in self.costs else self._priced[g] for g in graphs}
         return CostTable(known)
 
+    def know(self, graph: DataflowGraph, costs: GraphCosts) -> None:
+        """Note the believed times of a graph, which need not be priced then."""
+        self._priced[graph] = costs
+
     def evaluator(
         self, jobs: Workload | Job | None = None, costs: CostTable | None = None
     ) -> Evaluator:
@@ -122,17 +129,24 @@ class Problem:
         Raises:
             HetsimError: it cannot be run.
         """
-        trace = simulate(
+        return self.trace(plan, self.memory).makespan
+
+    def trace(self, plan: Plan, memory: str) -> Trace:
+        """What a plan comes to by the engine, on the full cluster.
+
+        Raises:
+            HetsimError: it cannot be run.
+        """
+        return simulate(
             jobs_of(plan, self.workload),
             self.cluster,
             self.price(plan.graphs),
             Planned(plan),
             movement=self.movement,
             contention=self.contention,
-            memory=self.memory,
+            memory=memory,
             weights=self.weights,
         )
-        return trace.makespan
 
     def able(self) -> list[int]:
         """Devices that can run every operator of every job, ascending."""

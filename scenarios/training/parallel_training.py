@@ -1,0 +1,459 @@
+"""Plans of training steps over several devices: pipelines, data parallelism and mixtures, as a partition.
+
+The batch is cut into micro-batches of equal size. Consecutive layers become stages so that the slowest stage or
+crossing, and with it the steady state, is as fast as possible (:mod:`simulator.planners.contiguous`); each stage is
+given one device or several replicas. :mod:`scenarios.training.parallelism` makes the graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from scenarios.partition.partitioner import Partitioner, Problem
+from scenarios.training.collectives import ALGORITHMS, all_reduce_seconds
+from scenarios.training.parallelism import Layout, Parallel, Reduction, parallelised
+from scenarios.training.step import BACKWARD, Step
+from simulator.analysis.residency import occupancy
+from simulator.errors import InvalidInput
+from simulator.model.cluster import Cluster
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Tensor
+from simulator.model.plan import Plan
+from simulator.model.units import format_bytes
+from simulator.planners.contiguous import front
+from simulator.planners.pipeline_schedules import SCHEDULES, schedule
+
+REDUCTIONS = (*ALGORITHMS, "owner")
+BALANCES = ("time", "equal")
+
+
+class ParallelTraining(Partitioner):
+    """Spreads a training step over devices. See the module docstring.
+
+    Args:
+        schedule: order of the passes (:mod:`simulator.planners.pipeline_schedules`).
+        micro_batches: how many of equal size the batch is cut into; None: as many as devices.
+        stages: of the pipeline; None: as many as devices over replicas.
+        replicas: devices of each stage, which share its micro-batches in proportion to their speed; None: devices over
+            stages.
+        chunks: of each stage, for ``interleaved``.
+        balance: ``time``: stages by the layers' times; ``equal``: equally many forward operators.
+        reduction: how replicas sum gradients: ``ring``, ``tree``, ``hierarchical`` or ``owner``.
+        bucket_mb: gradients are summed in buckets of at least so many megabytes.
+        node_size: consecutive replicas of a node, for ``hierarchical``.
+        communicator: a device that sums each bucket as one operator, in the closed form's time.
+        recompute: into how many segments each chunk is divided of which only what crosses is kept; None: all is kept.
+        devices: those that take part, in the order of the stages; all that can run everything unless given.
+
+    Raises:
+        InvalidInput: an unknown choice or a count below one.
+    """
+
+    name: ClassVar[str] = "pipeline"
+    makes_graphs: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        schedule: str = "1f1b",
+        micro_batches: int | None = 8,
+        stages: int | None = None,
+        replicas: int | None = 1,
+        chunks: int = 1,
+        balance: str = "time",
+        reduction: str = "ring",
+        bucket_mb: float = 25.0,
+        node_size: int | None = None,
+        communicator: str | None = None,
+        recompute: int | None = None,
+        devices: Sequence[str] | None = None,
+    ) -> None:
+        for what, value, known in (
+            ("schedule", schedule, SCHEDULES),
+            ("balance", balance, BALANCES),
+            ("reduction", reduction, REDUCTIONS),
+        ):
+            if value not in known:
+                raise InvalidInput(
+                    f"Partition '{self.name}' has {what}={value}; known: {', '.join(known)}"
+                )
+        for name, count in (
+            ("micro_batches", micro_batches),
+            ("stages", stages),
+            ("replicas", replicas),
+            ("chunks", chunks),
+            ("recompute", recompute),
+        ):
+            if count is not None and count < 1:
+                raise InvalidInput(f"Partition '{self.name}' has {name}={count}; give 1 or more")
+        self.schedule, self.micro_batches, self.chunks = schedule, micro_batches, chunks
+        self.stages, self.replicas, self.balance = stages, replicas, balance
+        self.reduction = reduction, bucket_mb * 1e6, node_size
+        self.communicator, self.recompute, self.devices = communicator, recompute, devices
+
+    def plan(self, problem: Problem) -> Plan:
+        """See :class:`scenarios.partition.partitioner.Partitioner`.
+
+        Raises:
+            InvalidInput: several jobs, no training step, a batch that cannot be divided, more stages than layers, or a
+                memory that a stage does not fit into.
+        """
+        devices, communicator = self._devices(problem)
+        stages, replicas = self._shape(len(devices))
+        micro_batches = self.micro_batches or len(devices)
+        step, costs = self.micro_step(problem, micro_batches)
+        clusters = [devices[k * replicas : (k + 1) * replicas] for k in range(stages)]
+        starts = self._starts(problem.cluster, step, costs, clusters, micro_batches)
+        layout = self._layout(step, costs, clusters, starts, micro_batches, communicator)
+        made = parallelised(step, layout)
+        priced = costs_of(made, costs, problem, communicator)
+        problem.know(made.graph, priced)
+        order = self._order(problem, made, priced)
+        names = tuple(device.name for device in problem.cluster.devices)
+        notes = {
+            "schedule": self.schedule,
+            "micro_batches": micro_batches,
+            "stages": [[names[d] for d in cluster] for cluster in clusters],
+            "starts": [step.graph.operators[step.forward[s]].name for s in starts],
+        }
+        plan = Plan(self.name, (made.graph,), names, made.device, order, notes=notes)
+        if problem.memory == "limited":
+            check_peaks(plan, problem)
+        return plan
+
+    def micro_step(self, problem: Problem, micro_batches: int) -> tuple[Step, GraphCosts]:
+        """The step of one of so many micro-batches and its times.
+
+        Raises:
+            InvalidInput: several jobs, no training step, or a batch that cannot be divided.
+        """
+        if len(problem.jobs) > 1:
+            raise InvalidInput(
+                f"Partition '{self.name}' plans one job, a training step, and the workload has {len(problem.jobs)}; take "
+                "workload=single"
+            )
+        graph = problem.graph
+        whole = Step.of(graph)
+        parts = 1 if self.schedule == "pipedream" else micro_batches
+        if parts == 1:
+            return whole, problem.costs[graph]
+        if problem.at_batch is None or graph.batch is None:
+            return _proportional(whole, problem.costs[graph], parts)
+        if graph.batch % parts:
+            raise InvalidInput(
+                f"Batch {graph.batch} of '{graph.name}' cannot be cut into {parts} equal micro-batches; set model.batch "
+                f"to a multiple of {parts}, or other micro_batches"
+            )
+        micro = problem.at_batch(graph.batch // parts)
+        return Step.of(micro), problem.price([micro])[micro]
+
+    def _devices(self, problem: Problem) -> tuple[list[int], int | None]:
+        index = problem.cluster.device_index
+        for name in (*(self.devices or ()), *([self.communicator] if self.communicator else ())):
+            if name not in index:
+                raise InvalidInput(
+                    f"Partition '{self.name}' names device '{name}', which cluster '{problem.cluster.name}' lacks; it has "
+                    f"{', '.join(index)}"
+                )
+        communicator = None if self.communicator is None else index[self.communicator]
+        able = problem.able()
+        chosen = able if self.devices is None else [index[name] for name in self.devices]
+        for device in chosen:
+            if device not in able:
+                raise InvalidInput(
+                    f"Device '{problem.cluster.devices[device].name}' cannot run every operator of the step; leave it "
+                    "out of partition.options.devices"
+                )
+        return [device for device in chosen if device != communicator], communicator
+
+    def _shape(self, devices: int) -> tuple[int, int]:
+        """Stages, and replicas of each."""
+        stages = self.stages or devices // (self.replicas or 1)
+        replicas = self.replicas or devices // max(stages, 1)
+        if stages * replicas > devices or not stages * replicas:
+            raise InvalidInput(
+                f"{max(stages, 1)} stages of {max(replicas, 1)} replicas take "
+                f"{max(stages, 1) * max(replicas, 1)} devices, and {devices} can run the step; ask for fewer, or name "
+                "others"
+            )
+        return stages, replicas
+
+    def _starts(
+        self,
+        cluster: Cluster,
+        step: Step,
+        costs: GraphCosts,
+        clusters: Sequence[Sequence[int]],
+        micro_batches: int,
+    ) -> list[int]:
+        """The first forward operator of each chunk, by position among the forward operators."""
+        count, chunks = len(step.forward), len(clusters) * self.chunks
+        if chunks > count:
+            raise InvalidInput(
+                f"'{step.graph.name}' has {count} forward operators, which cannot be {chunks} stages, none of them empty"
+            )
+        if self.balance == "equal":
+            return [chunk * count // chunks for chunk in range(chunks)]
+        order = [clusters[chunk % len(clusters)] for chunk in range(chunks)]
+        seconds = step.by_anchor(costs.seconds)
+        times = np.stack([1 / (1 / seconds[:, list(c)]).sum(axis=1) for c in order], axis=1)
+        moved = crossing_bytes(step)
+        crossing = np.zeros((chunks - 1, count))
+        for chunk in range(chunks - 1):
+            route = cluster.route(
+                cluster.space_of[order[chunk][0]], cluster.space_of[order[chunk + 1][0]]
+            )
+            crossing[chunk] = np.where(moved > 0, route.latency, 0.0) + moved / route.bandwidth
+        found = front(times, crossing)
+        return list(min(found, key=lambda parts: parts.pipelined(micro_batches)).starts)
+
+    def _layout(
+        self,
+        step: Step,
+        costs: GraphCosts,
+        clusters: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        micro_batches: int,
+        communicator: int | None,
+    ) -> Layout:
+        total = costs.seconds.sum(axis=0)
+        rows, workers = [], []
+        for cluster in clusters:
+            if micro_batches < len(cluster):
+                raise InvalidInput(
+                    f"{len(cluster)} replicas of a stage cannot share {micro_batches} micro-batches; take more "
+                    "micro-batches or fewer replicas"
+                )
+            own = shared_out(micro_batches, 1 / np.maximum(total[list(cluster)], 1e-30))
+            rows.append([len(workers) + position for position in own])
+            workers += [(device,) for device in cluster]
+        worker_of = np.array(rows, dtype=np.int64)
+        forward = np.array(step.forward)
+        part = step.stages(forward[list(starts)])
+        segments = None
+        if self.recompute is not None:
+            bounds = [*starts, len(forward)]
+            cuts = [
+                begin + (end - begin) * k // self.recompute
+                for begin, end in zip(bounds, bounds[1:], strict=False)
+                for k in range(self.recompute)
+            ]
+            segments = step.stages(forward[sorted(set(cuts))])
+        algorithm, bucket, node_size = self.reduction
+        return Layout(
+            part,
+            worker_of,
+            workers,
+            schedule(self.schedule, worker_of, self.chunks),
+            reduction=Reduction(algorithm, bucket, node_size, communicator),
+            recompute=segments,
+            asynchronous=self.schedule == "pipedream",
+        )
+
+    def _order(self, problem: Problem, made: Parallel, costs: GraphCosts) -> np.ndarray:
+        """What computes in the order of its slots, what communicates as it can beside it."""
+        if not made.communicates.any():
+            return made.order
+        cluster, count = problem.cluster, len(problem.cluster.devices)
+        twins = [dataclasses.replace(d, name=f"{d.name}'") for d in cluster.devices]
+        both = dataclasses.replace(cluster, devices=[*cluster.devices, *twins])
+        (job,) = problem.jobs
+        beside = dataclasses.replace(problem, cluster=both)
+        doubled = GraphCosts(np.hstack([costs.seconds, costs.seconds]))
+        evaluator = beside.evaluator(
+            dataclasses.replace(job, graph=made.graph), CostTable({made.graph: doubled})
+        )
+        device = np.where(made.communicates, made.device + count, made.device)
+        start = evaluator.schedule(device, made.order).start
+        return np.lexsort((np.arange(len(start)), start))
+
+
+class DataParallel(ParallelTraining):
+    """A replica of the model on each device. Arguments as of :class:`ParallelTraining`."""
+
+    name: ClassVar[str] = "data_parallel"
+
+    def __init__(
+        self,
+        micro_batches: int | None = None,
+        reduction: str = "ring",
+        bucket_mb: float = 25.0,
+        node_size: int | None = None,
+        communicator: str | None = None,
+        recompute: int | None = None,
+        devices: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(
+            micro_batches=micro_batches,
+            stages=1,
+            replicas=None,
+            reduction=reduction,
+            bucket_mb=bucket_mb,
+            node_size=node_size,
+            communicator=communicator,
+            recompute=recompute,
+            devices=devices,
+        )
+
+
+def shared_out(count: int, speeds: np.ndarray) -> list[int]:
+    """Who of some takes each of ``count`` equal things, in proportion to speed: always who would end first."""
+    taken = np.zeros(len(speeds))
+    found = []
+    for _ in range(count):
+        chosen = int(np.argmin((taken + 1) / speeds))
+        taken[chosen] += 1
+        found.append(chosen)
+    return found
+
+
+def crossing_bytes(step: Step) -> np.ndarray:
+    """float[forward operators]: bytes that cross a cut before each one, forward and backward.
+
+    A tensor crosses from the anchor of its producer to those of its consumers once.
+    """
+    graph, place = step.graph, np.searchsorted(step.forward, step.anchor)
+    change = np.zeros(len(step.forward) + 1)
+    for tensor, readers in enumerate(graph.consumers):
+        producer = graph.producer[tensor]
+        if producer < 0 or not readers:
+            continue
+        ends = [place[producer], *(place[reader] for reader in readers)]
+        change[min(ends) + 1] += graph.tensor_bytes[tensor]
+        change[max(ends) + 1 if max(ends) + 1 <= len(step.forward) else -1] -= graph.tensor_bytes[
+            tensor
+        ]
+    return np.cumsum(change)[:-1]
+
+
+def costs_of(
+    made: Parallel, costs: GraphCosts, problem: Problem, communicator: int | None
+) -> GraphCosts:
+    """Times of a step over several devices: those of the step's operators, and of what was added beside them.
+
+    Sums and copies of a graph whose times are given with it take none: nobody knows them.
+    """
+    cluster = problem.cluster
+    added = np.flatnonzero(made.origin < 0).tolist()
+    columns = {}
+    for name in ("seconds", "spread", "in_range", "cached"):
+        column = getattr(costs, name)
+        columns[name] = None if column is None else column[made.origin]
+    rows = _auxiliary_costs(made.graph, added, problem) if problem.prices is not None else {}
+    for operator in added:
+        row = rows.get(_key(made.graph, operator))
+        for name, column in columns.items():
+            if column is not None:
+                blank = {"seconds": 0.0, "spread": 0.0, "in_range": True, "cached": 1.0}[name]
+                given = None if row is None else getattr(row[0], name)
+                column[operator] = blank if given is None else given[row[1]]
+    seconds = columns["seconds"]
+    assert seconds is not None
+    if communicator is not None:
+        seconds[:, communicator] = np.inf
+        for operator in added:
+            if made.graph.operators[operator].kind == "all_reduce":
+                ranks = [
+                    cluster.space_of[int(made.device[made.graph.producer[t]])]
+                    for t in made.graph.reads[operator]
+                ]
+                size = float(made.graph.tensor_bytes[made.graph.reads[operator][0]])
+                seconds[operator] = np.inf
+                seconds[operator, communicator] = _reduced(cluster, ranks, size)
+    return GraphCosts(**columns)
+
+
+def _reduced(cluster: Cluster, spaces: Sequence[int], size: float) -> float:
+    """The closed form of a ring over some memories."""
+    ring = [*spaces[1:], spaces[0]]
+    routes = [cluster.route(a, b) for a, b in zip(spaces, ring, strict=True)]
+    slowest = min(route.bandwidth for route in routes)
+    latency = max(route.latency for route in routes)
+    return all_reduce_seconds(size, len(spaces), slowest, latency)
+
+
+def _key(graph: DataflowGraph, operator: int) -> tuple[object, ...]:
+    row = graph.operators[operator]
+    return row.kind, row.inputs, row.outputs, tuple(sorted(map(str, row.attributes.items())))
+
+
+def _auxiliary_costs(
+    graph: DataflowGraph, added: Sequence[int], problem: Problem
+) -> dict[tuple[object, ...], tuple[GraphCosts, int]]:
+    """Times of the operators that were added, each distinct one priced once."""
+    chosen: dict[tuple[object, ...], int] = {}
+    for operator in added:
+        if graph.operators[operator].kind != "all_reduce":
+            chosen.setdefault(_key(graph, operator), operator)
+    if not chosen:
+        return {}
+    tensors: list[Tensor] = []
+    reads, writes = [], []
+    for operator in chosen.values():
+        first = len(tensors)
+        tensors += [
+            dataclasses.replace(graph.tensors[t], name=f"{len(tensors) + n}", role="input")
+            for n, t in enumerate(graph.reads[operator])
+        ]
+        reads.append(list(range(first, len(tensors))))
+        first = len(tensors)
+        tensors += [
+            dataclasses.replace(graph.tensors[t], name=f"{len(tensors) + n}")
+            for n, t in enumerate(graph.writes[operator])
+        ]
+        writes.append(list(range(first, len(tensors))))
+    operators = [graph.operators[operator] for operator in chosen.values()]
+    alone = DataflowGraph(f"{graph.name}/sums", operators, tensors, reads, writes)
+    priced = problem.price([alone])[alone]
+    return {key: (priced, position) for position, key in enumerate(chosen)}
+
+
+def _proportional(step: Step, costs: GraphCosts, parts: int) -> tuple[Step, GraphCosts]:
+    """A step of a part of the batch where nobody can trace or price another batch: times and activations in proportion.
+
+    Weights, their gradients and updates stay as they are.
+    """
+    graph = step.graph
+    kept = {t for t in graph.weights} | {
+        t for o in np.flatnonzero(step.phase > BACKWARD).tolist() for t in graph.writes[o]
+    }
+    for operator in np.flatnonzero(step.phase == BACKWARD).tolist():
+        for t in graph.writes[operator]:
+            if graph.consumers[t] and all(
+                step.phase[r] > BACKWARD or step.weight_only[r] for r in graph.consumers[t]
+            ):
+                kept.add(t)
+    tensors = [
+        row if t in kept else dataclasses.replace(row, bytes=row.bytes / parts, spec=None)
+        for t, row in enumerate(graph.tensors)
+    ]
+    batch = None
+    made = DataflowGraph(
+        graph.name, graph.operators, tensors, graph.reads, graph.writes, graph.results, batch
+    )
+    share = np.where(step.phase > BACKWARD, 1.0, 1.0 / parts)[:, None]
+    return Step.of(made), dataclasses.replace(costs, seconds=costs.seconds * share)
+
+
+def check_peaks(plan: Plan, problem: Problem) -> None:
+    """Refuse a plan of which some memory cannot hold the peak.
+
+    Raises:
+        InvalidInput: names the memory, its devices, and both numbers of bytes.
+    """
+    trace = problem.trace(plan, memory="unlimited")
+    for space, held in zip(problem.cluster.spaces, occupancy(trace), strict=True):
+        if held.peak > space.capacity:
+            devices = [d.name for d in problem.cluster.devices if d.space == space.name]
+            raise InvalidInput(
+                f"The stage on '{', '.join(devices)}' needs {format_bytes(held.peak)} at its peak, and memory "
+                f"'{space.name}' holds {format_bytes(space.capacity)}; take more stages, smaller micro-batches or "
+                "recompute"
+            )
+
+
+__all__ = ["DataParallel", "ParallelTraining", "crossing_bytes", "shared_out"]
