@@ -110,7 +110,10 @@ class Assembly:
                 {"read": distinct.index(s.tensor), "views": [list(view) for view in s.views]}
                 for s in seen
             ]
-            template = {"args": leaves if args is None else [leaves, *args], "kwargs": {}}
+            template: dict[str, Any] = {
+                "args": leaves if args is None else [leaves, *args],
+                "kwargs": {},
+            }
             specs = [self.spec(s) for s in seen]
             stored = tuple(spec for t in distinct if (spec := self.tensors[t].spec))
             operator = dataclasses.replace(operator, attributes=dict(attributes or {}))

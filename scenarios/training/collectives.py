@@ -40,9 +40,7 @@ class Ranks:
 
     def subset(self, ranks: Sequence[int], name: str) -> Ranks:
         """Some of the ranks."""
-        return Ranks(
-            self.parts, [self.devices[r] for r in ranks], f"{self.name}/{name}", self.turn
-        )
+        return Ranks(self.parts, [self.devices[r] for r in ranks], f"{self.name}/{name}", self.turn)
 
     # -- expanded -------------------------------------------------------------------------------
 
@@ -82,7 +80,9 @@ class Ranks:
         for place in range(size):
             across = list(range(place, len(self), size))
             ring = self.subset(across, f"across{place}")
-            for rank, total in zip(across, ring.all_reduce([chunks[r] for r in across]), strict=True):
+            for rank, total in zip(
+                across, ring.all_reduce([chunks[r] for r in across]), strict=True
+            ):
                 chunks[rank] = total
         found: list[int] = []
         for first in range(0, len(self), size):
@@ -103,8 +103,13 @@ class Ranks:
             for chunk in range(n):
                 rank = (chunk + hop) % n
                 own, name = self._view(buffers[rank], chunk), f"{self.name}/sum{chunk}.{rank}"
-                seen = [Seen(totals[chunk]), own or Seen(buffers[rank])]
-                totals[chunk] = self.parts.added(name, *seen, self.devices[rank], self.turn)
+                totals[chunk] = self.parts.added(
+                    name,
+                    Seen(totals[chunk]),
+                    own or Seen(buffers[rank]),
+                    self.devices[rank],
+                    self.turn,
+                )
         return totals
 
     def all_gather(self, chunks: Sequence[int]) -> list[list[int]]:
@@ -132,9 +137,7 @@ class Ranks:
             for rank, buffer in enumerate(buffers):
                 chunk = (rank + shift) % n
                 sent[rank][chunk] = self._slice(buffer, rank, chunk)
-        return [
-            self._join([sent[source][rank] for source in range(n)], rank) for rank in range(n)
-        ]
+        return [self._join([sent[source][rank] for source in range(n)], rank) for rank in range(n)]
 
     def push(self, buffers: Sequence[int], server: int) -> int:
         """The sum of all buffers on a server's device; whoever reads it there pulls it."""
@@ -145,25 +148,23 @@ class Ranks:
         return total
 
     def _tree(self, buffers: Sequence[int]) -> list[int]:
-        held, stride = list(buffers), 1
-        sent: list[tuple[int, int]] = []
-        while stride < len(self):
-            for rank in range(0, len(self) - stride, 2 * stride):
-                other = rank + stride
-                name = f"{self.name}/up{rank}.{other}"
+        held, n = list(buffers), len(self)
+        rounds = [1 << k for k in range((n - 1).bit_length())]
+        for stride in reversed(rounds):
+            for rank in range(min(stride, n - stride)):
+                other, name = rank + stride, f"{self.name}/up{rank}.{rank + stride}"
                 held[rank] = self.parts.added(
                     name, Seen(held[rank]), Seen(held[other]), self.devices[rank], self.turn
                 )
-                sent.append((rank, other))
-            stride *= 2
-        feeds = {rank for rank, _ in sent}
-        for rank, other in reversed(sent):
-            held[other] = held[rank]
-            if other in feeds:
-                name = f"{self.name}/down{other}"
-                held[other] = self.parts.copied(
-                    name, Seen(held[rank]), self.devices[other], self.turn
-                )
+        # Whoever feeds most others is fed first: a link sends to the first of several memories first.
+        for stride in rounds:
+            for rank in range(min(stride, n - stride)):
+                other = rank + stride
+                held[other] = held[rank]
+                if other + stride * 2 < n:
+                    device = self.devices[other]
+                    name = f"{self.name}/down{other}"
+                    held[other] = self.parts.copied(name, Seen(held[rank]), device, self.turn)
         return held
 
     def _gathered(self, chunks: Sequence[int]) -> list[int]:
@@ -231,9 +232,7 @@ def all_reduce_seconds(
         return 2 * math.ceil(math.log2(ranks)) * (latency + size / bandwidth)
     if algorithm == "hierarchical":
         inner = 2 * (node_size - 1) * (latency + size / node_size / node_bandwidth)
-        return inner + all_reduce_seconds(
-            size / node_size, ranks // node_size, bandwidth, latency
-        )
+        return inner + all_reduce_seconds(size / node_size, ranks // node_size, bandwidth, latency)
     return 2 * (ranks - 1) * (latency + size / ranks / bandwidth)
 
 

@@ -8,6 +8,7 @@ given one device or several replicas. :mod:`scenarios.training.parallelism` make
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ import numpy as np
 from scenarios.partition.partitioner import Partitioner, Problem
 from scenarios.training.collectives import ALGORITHMS, all_reduce_seconds
 from scenarios.training.parallelism import Layout, Parallel, Reduction, parallelised
-from scenarios.training.step import BACKWARD, Step
+from scenarios.training.step import BACKWARD, UPDATE, Step
 from simulator.analysis.residency import occupancy
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
@@ -138,7 +139,7 @@ class ParallelTraining(Partitioner):
             )
         graph = problem.graph
         whole = Step.of(graph)
-        parts = 1 if self.schedule == "pipedream" else micro_batches
+        parts = micro_batches
         if parts == 1:
             return whole, problem.costs[graph]
         if problem.at_batch is None or graph.batch is None:
@@ -199,7 +200,8 @@ class ParallelTraining(Partitioner):
         if self.balance == "equal":
             return [chunk * count // chunks for chunk in range(chunks)]
         order = [clusters[chunk % len(clusters)] for chunk in range(chunks)]
-        seconds = step.by_anchor(costs.seconds)
+        once = (step.phase == UPDATE)[:, None]  # not with every micro-batch
+        seconds = step.by_anchor(np.where(once, costs.seconds / micro_batches, costs.seconds))
         times = np.stack([1 / (1 / seconds[:, list(c)]).sum(axis=1) for c in order], axis=1)
         moved = crossing_bytes(step)
         crossing = np.zeros((chunks - 1, count))
@@ -221,7 +223,8 @@ class ParallelTraining(Partitioner):
         communicator: int | None,
     ) -> Layout:
         total = costs.seconds.sum(axis=0)
-        rows, workers = [], []
+        rows: list[list[int]] = []
+        workers: list[tuple[int, ...]] = []
         for cluster in clusters:
             if micro_batches < len(cluster):
                 raise InvalidInput(
@@ -239,7 +242,7 @@ class ParallelTraining(Partitioner):
             bounds = [*starts, len(forward)]
             cuts = [
                 begin + (end - begin) * k // self.recompute
-                for begin, end in zip(bounds, bounds[1:], strict=False)
+                for begin, end in itertools.pairwise(bounds)
                 for k in range(self.recompute)
             ]
             segments = step.stages(forward[sorted(set(cuts))])
@@ -339,19 +342,21 @@ def costs_of(
     """
     cluster = problem.cluster
     added = np.flatnonzero(made.origin < 0).tolist()
-    columns = {}
-    for name in ("seconds", "spread", "in_range", "cached"):
-        column = getattr(costs, name)
-        columns[name] = None if column is None else column[made.origin]
     rows = _auxiliary_costs(made.graph, added, problem) if problem.prices is not None else {}
-    for operator in added:
-        row = rows.get(_key(made.graph, operator))
-        for name, column in columns.items():
-            if column is not None:
-                blank = {"seconds": 0.0, "spread": 0.0, "in_range": True, "cached": 1.0}[name]
-                given = None if row is None else getattr(row[0], name)
-                column[operator] = blank if given is None else given[row[1]]
-    seconds = columns["seconds"]
+
+    def column(name: str, blank: float) -> np.ndarray | None:
+        known = getattr(costs, name)
+        if known is None:
+            return None
+        values: np.ndarray = known[made.origin]
+        values[added] = blank
+        for operator in added:
+            row = rows.get(_key(made.graph, operator))
+            if row is not None and (given := getattr(row[0], name)) is not None:
+                values[operator] = given[row[1]]
+        return values
+
+    seconds = column("seconds", 0.0)
     assert seconds is not None
     if communicator is not None:
         seconds[:, communicator] = np.inf
@@ -364,7 +369,9 @@ def costs_of(
                 size = float(made.graph.tensor_bytes[made.graph.reads[operator][0]])
                 seconds[operator] = np.inf
                 seconds[operator, communicator] = _reduced(cluster, ranks, size)
-    return GraphCosts(**columns)
+    return GraphCosts(
+        seconds, column("spread", 0.0), column("in_range", True), column("cached", 1.0)
+    )
 
 
 def _reduced(cluster: Cluster, spaces: Sequence[int], size: float) -> float:
@@ -418,13 +425,13 @@ def _proportional(step: Step, costs: GraphCosts, parts: int) -> tuple[Step, Grap
     Weights, their gradients and updates stay as they are.
     """
     graph = step.graph
-    kept = {t for t in graph.weights} | {
-        t for o in np.flatnonzero(step.phase > BACKWARD).tolist() for t in graph.writes[o]
+    kept = set(graph.weights) | {
+        t for o in np.flatnonzero(step.phase == UPDATE).tolist() for t in graph.writes[o]
     }
     for operator in np.flatnonzero(step.phase == BACKWARD).tolist():
         for t in graph.writes[operator]:
             if graph.consumers[t] and all(
-                step.phase[r] > BACKWARD or step.weight_only[r] for r in graph.consumers[t]
+                step.phase[r] == UPDATE or step.weight_only[r] for r in graph.consumers[t]
             ):
                 kept.add(t)
     tensors = [
@@ -435,7 +442,7 @@ def _proportional(step: Step, costs: GraphCosts, parts: int) -> tuple[Step, Grap
     made = DataflowGraph(
         graph.name, graph.operators, tensors, graph.reads, graph.writes, graph.results, batch
     )
-    share = np.where(step.phase > BACKWARD, 1.0, 1.0 / parts)[:, None]
+    share = np.where(step.phase == UPDATE, 1.0, 1.0 / parts)[:, None]
     return Step.of(made), dataclasses.replace(costs, seconds=costs.seconds * share)
 
 

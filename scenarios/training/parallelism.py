@@ -138,7 +138,9 @@ class _Transformation:
         self.is_update = {o for o in self.updater.values() if step.phase[o] != FORWARD}
         self.became = {tensor: weight for weight, tensor in step.updates.items()}
         self.gradients = self._gradients()
-        self.versions: dict[tuple[int, int], list[int]] = {}  # (weight, worker) -> it after each update
+        self.versions: dict[
+            tuple[int, int], list[int]
+        ] = {}  # (weight, worker) -> it after each update
         self.parts_of: dict[tuple[int, int], list[tuple[Any, int, int]]] = {}
         self.total: dict[tuple[int, int], Seen] = {}  # (gradient, worker) -> the sum
         self.results: list[dict[str, Any]] = []
@@ -427,10 +429,10 @@ class _Transformation:
                     self._reduce(bucket, workers, shard, number)
                     bucket, size, number = [], 0.0, number + 1
         for operator in sorted(self.is_update):
-            workers = self._replicas(operator)
+            steps = self._replicas(operator)
             if self.layout.reduction.algorithm == "owner":
-                workers = workers[:1]
-            for worker in workers:
+                del steps[1:]
+            for worker in steps:
                 self._update(operator, worker, {}, None)
 
     def _push(self, gradient: int, workers: Sequence[int], shard: int) -> None:
@@ -441,9 +443,7 @@ class _Transformation:
         for worker in workers[1:]:
             turn = (AT_THE_END, len(self.parts.operators))
             label = _suffixed(f"{name}/push{worker}", "C")
-            total = Seen(
-                self.parts.added(label, total, self.total[gradient, worker], device, turn)
-            )
+            total = Seen(self.parts.added(label, total, self.total[gradient, worker], device, turn))
         self.total[gradient, owner] = total
 
     def _reduce(
@@ -554,9 +554,7 @@ class _Transformation:
                 "An asynchronous pipeline takes one device a stage; give each stage one, or take schedule=1f1b"
             )
         for weight, operator in self.updater.items():
-            stages = {
-                self.part[reader] % self.stages for reader in self.graph.consumers[weight]
-            }
+            stages = {self.part[reader] % self.stages for reader in self.graph.consumers[weight]}
             if stages - {self.part[operator] % self.stages}:
                 raise InvalidInput(
                     f"Weight '{self.graph.tensors[weight].name}' is read on several stages, of which each would have "

@@ -6,11 +6,11 @@ cuts the forward pass between two operators cuts the backward pass and the updat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cost_models.optimizer_steps import UPDATED
 from simulator.errors import InvalidInput
@@ -66,7 +66,7 @@ class Step:
         """The forward operators, in order."""
         return np.flatnonzero(self.phase == FORWARD).tolist()
 
-    def stages(self, starts: Sequence[int]) -> np.ndarray:
+    def stages(self, starts: ArrayLike) -> np.ndarray:
         """int64[operators]: the stage of each one.
 
         Args:
@@ -126,7 +126,9 @@ def _anchors(graph: DataflowGraph, phase: np.ndarray, weight_only: np.ndarray) -
     served: list[set[int]] = [set() for _ in range(len(graph))]
     for operator in range(len(graph) - 1, -1, -1):
         if phase[operator] == UPDATE:
-            served[operator] = {w for w in weights.intersection(graph.reads[operator]) if readers[w]}
+            served[operator] = {
+                w for w in weights.intersection(graph.reads[operator]) if readers[w]
+            }
         elif weight_only[operator]:
             served[operator] = set().union(*(served[s] for s in graph.successors[operator]))
     for operator in np.flatnonzero(phase != FORWARD).tolist():

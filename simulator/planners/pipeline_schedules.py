@@ -55,9 +55,7 @@ def schedule(name: str, device_of: np.ndarray, chunks: int = 1) -> dict[int, lis
         InvalidInput: an unknown name, a device of two stages, or numbers that the schedule does not take.
     """
     if name not in SCHEDULES:
-        raise InvalidInput(
-            f"There is no pipeline schedule '{name}'; known: {', '.join(SCHEDULES)}"
-        )
+        raise InvalidInput(f"There is no pipeline schedule '{name}'; known: {', '.join(SCHEDULES)}")
     stages, micro_batches = device_of.shape
     own = [set(row) for row in device_of.tolist()]
     if sum(map(len, own)) != len(set().union(*own)):
@@ -67,10 +65,14 @@ def schedule(name: str, device_of: np.ndarray, chunks: int = 1) -> dict[int, lis
     if name == "interleaved":
         return _interleaved(device_of, chunks)
     if chunks != 1:
-        raise InvalidInput(f"Pipeline schedule '{name}' takes one chunk a stage, not {chunks}; take interleaved")
+        raise InvalidInput(
+            f"Pipeline schedule '{name}' takes one chunk a stage, not {chunks}; take interleaved"
+        )
     replicas = [len(devices) for devices in own]
     made: dict[int, list[Slot]] = {}
-    last_before = list(range(micro_batches))  # the last forward pass that must come before each backward pass
+    last_before = list(
+        range(micro_batches)
+    )  # the last forward pass that must come before each backward pass
     for stage in range(stages - 1, -1, -1):
         needed = list(last_before)
         for device in sorted(own[stage]):
