@@ -45,7 +45,8 @@ class ParallelTraining(Partitioner):
         chunks: of each stage, for ``interleaved``.
         balance: ``time``: stages by the layers' times; ``equal``: equally many forward operators.
         reduction: how replicas sum gradients: ``ring``, ``tree``, ``hierarchical`` or ``owner``.
-        bucket_mb: gradients are summed in buckets of at least so many megabytes.
+        bucket_mb: gradients are summed in buckets of at least so many megabytes. The sums run on a spare device of the
+            same memory where there is one (a stream, a thread), else between a device's own kernels.
         node_size: consecutive replicas of a node, for ``hierarchical``.
         communicator: a device that sums each bucket as one operator, in the closed form's time.
         recompute: into how many segments each chunk is divided of which only what crosses is kept; None: all is kept.
@@ -109,7 +110,8 @@ class ParallelTraining(Partitioner):
         step, costs = self.micro_step(problem, micro_batches)
         clusters = [devices[k * replicas : (k + 1) * replicas] for k in range(stages)]
         starts = self._starts(problem.cluster, step, costs, clusters, micro_batches)
-        layout = self._layout(step, costs, clusters, starts, micro_batches, communicator)
+        reduction = Reduction(*self.reduction, communicator, _beside(problem.cluster, clusters))
+        layout = self._layout(step, costs, clusters, starts, micro_batches, reduction)
         made = parallelised(step, layout)
         priced = costs_of(made, costs, problem, communicator)
         problem.know(made.graph, priced)
@@ -220,7 +222,7 @@ class ParallelTraining(Partitioner):
         clusters: Sequence[Sequence[int]],
         starts: Sequence[int],
         micro_batches: int,
-        communicator: int | None,
+        reduction: Reduction,
     ) -> Layout:
         total = costs.seconds.sum(axis=0)
         rows: list[list[int]] = []
@@ -246,20 +248,20 @@ class ParallelTraining(Partitioner):
                 for k in range(self.recompute)
             ]
             segments = step.stages(forward[sorted(set(cuts))])
-        algorithm, bucket, node_size = self.reduction
         return Layout(
             part,
             worker_of,
             workers,
             schedule(self.schedule, worker_of, self.chunks),
-            reduction=Reduction(algorithm, bucket, node_size, communicator),
+            reduction=reduction,
             recompute=segments,
             asynchronous=self.schedule == "pipedream",
         )
 
     def _order(self, problem: Problem, made: Parallel, costs: GraphCosts) -> np.ndarray:
-        """What computes in the order of its slots, what communicates as it can beside it."""
-        if not made.communicates.any():
+        """What computes in the order of its slots, what communicates on the same devices as it can between."""
+        computing = np.unique(made.device[~made.communicates])
+        if not np.isin(made.device[made.communicates], computing).any():
             return made.order
         cluster, count = problem.cluster, len(problem.cluster.devices)
         twins = [dataclasses.replace(d, name=f"{d.name}'") for d in cluster.devices]
@@ -372,6 +374,19 @@ def costs_of(
     return GraphCosts(
         seconds, column("spread", 0.0), column("in_range", True), column("cached", 1.0)
     )
+
+
+def _beside(cluster: Cluster, clusters: Sequence[Sequence[int]]) -> dict[int, int]:
+    """For each device a spare one of its memory, which can sum while it computes: a stream, a thread."""
+    taken = {device for row in clusters for device in row}
+    spare = [d for d in range(len(cluster.devices)) if d not in taken]
+    found: dict[int, int] = {}
+    for device in sorted(taken):
+        near = [d for d in spare if cluster.space_of[d] == cluster.space_of[device]]
+        if near:
+            found[device] = near[0]
+            spare.remove(near[0])
+    return found
 
 
 def _reduced(cluster: Cluster, spaces: Sequence[int], size: float) -> float:

@@ -46,12 +46,14 @@ class Reduction:
         bucket_bytes: gradients are summed in buckets of at least so many bytes, the last layers' first.
         node_size: consecutive replicas of a node, for ``hierarchical``.
         communicator: a device on which each bucket is one operator, instead.
+        beside: for a device another one of the same memory that sums for it; else it sums itself, between its kernels.
     """
 
     algorithm: str = "ring"
     bucket_bytes: float = 25e6
     node_size: int | None = None
     communicator: int | None = None
+    beside: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -437,7 +439,7 @@ class _Transformation:
 
     def _push(self, gradient: int, workers: Sequence[int], shard: int) -> None:
         owner = workers[0]
-        device = self.layout.workers[owner][shard]
+        device = self._sums_on(owner, shard)
         total = self.total[gradient, owner]
         name = self.graph.tensors[gradient].name
         for worker in workers[1:]:
@@ -446,12 +448,16 @@ class _Transformation:
             total = Seen(self.parts.added(label, total, self.total[gradient, worker], device, turn))
         self.total[gradient, owner] = total
 
+    def _sums_on(self, worker: int, shard: int) -> int:
+        device = self.layout.workers[worker][shard]
+        return self.layout.reduction.beside.get(device, device)
+
     def _reduce(
         self, bucket: Sequence[int], workers: Sequence[int], shard: int, number: int
     ) -> None:
         """All-reduce some gradients as one flat buffer."""
         turn = (AT_THE_END, len(self.parts.operators))
-        devices = [self.layout.workers[worker][shard] for worker in workers]
+        devices = [self._sums_on(worker, shard) for worker in workers]
         name = f"bucket{number}"
         buffers = []
         for rank, worker in enumerate(workers):
