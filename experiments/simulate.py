@@ -25,6 +25,7 @@ from experiments.runs.console import WIDTH, make_console
 from experiments.runs.file_name import file_name
 from experiments.runs.prepare import prepare
 from experiments.runs.provenance import config_digest
+from experiments.runs.world import speed_text
 from scenarios.instances import save_instance
 from scenarios.partition.partitioner import Partition
 from simulator.errors import InvalidInput
@@ -190,7 +191,7 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
         label = world.cluster.labels.get(device.profile or "", "")
         table.add_row(
             device.name,
-            f"{device.profile} ({label})" if device.profile else "given times",
+            f"{device.profile} ({label}{speed_text(device)})" if device.profile else "given times",
             str(figure["tasks"]),
             show(figure["busy_s"]),
             f"{figure['utilisation']:.0%}",

@@ -77,7 +77,7 @@ class DeviceConfig:
     longer (:mod:`simulator.devices.idle_wakeup`). ``far_inputs`` like ``{4MiB: 0us, 32MiB: 15us, elsewhere: 20us}`` says what a
     megabyte of inputs takes longer, by the bytes that were touched since they were, and where another device wrote
     them (:mod:`simulator.devices.input_reuse_cost`).
-    ``effects`` gives options to registered device effects by their names (:mod:`simulator.devices.effects`).
+    ``speed: 4`` assumes a device that takes a quarter of its profile's times. ``effects`` gives options to registered device effects by their names (:mod:`simulator.devices.effects`).
     """
 
     profile: str
@@ -101,6 +101,7 @@ class DeviceConfig:
     wake_after: str = "10ms"
     far_inputs: Any = None
     effects: Any = None  # a mapping; into None OmegaConf merges no dataclass
+    speed: float = 1.0
 
 
 @dataclass
@@ -210,6 +211,11 @@ def build_cluster(
         far_inputs = _far_inputs(name, device)
         wake_cost = parse_seconds(device.wake_cost, f"wake_cost of device '{name}'")
         wake_after = parse_seconds(device.wake_after, f"wake_after of device '{name}'")
+        if not 0 < device.speed < math.inf:
+            raise InvalidInput(
+                f"Device '{name}' of cluster '{config.name}' has speed {device.speed}; give a number above 0, 1 for "
+                "that of its profile"
+            )
         if device.issue_depth < 1:
             raise InvalidInput(
                 f"Device '{name}' of cluster '{config.name}' has issue_depth {device.issue_depth}; "
@@ -243,6 +249,7 @@ def build_cluster(
                     wake_after=wake_after,
                     far_inputs=far_inputs,
                     effects=device.effects,
+                    speed=device.speed,
                 )
             )
     spaces = []

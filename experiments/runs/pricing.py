@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -147,7 +148,7 @@ class Pricer:
         from cost_models.pricing import price_graphs
 
         names = [device.profile for device in self._cluster.devices]
-        return price_graphs(
+        table = price_graphs(
             graphs,
             names,
             self._profiles,
@@ -155,6 +156,10 @@ class Pricer:
             lookup=self._lookup,
             cached=caches_weights(self._cluster),
         )
+        speeds = np.array([device.speed for device in self._cluster.devices])
+        if (speeds == 1.0).all():
+            return table
+        return CostTable({g: replace(c, seconds=c.seconds / speeds) for g, c in table.items()})
 
     def draws(self, costs: CostTable, count: int, seed: int) -> Iterator[CostTable]:
         """``count`` possible tables of actual seconds, errors correlated as they were seen to be."""

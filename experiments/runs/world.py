@@ -43,7 +43,7 @@ from simulator.devices.weight_cache import shortest
 from simulator.engine.faults import Faults
 from simulator.engine.run import simulate
 from simulator.errors import HetsimError, InvalidInput
-from simulator.model.cluster import Cluster
+from simulator.model.cluster import Cluster, Device
 from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph
 from simulator.model.noise import LogNormalNoise, NoiseModel
@@ -134,9 +134,13 @@ class World:
     @cached_property
     def profile_text(self) -> str:
         """``2x amd-epyc-25-17-1core (measured), 1x tesla-t4 (datasheet)``."""
-        counts = Counter(d.profile for d in self.cluster.devices if d.profile is not None)
         labels = self.cluster.labels
-        return ", ".join(f"{n}x {p} ({labels.get(p, 'unknown')})" for p, n in counts.items())
+        counts = Counter(
+            f"{d.profile} ({labels.get(d.profile, 'unknown')}{speed_text(d)})"
+            for d in self.cluster.devices
+            if d.profile is not None
+        )
+        return ", ".join(f"{n}x {text}" for text, n in counts.items())
 
     def workload(self, scenario: Scenario) -> Workload:
         """The jobs of a scenario."""
@@ -479,6 +483,11 @@ def _make(
         for name, profile in profiles.items()
     ]
     return World(key, graph, cluster, costs, identities, pricer, requests, fine_costs)
+
+
+def speed_text(device: Device) -> str:
+    """What is said of a device that is not as fast as its profile."""
+    return "" if device.speed == 1.0 else f", assumed {device.speed:g} times as fast"
 
 
 def _priced(graphs: Sequence[DataflowGraph], pricer: Pricer, kept: KeptPrices) -> CostTable:

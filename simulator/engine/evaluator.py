@@ -30,7 +30,7 @@ from simulator.model.workload import Job, Workload
 
 CONTENTIONS = ("none", "fifo")
 MODELLED = frozenset({"name", "space", "profile", "slots", "launch_overhead"}) | frozenset(
-    {"power_idle", "power_busy", "price", "issue_depth", "issue_overhead", "wake_after"}
+    {"power_idle", "power_busy", "price", "issue_depth", "issue_overhead", "wake_after", "speed"}
 )
 """Properties of devices that are taken into account, or that no time depends on where the others are left at their
 defaults, as they must be."""

@@ -90,6 +90,7 @@ class Device:
         far_inputs: what reading inputs takes longer that are not at hand (:mod:`simulator.devices.input_reuse_cost`); None: nothing.
             Of a device of one slot.
         effects: by name, the options of registered effects (:mod:`simulator.devices.effects`); None: nothing.
+        speed: how many times as fast as its profile it is assumed to be.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Device:
     wake_after: float = 0.0
     far_inputs: ReadingCurve | None = None
     effects: Mapping[str, Any] | None = None
+    speed: float = 1.0
 
     @property
     def least_launch(self) -> float:
