@@ -45,6 +45,7 @@ bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.engine
 	$(BIN)/python -m tests.benchmarks.schedulers
 	$(BIN)/python -m tests.benchmarks.partitions
+	$(BIN)/python -m tests.benchmarks.training
 
 # One environment, made anew only when what it holds has changed. Most of its 16,000 modules are never
 # imported; the others are compiled when they are.
