@@ -30,6 +30,8 @@ from simulator.model.trace import Trace
 from simulator.model.workload import Job, Workload
 
 if TYPE_CHECKING:
+    import torch
+
     from calibration.runner import Execution, Machine
 
 INTERVAL = 0.9
@@ -257,9 +259,9 @@ class Hardware:
         limit: float,
         config_dirs: Sequence[Path] = (),
     ) -> None:
-        from calibration.sequential import named_inputs, weights_of
+        from calibration.sequential import named_inputs, run_graph, weights_of
         from experiments.validation.denormals import DenormalNumbers
-        from scenarios.model_config import load_model
+        from scenarios.model_config import graph_of, load_model
         from scenarios.outputs import run_module
 
         self.machine = machine
@@ -275,8 +277,21 @@ class Hardware:
         # Another processor adds up in another order, and a network's layers multiply what that makes.
         one_kind = all(spec.device == "cpu" for spec in machine.specs)
         self._tolerance = None if one_kind else ON_GPUS
-        self.inputs = {self.graph: named_inputs(self.graph, given)}
-        machine.load(self.graph, weights_of(module, self.graph))
+        weights = weights_of(module, self.graph)
+        if scenario.model.training:
+            drawing = next((o.name for o in self.graph.operators if "dropout" in o.kind), None)
+            if drawing is not None:
+                raise InvalidInput(
+                    f"Operator '{drawing}' of '{self.graph.name}' draws random numbers, so that no two runs give the "
+                    "same loss; set the model's dropout to 0"
+                )
+            whole = graph_of(replace(scenario.model, target=target))
+            named = _training_inputs(named_inputs(whole, [*given, _target(whole)]), self.graph)
+            self.expected = run_graph(self.graph, weights, named)
+        else:
+            named = named_inputs(self.graph, given)
+        self.inputs = {self.graph: named}
+        machine.load(self.graph, weights)
 
     def run(
         self,
@@ -329,3 +344,29 @@ class Hardware:
                     f"'{self.graph.name}' under '{scheduler.name}' does not give the module's result: "
                     f"{' '.join(str(error).split())}"
                 ) from None
+
+
+def _target(graph: DataflowGraph) -> torch.Tensor:
+    """What the loss of a training step compares with: zeros, or class 0."""
+    import torch
+
+    (spec,) = (graph.tensors[t].spec for t in graph.inputs if graph.tensors[t].name == "target")
+    assert spec is not None  # of a traced graph
+    return torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype))
+
+
+def _training_inputs(
+    whole: Mapping[str, torch.Tensor], graph: DataflowGraph
+) -> dict[str, torch.Tensor]:
+    """The whole batch's inputs as a graph takes them, which may take each micro-batch's by itself (``x#3``)."""
+    found = {}
+    for tensor in graph.inputs:
+        row = graph.tensors[tensor]
+        name, _, number = row.name.partition("#")
+        value = whole[name]
+        if number and row.spec is not None and tuple(value.shape) != row.spec.shape:
+            pairs = enumerate(zip(value.shape, row.spec.shape, strict=True))
+            dim, length = next((d, part) for d, (all_, part) in pairs if all_ != part)
+            value = value.narrow(dim, int(number) * length, length).contiguous()
+        found[row.name] = value
+    return found

@@ -64,7 +64,9 @@ def main() -> None:
                 began = time.perf_counter()
                 program = "import tests.benchmarks.training as t, sys; t.trace(sys.argv[1])"
                 subprocess.run([sys.executable, "-c", program, folder], check=True)
-                print(f"traced, {what}: {time.perf_counter() - began:.1f} s, torch's import included")
+                print(
+                    f"traced, {what}: {time.perf_counter() - began:.1f} s, torch's import included"
+                )
         trace(None)  # fills the user's cache
         subprocess.run([sys.executable, "-m", __spec__.name, "planned"], check=True)
         return

@@ -21,10 +21,14 @@ from experiments.validation.contestants import plan_grid  # noqa: E402
 from experiments.validation.measured_runs import busy_cores  # noqa: E402
 from experiments.validation.simulated_vs_measured import Hardware  # noqa: E402
 from scenarios.model_config import graph_of  # noqa: E402
+from scenarios.partition.partitioner import Problem  # noqa: E402
+from scenarios.training.parallel_training import ParallelTraining  # noqa: E402
 from simulator.engine.run import simulate  # noqa: E402
-from simulator.model.cluster import Cluster, Device, MemorySpace  # noqa: E402
-from simulator.model.costs import CostTable  # noqa: E402
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace  # noqa: E402
+from simulator.model.costs import CostTable, GraphCosts  # noqa: E402
+from simulator.model.workload import Job, Workload  # noqa: E402
 from simulator.schedulers import create  # noqa: E402
+from simulator.schedulers.planned import Planned  # noqa: E402
 
 FACTOR = 3.0
 """Between simulated and measured makespan."""
@@ -87,3 +91,51 @@ def test_what_is_simulated_is_what_happens(words, home_as_others_see_it):
             if simulated / measured <= 1 / FACTOR and busy_cores() > BUSY:
                 pytest.skip("other processes keep the cores busy")
             assert 1 / FACTOR < simulated / measured < FACTOR
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs 2 cores that this process may use")
+def test_a_pipelined_training_step_runs_as_planned(home_as_others_see_it):
+    """Two stages in two memories: the losses are those of the same graph executed in its own order."""
+    home = home_as_others_see_it
+    words = ["model=gru_cells", "model.parameters.steps=2", "model.training=true", "model.batch=4"]
+    grid = plan_grid([*words, "scheduler=heft", "cluster=here"], (home / "conf",))
+    scenario = grid.groups[0].scenario
+    whole = graph_of(scenario.model)
+    cluster = Cluster(
+        "two",
+        [MemorySpace("here"), MemorySpace("there")],
+        [Device("one", "here"), Device("two", "there")],
+        [Link("net", ("here", "there"), 1e9)],
+        host="here",
+    )
+    guess = CostTable.of(whole, np.full((len(whole), 2), 1e-4))
+    problem = Problem(
+        Workload([Job(whole, origin="here", destination="here")]),
+        cluster,
+        guess,
+        Alike(),
+        at_batch=lambda batch: graph_of(scenario.model, batch),
+    )
+    plan = ParallelTraining(micro_batches=2).plan(problem)
+    (graph,) = plan.graphs
+    workers = {
+        name: WorkerSpec("cpu", (core,))
+        for name, core in zip(("one", "two"), CORES[:2], strict=True)
+    }
+    with Machine(cluster, workers) as machine:
+        world = World("live", graph, cluster, problem.price([graph]), [], None)
+        hardware = Hardware(machine, world, scenario, limit=60.0)
+        rows = hardware.run(hardware.one_job(), Planned(plan), cluster).executions
+    assert np.array_equal(rows["device"][np.argsort(rows["operator"])], plan.device)
+    for device in range(2):
+        mine = rows["device"] == device
+        started = rows["operator"][mine][np.argsort(rows["start"][mine], kind="stable")]
+        ranks = np.argsort(plan.order)[started]
+        assert (np.diff(ranks) > 0).all()
+
+
+class Alike:
+    """Prices every operator alike."""
+
+    def price(self, graphs):
+        return CostTable({g: GraphCosts(np.full((len(g), 2), 1e-4)) for g in graphs})
