@@ -1,8 +1,8 @@
 """Plans of training steps over several devices: pipelines, data parallelism and mixtures, as a partition.
 
-The batch is cut into micro-batches of equal size. Consecutive layers become stages so that the slowest stage or
-crossing, and with it the steady state, is as fast as possible (:mod:`simulator.planners.contiguous`); each stage is
-given one device or several replicas. :mod:`scenarios.training.parallelism` makes the graph.
+The batch is cut into micro-batches of equal size. Consecutive layers become stages, and devices clusters, so that the
+slowest stage or crossing, and with it the steady state, is as fast as possible (:mod:`simulator.planners.stages`,
+:mod:`simulator.planners.device_clusters`). The devices of a cluster are replicas of its stage. :mod:`scenarios.training.parallelism` makes the graph.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from cost_models.optimizer_steps import STATE
 from scenarios.partition.partitioner import Partitioner, Problem
 from scenarios.training.collectives import ALGORITHMS, all_reduce_seconds
 from scenarios.training.parallelism import Layout, Parallel, Reduction, parallelised
-from scenarios.training.step import BACKWARD, UPDATE, Step
+from scenarios.training.step import BACKWARD, FORWARD, UPDATE, Step
 from simulator.analysis.residency import occupancy
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
@@ -26,11 +27,13 @@ from simulator.model.graph import DataflowGraph
 from simulator.model.operator import Tensor
 from simulator.model.plan import Plan
 from simulator.model.units import format_bytes
-from simulator.planners.contiguous import front
+from simulator.planners.device_clusters import CLUSTERS, LAYERS, plan_stages
 from simulator.planners.pipeline_schedules import SCHEDULES, schedule
+from simulator.planners.stages import Devices, StageProblem, Stages, best_stages, from_the_end
 
 REDUCTIONS = (*ALGORITHMS, "owner")
-BALANCES = ("time", "equal")
+MOST_LAYERS = 64
+"""Layers that stages are made of: runs of forward operators between places where little crosses."""
 
 
 class ParallelTraining(Partitioner):
@@ -39,11 +42,11 @@ class ParallelTraining(Partitioner):
     Args:
         schedule: order of the passes (:mod:`simulator.planners.pipeline_schedules`).
         micro_batches: how many of equal size the batch is cut into; None: as many as devices.
-        stages: of the pipeline; None: as many as devices over replicas.
-        replicas: devices of each stage, which share its micro-batches in proportion to their speed; None: devices over
-            stages.
+        stages: of the pipeline; None: one for each device.
+        clusters: which devices share a stage (:data:`simulator.planners.device_clusters.CLUSTERS`); a node are
+            devices of one speed. The replicas of a stage share its micro-batches in proportion to their speed.
+        layers: ``best`` for the clusters, or ``equal`` numbers.
         chunks: of each stage, for ``interleaved``.
-        balance: ``time``: stages by the layers' times; ``equal``: equally many forward operators.
         reduction: how replicas sum gradients: ``ring``, ``tree``, ``hierarchical`` or ``owner``.
         bucket_mb: gradients are summed in buckets of at least so many megabytes. The sums run on a spare device of the
             same memory where there is one (a stream, a thread), else between a device's own kernels.
@@ -64,9 +67,9 @@ class ParallelTraining(Partitioner):
         schedule: str = "1f1b",
         micro_batches: int | None = 8,
         stages: int | None = None,
-        replicas: int | None = 1,
+        clusters: str = "fastest_first",
+        layers: str = "best",
         chunks: int = 1,
-        balance: str = "time",
         reduction: str = "ring",
         bucket_mb: float = 25.0,
         node_size: int | None = None,
@@ -76,7 +79,8 @@ class ParallelTraining(Partitioner):
     ) -> None:
         for what, value, known in (
             ("schedule", schedule, SCHEDULES),
-            ("balance", balance, BALANCES),
+            ("clusters", clusters, CLUSTERS),
+            ("layers", layers, LAYERS),
             ("reduction", reduction, REDUCTIONS),
         ):
             if value not in known:
@@ -86,14 +90,13 @@ class ParallelTraining(Partitioner):
         for name, count in (
             ("micro_batches", micro_batches),
             ("stages", stages),
-            ("replicas", replicas),
             ("chunks", chunks),
             ("recompute", recompute),
         ):
             if count is not None and count < 1:
                 raise InvalidInput(f"Partition '{self.name}' has {name}={count}; give 1 or more")
         self.schedule, self.micro_batches, self.chunks = schedule, micro_batches, chunks
-        self.stages, self.replicas, self.balance = stages, replicas, balance
+        self.stages, self.clusters, self.layers = stages, clusters, layers
         self.reduction = reduction, bucket_mb * 1e6, node_size
         self.communicator, self.recompute, self.devices = communicator, recompute, devices
 
@@ -105,11 +108,12 @@ class ParallelTraining(Partitioner):
                 memory that a stage does not fit into.
         """
         devices, communicator = self._devices(problem)
-        stages, replicas = self._shape(len(devices))
         micro_batches = self.micro_batches or len(devices)
         step, costs = self.micro_step(problem, micro_batches)
-        clusters = [devices[k * replicas : (k + 1) * replicas] for k in range(stages)]
-        starts = self._starts(problem.cluster, step, costs, clusters, micro_batches)
+        starts, found = self._stages(problem, step, costs, devices, micro_batches)
+        clusters = [[devices[d] for d in stage.devices] for stage in found.stages][
+            : len(found.stages) // self.chunks
+        ]
         reduction = Reduction(*self.reduction, communicator, _beside(problem.cluster, clusters))
         layout = self._layout(step, costs, clusters, starts, micro_batches, reduction)
         made = parallelised(step, layout)
@@ -122,6 +126,7 @@ class ParallelTraining(Partitioner):
             "micro_batches": micro_batches,
             "stages": [[names[d] for d in cluster] for cluster in clusters],
             "starts": [step.graph.operators[step.forward[s]].name for s in starts],
+            "slowest_s": found.slowest,
         }
         plan = Plan(self.name, (made.graph,), names, made.device, order, notes=notes)
         if problem.memory == "limited":
@@ -173,47 +178,83 @@ class ParallelTraining(Partitioner):
                 )
         return [device for device in chosen if device != communicator], communicator
 
-    def _shape(self, devices: int) -> tuple[int, int]:
-        """Stages, and replicas of each."""
-        stages = self.stages or devices // (self.replicas or 1)
-        replicas = self.replicas or devices // max(stages, 1)
-        if stages * replicas > devices or not stages * replicas:
-            raise InvalidInput(
-                f"{max(stages, 1)} stages of {max(replicas, 1)} replicas take "
-                f"{max(stages, 1) * max(replicas, 1)} devices, and {devices} can run the step; ask for fewer, or name "
-                "others"
-            )
-        return stages, replicas
-
-    def _starts(
+    def _stages(
         self,
-        cluster: Cluster,
+        problem: Problem,
         step: Step,
         costs: GraphCosts,
-        clusters: Sequence[Sequence[int]],
+        devices: list[int],
         micro_batches: int,
-    ) -> list[int]:
-        """The first forward operator of each chunk, by position among the forward operators."""
-        count, chunks = len(step.forward), len(clusters) * self.chunks
-        if chunks > count:
+    ) -> tuple[list[int], Stages]:
+        """The first forward operator of each chunk, by position among the forward operators, and the planner's word."""
+        stages = self.stages or (1 if self.clusters == "together" else len(devices))
+        if not 1 <= stages <= len(devices):
             raise InvalidInput(
-                f"'{step.graph.name}' has {count} forward operators, which cannot be {chunks} stages, none of them empty"
+                f"{stages} stages take as many devices, and {len(devices)} can run the step; ask for fewer, or name "
+                "others"
             )
-        if self.balance == "equal":
-            return [chunk * count // chunks for chunk in range(chunks)]
-        order = [clusters[chunk % len(clusters)] for chunk in range(chunks)]
+        firsts = layer_starts(step, costs.seconds[:, devices])
+        if stages * self.chunks > len(step.forward):
+            raise InvalidInput(
+                f"'{step.graph.name}' has {len(step.forward)} forward operators, which cannot be "
+                f"{stages * self.chunks} stages, none of them empty"
+            )
+        asked = self._stage_problem(problem, step, costs, devices, micro_batches, firsts)
+        speeds = asked.speed.round(12).tolist()
+        nodes = [speeds.index(speed) for speed in speeds]
+        found = plan_stages(asked, stages, self.clusters, self.layers, nodes)
+        if self.chunks > 1:
+            order = [stage.devices for stage in found.stages]
+            found = best_stages(asked, order * self.chunks, orders=False)
+        return [firsts[stage.layers[0]] for stage in found.stages], found
+
+    def _stage_problem(
+        self,
+        problem: Problem,
+        step: Step,
+        costs: GraphCosts,
+        devices: list[int],
+        micro_batches: int,
+        firsts: list[int],
+    ) -> StageProblem:
+        """Layers and devices as the planner of stages has them."""
+        graph, sizes = step.graph, step.graph.tensor_bytes
         once = (step.phase == UPDATE)[:, None]  # not with every micro-batch
-        seconds = step.by_anchor(np.where(once, costs.seconds / micro_batches, costs.seconds))
-        times = np.stack([1 / (1 / seconds[:, list(c)]).sum(axis=1) for c in order], axis=1)
-        moved = crossing_bytes(step)
-        crossing = np.zeros((chunks - 1, count))
-        for chunk in range(chunks - 1):
-            route = cluster.route(
-                cluster.space_of[order[chunk][0]], cluster.space_of[order[chunk + 1][0]]
-            )
-            crossing[chunk] = np.where(moved > 0, route.latency, 0.0) + moved / route.bandwidth
-        found = front(times, crossing)
-        return list(min(found, key=lambda parts: parts.pipelined(micro_batches)).starts)
+        seconds = np.where(once, costs.seconds / micro_batches, costs.seconds)[:, devices]
+        held = np.zeros((len(graph), 3))  # weights, states and stashed bytes by operator
+        for operator in np.flatnonzero(step.phase == UPDATE).tolist():
+            own = [t for t in graph.reads[operator] if t in step.updates]
+            is_state = [STATE in graph.tensors[t].name for t in own]
+            for tensor, state in zip(own, is_state, strict=True):
+                held[operator, int(state)] += sizes[tensor]
+        for operator in step.forward if self.recompute is None else ():
+            for tensor in graph.writes[operator]:
+                if any(step.phase[reader] != FORWARD for reader in graph.consumers[tensor]):
+                    held[operator, 2] += sizes[tensor]
+        table = np.add.reduceat(step.by_anchor(np.hstack([seconds, held])), firsts, axis=0)
+        weights, states, stashed = table[:, len(devices) :].T
+        crossing = crossing_bytes(step)[firsts] / 2  # each way
+        known = Devices.of(problem.cluster)
+        room = (
+            known.memory[devices] if problem.memory == "limited" else np.full(len(devices), np.inf)
+        )
+        between = known.bandwidth[np.ix_(devices, devices)]
+        flying = {
+            "gpipe": lambda stage, stages: micro_batches,
+            "zb_h1": lambda stage, stages: stages,
+        }.get(self.schedule, from_the_end)
+        return StageProblem(
+            table[:, : len(devices)],
+            weights,
+            stashed,
+            [(layer, layer + 1, crossing[layer + 1]) for layer in range(len(firsts) - 1)],
+            Devices(tuple(known.names[d] for d in devices), between, room),
+            micro_batches=micro_batches,
+            states=round(states.sum() / weights.sum()) if weights.sum() else 0,
+            in_flight=flying,
+            stash_weights=self.schedule == "pipedream",
+            names=[graph.operators[step.forward[first]].name for first in firsts],
+        )
 
     def _layout(
         self,
@@ -294,8 +335,7 @@ class DataParallel(ParallelTraining):
     ) -> None:
         super().__init__(
             micro_batches=micro_batches,
-            stages=1,
-            replicas=None,
+            clusters="together",
             reduction=reduction,
             bucket_mb=bucket_mb,
             node_size=node_size,
@@ -314,6 +354,26 @@ def shared_out(count: int, speeds: np.ndarray) -> list[int]:
         taken[chosen] += 1
         found.append(chosen)
     return found
+
+
+def layer_starts(step: Step, seconds: np.ndarray) -> list[int]:
+    """Forward operators, by position, that layers begin with: in each stretch of equal time the one that least crosses.
+
+    Args:
+        step: of a micro-batch.
+        seconds: float[operators, devices].
+    """
+    if len(step.forward) <= MOST_LAYERS:
+        return list(range(len(step.forward)))
+    spent = step.by_anchor(seconds).mean(axis=1)
+    stretch = (np.cumsum(spent) - spent) / max(spent.sum(), 1e-30) * MOST_LAYERS
+    crossing = crossing_bytes(step)
+    found = {0: 0}
+    for position in range(1, len(spent)):
+        number = int(stretch[position])
+        if number and (number not in found or crossing[position] < crossing[found[number]]):
+            found[number] = position
+    return sorted(found.values())
 
 
 def crossing_bytes(step: Step) -> np.ndarray:
