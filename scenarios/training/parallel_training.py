@@ -17,6 +17,7 @@ import numpy as np
 from cost_models.optimizer_steps import STATE
 from scenarios.partition.partitioner import Partitioner, Problem
 from scenarios.training.collectives import ALGORITHMS, all_reduce_seconds
+from scenarios.training.divided import divided
 from scenarios.training.parallelism import Layout, Parallel, Reduction, parallelised
 from scenarios.training.step import BACKWARD, FORWARD, UPDATE, Step
 from simulator.analysis.residency import occupancy
@@ -147,7 +148,7 @@ class ParallelTraining(Partitioner):
         graph = problem.graph
         whole = Step.of(graph)
         parts = micro_batches
-        if parts == 1:
+        if parts == 1 and self.schedule != "zb_h1":
             return whole, problem.costs[graph]
         if problem.at_batch is None or graph.batch is None:
             return _proportional(whole, problem.costs[graph], parts)
@@ -157,6 +158,8 @@ class ParallelTraining(Partitioner):
                 f"to a multiple of {parts}, or other micro_batches"
             )
         micro = problem.at_batch(graph.batch // parts)
+        if self.schedule == "zb_h1":
+            micro = divided(micro)
         return Step.of(micro), problem.price([micro])[micro]
 
     def _devices(self, problem: Problem) -> tuple[list[int], int | None]:

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from calibration.sequential import run_tensors, weights_of
+from scenarios.training.divided import divided
 from scenarios.training.parallelism import Layout, Reduction, parallelised
 from scenarios.training.step import BACKWARD, FORWARD, UPDATE, Step
 from scenarios.training_graph import trace_training
@@ -49,6 +50,7 @@ def traced():
     given = {"x": x, "target": target}
     expected = run_tensors(whole, weights_of(model, whole), given, updated)
     small = trace_training(model, x[: BATCH // PARTS], optimizer="adam", batch=BATCH // PARTS)
+    small = divided(small)
     return model, x, target, expected, Step.of(small)
 
 
@@ -157,6 +159,15 @@ def test_backward_operators_stand_where_their_forward_operators_do(traced):
     tied = graph.operator_names.index("embedding.weight/adam_step")
     assert step.phase[tied] == UPDATE
     assert layer[step.anchor[tied]] == "embedding"
+
+
+def test_a_divided_convolution_gives_its_weights_gradient_apart(traced):
+    *_, step = traced
+    graph = step.graph
+    parts = [i for i, o in enumerate(graph.operators) if "conv1d_backward" in o.kind]
+    assert [graph.operators[i].name.rpartition("/")[2] for i in parts] == ["input", "weight"]
+    assert step.weight_only[parts].tolist() == [False, True]
+    assert [len(graph.writes[i]) for i in parts] == [1, 2]  # weight and bias
 
 
 def test_what_cannot_be_is_refused():
