@@ -225,7 +225,7 @@ class MovingRun(BatchingContext):
                     tensor, job, home, space, channel, requested, start, self.now, size
                 )
             local = tensor - self.first_tensor[job]
-            if self.destination[job] == space and local in self.job_index[job].outputs:
+            if space in self.goals(job, local):
                 self.done_at[job] = max(self.done_at[job], self.now)
             self._note_delivery(tensor, space)
         self.stale = [True] * len(self.stale)

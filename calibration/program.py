@@ -63,8 +63,8 @@ class Program:
         reads: for each operator the tensors that its kernel is called with.
         kernels: for each kind of device one for each operator.
         weights: for each memory space the weights by tensor.
-        readers: for each tensor how many read it; a result has one more, the job's owner, and is
-            never freed.
+        readers: for each tensor how many read it; a result, or what becomes of a weight, has one more,
+            the job's owner, and is never freed.
         specs: of the tensors; None where a graph has none.
         changed: tensors that operators change in place, of a graph of segments the weights apart.
 
@@ -99,10 +99,10 @@ class Program:
             names = {tensor: fine.tensors[tensor].name for tensor in fine.weights}
             return {t: placed.on(place, name, weights[name]) for t, name in names.items()}
 
-        outputs = frozenset(graph.outputs)
+        kept = {*graph.outputs, *graph.updates}
         self.changed = graph.changed
         self.readers = [
-            len(consumers) + (tensor in outputs) for tensor, consumers in enumerate(graph.consumers)
+            len(consumers) + (tensor in kept) for tensor, consumers in enumerate(graph.consumers)
         ]
         self.kernels = kernels
         self.weights: list[dict[int, torch.Tensor]]

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simulator.errors import InvalidInput
+from simulator.model.operator import UPDATED
 
 STATE = ":"
 """Joins a parameter's name and that of a state tensor: ``fc.weight:exp_avg``."""
-UPDATED = ":updated"
-"""Ends the name of what becomes of a parameter, a state or a buffer in the step."""
 
 
 @dataclass(frozen=True)
@@ -81,3 +80,6 @@ def optimizer_of(name: str) -> Optimizer:
     if name not in OPTIMIZERS:
         raise InvalidInput(f"There is no optimizer '{name}'; known: {', '.join(OPTIMIZERS)}")
     return OPTIMIZERS[name]
+
+
+__all__ = ["OPTIMIZERS", "SCHEMAS", "STATE", "UPDATED", "Optimizer", "optimizer_of"]

@@ -12,7 +12,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cost_models.optimizer_steps import UPDATED
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
 
@@ -44,7 +43,7 @@ class Step:
         Raises:
             InvalidInput: the graph is of no training step.
         """
-        updates = updated_weights(graph)
+        updates = {weight: tensor for tensor, weight in graph.updates.items()}
         seeds = {reader for tensor in graph.outputs for reader in graph.consumers[tensor]}
         if not seeds or not updates:
             raise InvalidInput(
@@ -80,16 +79,6 @@ class Step:
         total = np.zeros((len(self.forward), *values.shape[1:]))
         np.add.at(total, place, values)
         return total
-
-
-def updated_weights(graph: DataflowGraph) -> dict[int, int]:
-    """For each weight that the graph changes the tensor that it becomes."""
-    weights = {graph.tensors[t].name: t for t in graph.weights}
-    return {
-        weights[name]: tensor
-        for tensor, row in enumerate(graph.tensors)
-        if row.name.endswith(UPDATED) and (name := row.name.removesuffix(UPDATED)) in weights
-    }
 
 
 def _weight_only(graph: DataflowGraph, phase: np.ndarray) -> np.ndarray:
@@ -141,4 +130,4 @@ def _anchors(graph: DataflowGraph, phase: np.ndarray, weight_only: np.ndarray) -
     return anchor
 
 
-__all__ = ["BACKWARD", "FORWARD", "UPDATE", "Step", "updated_weights"]
+__all__ = ["BACKWARD", "FORWARD", "UPDATE", "Step"]

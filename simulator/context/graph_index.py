@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 
 import numpy as np
@@ -59,6 +59,16 @@ class GraphIndex:
     def consumers(self) -> Sequence[Sequence[int]]:
         """See :class:`DataflowGraph`."""
         return self.graph.consumers
+
+    @cached_property
+    def updates(self) -> Mapping[int, Sequence[int]]:
+        """For each tensor that a weight becomes for the next step the operators that read the weight."""
+        return {t: self.graph.consumers[weight] for t, weight in self.graph.updates.items()}
+
+    @cached_property
+    def wanted(self) -> Set[int]:
+        """Tensors that must arrive somewhere before the job is done."""
+        return self.outputs | self.updates.keys()
 
     @cached_property
     def bytes(self) -> list[float]:

@@ -560,15 +560,28 @@ class SchedulingContext(RunState):
                         continue
                     if first_tensor + t not in self.copies[space]:
                         self.request(first_tensor + t, space, index.bytes[t])
-            if t in index.outputs:
+            if t in index.wanted:
                 self._request_result(job, t, home)
 
+    def goals(self, job: int, tensor: int) -> list[int]:
+        """Memory spaces in which a tensor (of a job's graph) must arrive before the job is done: a result at the
+        job's destination, what becomes of a weight where the weight was read.
+        """
+        index, found = self.job_index[job], []
+        if tensor in index.outputs and self.destination[job] != EVERYWHERE:
+            found.append(self.destination[job])
+        for reader in index.updates.get(tensor, ()):
+            device = self.task_device[self.first_task[job] + reader]
+            if device >= 0 and self.space_of[device] not in found:
+                found.append(self.space_of[device])
+        return found
+
     def _request_result(self, job: int, output: int, space: int) -> None:
-        """Ask for a result, just written in a space, to go to its job's destination."""
-        destination = self.destination[job]
-        if destination not in (EVERYWHERE, space):
-            size = self.job_index[job].bytes[output]
-            self.request(self.first_tensor[job] + output, destination, size)
+        """Ask for a result, just written in a space, to go where it must arrive."""
+        tensor = self.first_tensor[job] + output
+        for goal in self.goals(job, output):
+            if goal != space and tensor not in self.copies[goal]:
+                self.request(tensor, goal, self.job_index[job].bytes[output])
 
     def data_expected(self, task: int, device: int) -> float:
         """When all inputs of a placed task are believed to be in its device's memory."""

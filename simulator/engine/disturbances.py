@@ -213,7 +213,7 @@ class Disturbances:
         writes = index.writes[task - run.first_task[job]]
         self._done.add(task)
         for t in writes:
-            if run.pushes or t in index.outputs:
+            if run.pushes or t in index.wanted:
                 self._request_again(first + t)
         for member in run.members.get(job, (job,)):
             results = [run.first_tensor[member] + t for t in writes]
@@ -430,7 +430,7 @@ class Disturbances:
         """Whether a missing tensor (of a job's graph) is a result or has readers yet to start."""
         run = self._run
         index = run.job_index[job]
-        if tensor in index.outputs and not self._is_beyond(job):
+        if tensor in index.wanted and not self._is_beyond(job):
             return True
         readers = (run.first_task[job] + reader for reader in index.consumers[tensor])
         return any(task not in self._done and not run.started[task] for task in readers)
@@ -460,8 +460,8 @@ class Disturbances:
             task = run.first_task[job] + reader
             if run.is_queued(task) and (run.pushes or not run.pending[task]):
                 wanted.add(run.space_of[run.task_device[task]])
-        if t in index.outputs and t not in index.inputs and run.destination[job] != EVERYWHERE:
-            wanted.add(run.destination[job])
+        if t in index.wanted and t not in index.inputs:
+            wanted.update(run.goals(job, t))
         if t in index.inputs and job in run.coming:
             wanted.add(run.coming[job][0])
         for space in sorted(wanted):
@@ -478,16 +478,14 @@ class Disturbances:
             return True
         if run.tasks_left[job]:
             return False
-        destination, first = run.destination[job], run.first_tensor[job]
-        index = run.job_index[job]
-        if destination != EVERYWHERE:
-            asked = {row[:2] for row in run.requested}
-            for t in index.outputs:
-                key = (first + t, destination)
-                if t in index.inputs or run.tensor_home[key[0]] == destination:
+        first, index = run.first_tensor[job], run.job_index[job]
+        asked = {row[:2] for row in run.requested}
+        for t in index.wanted - set(index.inputs):
+            for goal in run.goals(job, t):
+                key = (first + t, goal)
+                if run.tensor_home[key[0]] == goal:
                     continue
-                there = key[0] in run.copies[destination]
-                if not there or key in run.under_way or key in asked:
+                if key[0] not in run.copies[goal] or key in run.under_way or key in asked:
                     return False
         self._over.add(job)
         return True

@@ -297,11 +297,12 @@ class Simulation(DataMovement):
         """A job may be done: if its outputs are where they must be, another may follow on it."""
         if self.tasks_left[job] or job in self.followed:
             return
-        destination, first = self.destination[job], self.first_tensor[job]
-        for t in self.job_index[job].outputs if destination != EVERYWHERE else ():
-            at = self.copy_time(first + t, destination)
-            if at is None or at > self.now or (first + t, destination) in self.under_way:
-                return
+        first, index = self.first_tensor[job], self.job_index[job]
+        for t in index.wanted if index.updates or self.destination[job] != EVERYWHERE else ():
+            for goal in self.goals(job, t):
+                at = self.copy_time(first + t, goal)
+                if at is None or at > self.now or (first + t, goal) in self.under_way:
+                    return
         self._send_next(job)
 
     def _send_next(self, job: int) -> None:
@@ -511,7 +512,12 @@ class Simulation(DataMovement):
                     touched.add(self.task_device[successor])
         if self._faults is not None:
             self._faults.finished(task)
-        elif self.destination[job] != EVERYWHERE or self.members or self._plans_ahead:
+        elif (
+            self.destination[job] != EVERYWHERE
+            or self.members
+            or self._plans_ahead
+            or self.job_index[job].updates
+        ):
             self._request_outputs(task, device)
         if self.memory is not None:
             self.memory.finished(task, device)
@@ -665,8 +671,7 @@ class Simulation(DataMovement):
         }
         for tensor, space in self.under_way:
             job = self.job_of_tensor(tensor)
-            output = tensor - self.first_tensor[job] in self.job_index[job].outputs
-            if output and self.destination[job] == space:
+            if space in self.goals(job, tensor - self.first_tensor[job]):
                 unfinished.add(job)
         return unfinished
 

@@ -173,9 +173,9 @@ class Evaluator:
         first_task = static.task_offsets[:-1]
         tensors = arrays.offsets([len(job.graph.tensors) for job in self.jobs])
         done = np.maximum.reduceat(room.finish, first_task)
-        delivered = np.flatnonzero(crossings.delivery >= 0)
-        owner = np.searchsorted(tensors, delivered, side="right") - 1
-        np.maximum.at(done, owner, crossings.end[crossings.delivery[delivered]])
+        delivered = np.flatnonzero(crossings.delivers[: crossings.offsets[-1]])
+        owner = np.searchsorted(tensors, crossings.tensor[delivered], side="right") - 1
+        np.maximum.at(done, owner, crossings.end[delivered])
         settings = {
             "world": "simulated",
             "engine": "evaluator",

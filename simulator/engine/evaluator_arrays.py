@@ -37,6 +37,8 @@ class Static(NamedTuple):
     producer: np.ndarray  # int32[tensors], -1 for none
     origin: np.ndarray  # int32[tensors], the space of inputs; -1 for everywhere, and for all others
     goal: np.ndarray  # int32[tensors], where results must arrive; -1 for nowhere
+    state_offsets: np.ndarray  # [tensors + 1], into the next one
+    state_readers: np.ndarray  # int32, tasks that read the weight that a tensor becomes for the next step
     size: np.ndarray  # float64[tensors], bytes
     space_of: np.ndarray  # int32[devices]
     slot_offsets: np.ndarray  # [devices + 1]
@@ -69,7 +71,7 @@ class Crossings(NamedTuple):
     space: np.ndarray  # int32
     tensor: np.ndarray  # int32
     of_read: np.ndarray  # int32[reads], -1 where a read needs none
-    delivery: np.ndarray  # int32[tensors], the one that brings a result to its goal; -1 for none
+    delivers: np.ndarray  # bool, whether it brings a tensor to where it must arrive before its job is done
     home: np.ndarray  # int32[tensors], where each lies first; -1 for everywhere
     at: np.ndarray  # [spaces], scratch
     end: np.ndarray  # -1 until it is asked for
@@ -155,6 +157,12 @@ def static_of(
             results = np.array(job.graph.outputs, dtype=np.int64)
             written = results[job.graph.tensor_producer[results] >= 0]
             goal[written + first] = spaces_of[job.destination]
+    state: list[np.ndarray] = []
+    state_count = np.zeros(tensors[-1], dtype=np.int64)
+    for job, first, task in zip(jobs, first_tensor, tasks, strict=False):
+        for tensor, weight in sorted(job.graph.updates.items()):
+            state.append(np.array(job.graph.consumers[weight], dtype=np.int64) + task)
+            state_count[tensor + first] = len(state[-1])
     overhead = np.array([device.launch_overhead for device in cluster.devices])
     rows = [overhead + s for s in seconds] if overhead.any() else seconds
     slots = [device.slots for device in cluster.devices]
@@ -177,6 +185,8 @@ def static_of(
         producer,
         fixed(origin, np.int32),
         fixed(goal, np.int32),
+        fixed(offsets(state_count)),
+        fixed(np.concatenate(state) if state else np.empty(0), np.int32),
         _joined([g.tensor_bytes for g in graphs], nothing, np.float64),
         fixed(np.array(cluster.space_of), np.int32),
         fixed(offsets(slots)),
@@ -221,13 +231,14 @@ def crossings_for(static: Static, tracing: bool) -> Crossings:
     """Room for the crossings of plans."""
     tensors, spaces = len(static.producer), len(static.latency)
     most = len(static.consumers) + int(np.count_nonzero(static.goal >= 0))
+    most += len(static.state_readers)
     kept = most if tracing else 0
     return Crossings(
         np.empty(tensors + 1, dtype=np.int64),
         np.empty(most, dtype=np.int32),
         np.empty(most, dtype=np.int32),
         np.empty(len(static.consumers), dtype=np.int32),
-        np.empty(tensors, dtype=np.int32),
+        np.empty(most, dtype=np.bool_),
         np.empty(tensors, dtype=np.int32),
         np.empty(spaces, dtype=np.int64),
         np.empty(most),

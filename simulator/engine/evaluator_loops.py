@@ -150,6 +150,11 @@ def run_uncontended(device, static, queues, room):  # type: ignore[no-untyped-de
                 if space >= 0 and space != home:
                     took = latency[home, space] + size[tensor] / bandwidth[home, space]
                     end_of_all = max(end_of_all, end + took)
+                for k in range(static.state_offsets[tensor], static.state_offsets[tensor + 1]):
+                    space = space_of[device[static.state_readers[k]]]
+                    if space != home:
+                        took = latency[home, space] + size[tensor] / bandwidth[home, space]
+                        end_of_all = max(end_of_all, end + took)
     return end_of_all, done
 
 
@@ -162,7 +167,6 @@ def find_crossings(device, static, crossings):  # type: ignore[no-untyped-def]
     at[:] = -1
     for tensor in range(len(static.producer)):
         crossings.offsets[tensor] = count
-        crossings.delivery[tensor] = -1
         writer, goal = static.producer[tensor], static.goal[tensor]
         home = space_of[device[writer]] if writer >= 0 else static.origin[tensor]
         crossings.home[tensor] = home
@@ -183,17 +187,29 @@ def find_crossings(device, static, crossings):  # type: ignore[no-untyped-def]
             at[goal] = count
             crossing_space[count] = goal
             count += 1
+        state, state_end = static.state_offsets[tensor], static.state_offsets[tensor + 1]
+        for k in range(state, state_end):
+            space = space_of[device[static.state_readers[k]]]
+            if space != home and at[space] < begin:
+                at[space] = count
+                crossing_space[count] = space
+                count += 1
         if count > begin + 1:
             crossing_space[begin:count].sort()
             for crossing in range(begin, count):
                 at[crossing_space[crossing]] = crossing
         for crossing in range(begin, count):
             crossings.tensor[crossing] = tensor
+            crossings.delivers[crossing] = False
         for k in range(first, last):
             space = space_of[device[consumers[k]]]
             of_read[read_of[k]] = -1 if space == home else at[space]
         if wanted:
-            crossings.delivery[tensor] = at[goal]
+            crossings.delivers[at[goal]] = True
+        for k in range(state, state_end):
+            space = space_of[device[static.state_readers[k]]]
+            if space != home:
+                crossings.delivers[at[space]] = True
     crossings.offsets[len(static.producer)] = count
     return count
 
@@ -272,7 +288,7 @@ def run_events(device, push, fifo, static, queues, crossings, room):  # type: ig
     latency, bandwidth, size = static.latency, static.bandwidth, static.size
     route_offsets, routes = static.route_offsets, static.routes
     queue, head, tail, pending = queues.queue, queues.head, queues.tail, room.pending
-    crossing_offsets, of_read, delivery = crossings.offsets, crossings.of_read, crossings.delivery
+    crossing_offsets, of_read, delivers = crossings.offsets, crossings.of_read, crossings.delivers
     crossing_tensor, crossing_space = crossings.tensor, crossings.space
     home_of, end_of, requests = crossings.home, crossings.end, crossings.requests
     start, finish, last_start, touched = room.start, room.finish, room.last_start, room.touched
@@ -338,11 +354,8 @@ def run_events(device, push, fifo, static, queues, crossings, room):  # type: ig
                             asked,
                         )
                 first, last = crossing_offsets[tensor], crossing_offsets[tensor + 1]
-                if not push:
-                    first = max(first, delivery[tensor])
-                    last = delivery[tensor] + 1
                 for crossing in range(first, last):
-                    if end_of[crossing] < 0.0:
+                    if end_of[crossing] < 0.0 and (push or delivers[crossing]):
                         end_of[crossing] = 0.0
                         requests[asked] = crossing
                         asked += 1
@@ -386,7 +399,7 @@ def run_events(device, push, fifo, static, queues, crossings, room):  # type: ig
                 for k in range(route_offsets[route], route_offsets[route + 1]):
                     channel_free[routes[k]] = moment + took
             end_of[crossing] = moment + took
-            if crossing == delivery[tensor]:
+            if delivers[crossing]:
                 end_of_all = max(end_of_all, moment + took)
             if tracing:
                 crossings.requested[crossing] = now

@@ -204,7 +204,7 @@ class DataMovement(EngineRun):
         job = self.job_of_tensor(tensor)
         index = self.job_index[job]
         t = tensor - self.first_tensor[job]
-        if self.destination[job] == space and t in index.outputs:
+        if t in index.wanted and space in self.goals(job, t):
             return True
         for reader in index.consumers[t]:
             task = self.first_task[job] + reader
@@ -218,9 +218,9 @@ class DataMovement(EngineRun):
         super()._request_result(job, output, space)
         if self.booked:
             for member in self.members.get(job, (job,)):
-                destination = self.destination[member]
-                if destination not in (EVERYWHERE, space):
-                    self._results.append((self.first_tensor[member] + output, destination))
+                for goal in self.goals(member, output):
+                    if goal != space:
+                        self._results.append((self.first_tensor[member] + output, goal))
 
     def _send_booked(self) -> None:
         """Send what was asked for at this instant, in the order of tensor id; its ends are final."""
@@ -332,7 +332,7 @@ class DataMovement(EngineRun):
             device = self.task_device[self.first_task[job] + reader]
             if device >= 0 and self.space_of[device] == space:
                 self.touched.add(device)
-        if self.destination[job] == space and t in index.outputs:
+        if t in index.wanted and space in self.goals(job, t):
             self.done_at[job] = self.now
             if self._reacts:
                 self._follow(job)

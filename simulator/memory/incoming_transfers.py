@@ -126,7 +126,7 @@ class ArrivingCopies:
             *(self._lines.queued_order(reader, space) for reader in readers),
         ]
         delivers = any(
-            live.result and live.target == space
+            (live.result and live.target == space) or space in live.owed
             for t in flow.tensors
             if (live := self._live.all.get(t)) is not None
         )
@@ -143,7 +143,9 @@ class ArrivingCopies:
             return self._weights.wants(tensor, space)
         if live.home == space:
             return False  # the original was dropped, and what is left of it is here
-        return bool(live.unplaced or space in live.users or (live.result and live.target == space))
+        if live.result and live.target == space:
+            return True
+        return bool(live.unplaced or space in live.users or space in live.owed)
 
     def _inputs_ahead(self, flow: Flow) -> int:
         """Of a flow the bytes of inputs that are sent ahead to where their room is limited."""

@@ -210,6 +210,7 @@ class LimitedMemory:
             self._copies.abandon(tensor)
             if live is not None:
                 live.unplaced, live.result = 0, False
+                live.owed.clear()
                 self._live.review(tensor, live)
 
     # -- tasks ----------------------------------------------------------------------------------
@@ -297,6 +298,8 @@ class LimitedMemory:
         result = tensor - tensors.first(job) in run.job_index[job].outputs
         target = run.destination[job]
         live = LiveTensor(tensors.bytes(tensor), space, result, target, False)
+        if not result:
+            live.owed.update(set(run.goals(job, tensor - tensors.first(job))) - {space})
         self._live.hold(tensor, live)
 
     def finished(self, task: int, device: int) -> None:
@@ -362,6 +365,7 @@ class LimitedMemory:
             self._weights.delivered(tensor, space)
             return
         live.copies[space] = True
+        live.owed.discard(space)
         live.flying -= 1
         if self._tensors.home(tensor) == space:
             self._live.move(tensor, live, space)

@@ -2,7 +2,8 @@
 
 A tensor that an operator writes, or a job brings, is wanted in its home until every reader has finished
 there or has its copy elsewhere, and no transfer of it is under way; a copy until every reader has finished
-or is placed elsewhere; a result until its job is done, at the job's destination or where it was written.
+or is placed elsewhere; a result until its job is done, at the job's destination or where it was written. What becomes of
+a weight for the next step is wanted until it has arrived wherever the weight was read; there it takes the weight's place.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class LiveTensor:
         "home",
         "idle",
         "input",
+        "owed",
         "result",
         "target",
         "unplaced",
@@ -54,11 +56,14 @@ class LiveTensor:
         self.users: dict[int, int] = {}  # space -> placed readers that have not finished
         self.copies: dict[int, bool] = {}  # space -> whether it has arrived
         self.flying = 0  # transfers under way
+        self.owed: set[int] = set()  # spaces where a weight has still to become it
         self.idle: set[int] = set()  # spaces where nobody wants it, and it still lies
 
     def is_wanted(self, space: int) -> bool:
         """Whether anybody wants it where it or a copy of it lies."""
         if self.unplaced or not self.written or space in self.users:
+            return True
+        if self.owed and space == self.home:
             return True
         delivers = self.result and self.target != EVERYWHERE
         if space != self.home:
@@ -116,7 +121,8 @@ class LiveTensors:
     def review(self, tensor: int, live: LiveTensor) -> None:
         """Give back the room of what nobody wants, take it for what is wanted again."""
         room = self._room
-        if live.written and not (live.unplaced or live.users or live.flying or live.result):
+        wanted = live.unplaced or live.users or live.flying or live.result or live.owed
+        if live.written and not wanted:
             for space in (live.home, *live.copies):
                 self._leave(tensor, live, space)
             del self.all[tensor]

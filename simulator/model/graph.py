@@ -53,6 +53,7 @@ from simulator.model.operator import (
     MOST_BYTES,
     MOST_EDGES,
     ROLES,
+    UPDATED,
     Operator,
     Part,
     Tensor,
@@ -286,6 +287,18 @@ class DataflowGraph:
             return ()
         index = {tensor.name: i for i, tensor in enumerate(self.tensors)}
         return tuple(sorted({index[r["tensor"]] for r in self.results if "tensor" in r}))
+
+    @cached_property
+    def updates(self) -> Mapping[int, int]:
+        """For each written tensor that a weight becomes for the next step (``fc.weight:updated``) the weight."""
+        if not self.weights:
+            return {}
+        weights = {self.tensors[t].name: t for t in self.weights}
+        return {
+            tensor: weights[name]
+            for tensor, row in enumerate(self.tensors)
+            if row.name.endswith(UPDATED) and (name := row.name.removesuffix(UPDATED)) in weights
+        }
 
     @cached_property
     def changed(self) -> frozenset[int]:

@@ -30,6 +30,8 @@ ITEM_BYTES: Mapping[str, int] = {
 
 
 ROLES: Mapping[str, int] = {"activation": 0, "input": 1, "weight": 2}
+UPDATED = ":updated"
+"""Ends the name of the tensor that a weight becomes for the next step."""
 MOST_EDGES = 2**31 - 1
 MOST_BYTES = 2.0**63
 """Larger tensors are taken for errors of a file."""

@@ -172,6 +172,14 @@ def test_live_check_a_training_step_is_autograds(scheduler, cluster):
         machine.load(graph, weights_of(module, graph))
         run = machine.run(graph, CostTable.of(graph, np.array(rows)), create(scheduler), inputs)
     check_trace(run.trace, graph)
+    # What becomes of a weight is copied to every memory in which the weight was read.
+    rows, moves = run.trace.executions, run.trace.transfers
+    space = np.array(cluster.space_of)[rows["device"][np.argsort(rows["operator"])]]
+    moved = set(zip(moves["tensor"].tolist(), moves["destination"].tolist(), strict=True))
+    for tensor, weight in graph.updates.items():
+        read = {int(space[reader]) for reader in graph.consumers[weight]}
+        home = int(space[graph.producer[tensor]])
+        assert {(tensor, where) for where in read - {home}} <= moved
     found = run.outputs[0]
     loss = torch.nn.functional.cross_entropy(module(x), target)
     loss.backward()
