@@ -1,5 +1,7 @@
 """Gantt charts: a row for each slot of each device, then one for each channel that carried data.
 
+Training steps over micro-batches are drawn pass by pass (:mod:`experiments.plots.pass_bars`), others operator by operator.
+
 A black line under bars marks the critical path (:mod:`simulator.analysis.critical`); below the charts a bar for
 each device shows where its slots' time went: executing, or idle and why (:mod:`simulator.analysis.idle`).
 """
@@ -8,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from experiments.plots.pass_bars import LOOKS, pass_bars
 from experiments.plots.style import (
     OTHER,
     TWO_COLUMNS,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 TRANSFER = "#444444"
 _RASTER = 4000
 """Bars from which a PDF holds them as pixels: as vectors they would make it tens of megabytes."""
+By = Literal["pass", "operator"]
 _TALLEST = 9.0
 _MANY = 12
 """Devices up to which each has a bar of its idle time; more share one."""
@@ -61,6 +65,7 @@ def draw_gantt(
     bounds: Mapping[str, float] | None = None,
     title: str | None = None,
     caption: str | None = None,
+    by: By = "pass",
 ) -> list[Path]:
     """Draw a trace, simulated or measured, to ``stem``.pdf, .png and .csv.
 
@@ -70,6 +75,7 @@ def draw_gantt(
         bounds: lower bounds in seconds by name, drawn as vertical lines.
         title: instead of model, cluster, scheduler and makespan.
         caption: written to ``stem``.txt.
+        by: what a bar is: an operator, or a pass where operators are tagged with micro-batches.
 
     Returns:
         Paths of the files.
@@ -77,7 +83,7 @@ def draw_gantt(
     Raises:
         InvalidInput: the trace has no executions.
     """
-    return draw_stacked([trace], [title or describe(trace)], stem, bounds, caption=caption)
+    return draw_stacked([trace], [title or describe(trace)], stem, bounds, caption=caption, by=by)
 
 
 def draw_stacked(
@@ -87,6 +93,7 @@ def draw_stacked(
     bounds: Mapping[str, float] | None = None,
     title: str | None = None,
     caption: str | None = None,
+    by: By = "pass",
 ) -> list[Path]:
     """Draw traces as panels above one another on one time axis, with the same colours.
 
@@ -97,6 +104,7 @@ def draw_stacked(
         bounds: lower bounds in seconds by name, drawn through all panels.
         title: over all panels.
         caption: written to ``stem``.txt.
+        by: what a bar is: an operator, or a pass where operators are tagged with micro-batches.
 
     Returns:
         Paths of the files.
@@ -117,12 +125,17 @@ def draw_stacked(
     from matplotlib.patches import Patch
 
     spent = [time_spent(trace) for trace in traces]
+    shown = tables
+    if by == "pass":
+        shown = [pass_bars(trace, table) for trace, table in zip(traces, tables, strict=True)]
     everything = pd.concat(
-        [table.assign(panel=label) for label, table in zip(labels, tables, strict=True)]
+        [table.assign(panel=label) for label, table in zip(labels, shown, strict=True)]
     )
     runs = everything[everything["what"] == "execution"]
     busy = (runs["finish_s"] - runs["start_s"]).groupby(runs["kind"]).sum()
-    colours = kind_colours({str(kind): float(value) for kind, value in busy.items()})
+    phases = {kind: colour for kind, (colour, _) in LOOKS.items() if busy.get(kind, 0.0) > 0}
+    others = {str(kind): float(value) for kind, value in busy.items() if kind not in LOOKS}
+    colours = phases | kind_colours(others)
     bounds = {name: value for name, value in (bounds or {}).items() if np.isfinite(value)}
     end = max(*(trace.makespan for trace in traces), *bounds.values(), 0.0)
     end = max(end, float(everything["finish_s"].max()))
@@ -148,9 +161,11 @@ def draw_stacked(
             panel.tick_params(labelbottom=False)
         axes[0].set_xlim(0, end * factor * 1.01 or 1.0)
         per_row = (height - 0.75 - 0.3 * len(traces)) / total * 72
-        for panel, label, trace, table in zip(axes, labels, traces, tables, strict=True):
-            _draw_panel(panel, trace, table, colours, factor, per_row)
-            _draw_path(panel, table, factor)
+        for panel, label, trace, boxes, table in zip(
+            axes, labels, traces, shown, tables, strict=True
+        ):
+            _draw_panel(panel, trace, boxes, colours, factor, per_row)
+            _draw_path(panel, table, factor, "label" in boxes)
             panel.set_title(shorten(label, 105), loc="left")
             for style, value in zip(_cycle(len(bounds)), bounds.values(), strict=True):
                 panel.axvline(value * factor, color="black", linestyle=style, linewidth=0.9)
@@ -164,9 +179,10 @@ def draw_stacked(
         if title:
             figure.suptitle(shorten(title, 110), fontsize=8, fontweight="bold")
         handles: list[Any] = [
-            Patch(facecolor=colour, label=kind) for kind, colour in colours.items()
+            Patch(facecolor=colour, label=kind, hatch=_hatch(kind), edgecolor="black", lw=0)
+            for kind, colour in colours.items()
         ]
-        if set(map(str, busy.index)) - set(colours):
+        if set(others) - set(colours):
             handles.append(Patch(facecolor=OTHER, label="other"))
         if (everything["what"] == "transfer").any():
             handles.append(Patch(facecolor=TRANSFER, alpha=0.6, label="transfer"))
@@ -339,12 +355,17 @@ def _draw_panel(
                 )
             )
     lost = runs & (table["status"] != "finished").to_numpy()
-    if lost.any():
-        axes.add_collection(
-            PolyCollection(
-                list(corners[lost]), facecolors="none", edgecolors="black", hatch="xxxx", lw=0
+    hatched = {"xxxx": lost}
+    for kind in set(table["kind"][runs]):
+        if hatch := _hatch(kind):
+            hatched[hatch] = (table["kind"] == kind).to_numpy()
+    for hatch, mask in hatched.items():
+        if mask.any():
+            axes.add_collection(
+                PolyCollection(
+                    list(corners[mask]), facecolors="none", edgecolors="black", hatch=hatch, lw=0
+                )
             )
-        )
     if len(trace.jobs["job"]) > 1:
         arrivals = trace.jobs["arrival"] * factor
         axes.plot(arrivals, np.full(len(arrivals), -0.75), "kv", ms=3.5, clip_on=False, lw=0)
@@ -353,12 +374,12 @@ def _draw_panel(
     step = max(1, int(np.ceil(7.5 / max(points_per_row, 0.1))))
     axes.set_yticks(range(0, len(rows), step), [shorten(name, 22) for name in rows[::step]])
     axes.tick_params(axis="y", length=0)
-    if len(table) <= 400 and points_per_row >= 8:
+    if (len(table) <= 400 or "label" in table) and points_per_row >= 8:
         _label_bars(axes, table, colours, y, start, finish, runs)
 
 
-def _draw_path(axes: Axes, table: pd.DataFrame, factor: float) -> None:
-    """A line under the bars of the critical path, and thin ones from each to the next."""
+def _draw_path(axes: Axes, table: pd.DataFrame, factor: float, behind: bool) -> None:
+    """A line under the bars of the critical path, and thin ones from each to the next, perhaps behind all bars."""
     from matplotlib.collections import LineCollection
 
     position = {name: number for number, name in enumerate(table.attrs["rows"])}
@@ -368,14 +389,14 @@ def _draw_path(axes: Axes, table: pd.DataFrame, factor: float) -> None:
     along = np.stack([np.stack([start, y], axis=1), np.stack([finish, y], axis=1)], axis=1)
     across = np.stack([along[:-1, 1], along[1:, 0]], axis=1)
     raster = len(table) > _RASTER
-    for lines, width in ((across, 0.5), (along, 1.8)):
+    for lines, width, order in ((across, 0.5, 0.5 if behind else 5), (along, 1.8, 5)):
         axes.add_collection(
             LineCollection(
                 list(lines),
                 colors="black",
                 linewidths=width,
                 capstyle="butt",
-                zorder=5,
+                zorder=order,
                 rasterized=raster,
             )
         )
@@ -439,24 +460,32 @@ def _label_bars(
     finish: np.ndarray,
     runs: np.ndarray,
 ) -> None:
-    """Operators' names inside the bars that are wide enough to hold them."""
+    """Operators' names, or numbers of micro-batches, inside the bars that are wide enough to hold them."""
     # Before the layout is known: a panel's axes get about 85% of the figure's width.
-    inches = 0.85 * TWO_COLUMNS / axes.get_xlim()[1]
+    points = (finish - start) * 0.85 * TWO_COLUMNS * 72 / axes.get_xlim()[1]
+    names = table["label" if "label" in table else "operator"].tolist()
+    numbers = "label" in table
+    sizes, width, margin = ((6.0, 5.0, 4.0), 0.64, 1.0) if numbers else ((6.0,), 0.6, 3.0)
     for index in np.flatnonzero(runs).tolist():
-        name = str(table["operator"].iloc[index])
-        needed = (len(name) * 3.6 + 3) / 72  # 6 pt digits and letters are about 3.5 pt wide
-        if (finish[index] - start[index]) * inches >= needed:
+        name = str(names[index])
+        # Digits are .64 times as wide as they are high, letters a little less.
+        fits = [size for size in sizes if points[index] >= len(name) * width * size + margin]
+        if name and fits:
             axes.text(
                 (start[index] + finish[index]) / 2,
                 y[index],
                 name,
                 ha="center",
                 va="center",
-                fontsize=6,
+                fontsize=fits[0],
                 color=text_colour(colours.get(str(table["kind"].iloc[index]), OTHER)),
                 clip_on=True,
                 zorder=4,
             )
+
+
+def _hatch(kind: str) -> str:
+    return LOOKS.get(kind, ("", ""))[1]
 
 
 def _cycle(count: int) -> list[Any]:

@@ -66,9 +66,10 @@ def passes(trace: Trace) -> Passes | None:
     first = np.flatnonzero(begins)
     of = np.empty(len(order), dtype=np.int64)
     of[order] = np.cumsum(begins) - 1
-    *rest, is_lost = (column[first] for column in columns)
+    device, slot, job, phase, micro_batch, lost = (column[first] for column in columns)
     finish = np.maximum.reduceat(runs["finish"][order], first)
-    return Passes(*rest, runs["start"][order[first]], finish, is_lost, of)
+    start = runs["start"][order[first]]
+    return Passes(device, slot, job, phase, micro_batch, start, finish, lost, of)
 
 
 __all__ = ["Passes", "passes", "tags"]
