@@ -306,12 +306,13 @@ def _training(figures: Mapping[str, Any], show: Callable[[float], str]) -> str:
     parts = [f"iteration {show(figures['iteration_s'])}"]
     if figures["update_interval_s"] is not None:
         parts.append(f"an update every {show(figures['update_interval_s'])}")
-    for key, what in (("samples_per_s", "samples"), ("micro_batches_per_s", "micro-batches")):
+    rates = [("samples_per_s", "samples"), ("micro_batches_per_s", "micro-batches")]
+    for key, what in rates[: 2 if figures["micro_batches"] > 1 else 1]:
         if figures[key] is not None:
             parts.append(f"{figures[key]:.4g} {what}/s")
     parts.append(f"bubble {figures['bubble']:.1%}")
     exposed, total = figures["exposed_communication_s"], figures["communication_s"]
-    parts.append(f"communication {show(total)}, of which devices wait {show(exposed)} on average")
+    parts.append(f"communication {show(total)}, devices wait for it {show(exposed)} on average")
     stashed = [d["stashed_micro_batches"] for d in figures["training_devices"].values()]
     if None not in stashed:
         parts.append(f"micro-batches stashed {', '.join(map(str, stashed))}")

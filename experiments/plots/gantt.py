@@ -465,20 +465,28 @@ def _label_bars(
     points = (finish - start) * 0.85 * TWO_COLUMNS * 72 / axes.get_xlim()[1]
     names = table["label" if "label" in table else "operator"].tolist()
     numbers = "label" in table
+    # Digits are .64 times as wide as they are high, letters a little less.
     sizes, width, margin = ((6.0, 5.0, 4.0), 0.64, 1.0) if numbers else ((6.0,), 0.6, 3.0)
+    letters = np.array([len(str(name)) for name in names])
+    fitting = [np.count_nonzero(points >= letters * width * size + margin) for size in sizes]
+    # The largest in which few are left out that a smaller one would show.
+    size = next(s for s, n in zip(sizes, fitting, strict=True) if n >= 0.95 * fitting[-1])
+    needed = letters * width * size + margin
     for index in np.flatnonzero(runs).tolist():
-        name = str(names[index])
-        # Digits are .64 times as wide as they are high, letters a little less.
-        fits = [size for size in sizes if points[index] >= len(name) * width * size + margin]
-        if name and fits:
+        name, kind = str(names[index]), str(table["kind"].iloc[index])
+        colour = colours.get(kind, OTHER)
+        if name and points[index] >= needed[index]:
             axes.text(
                 (start[index] + finish[index]) / 2,
                 y[index],
                 name,
                 ha="center",
                 va="center",
-                fontsize=fits[0],
-                color=text_colour(colours.get(str(table["kind"].iloc[index]), OTHER)),
+                fontsize=size,
+                color=text_colour(colour),
+                bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.3}
+                if _hatch(kind)
+                else None,
                 clip_on=True,
                 zorder=4,
             )

@@ -1,6 +1,7 @@
-"""Passes of a training step, read off a trace: runs of operators of one phase and micro-batch on a device.
+"""Passes of a training step, read off a trace: consecutive operators of one phase and micro-batch on a device.
 
-They are the boxes of which papers draw pipelines.
+They are the boxes of which papers draw pipelines. A pass goes on while its device waits for data in between; only
+sums of gradients, which mostly wait, are apart then.
 """
 
 from __future__ import annotations
@@ -9,19 +10,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.model.pass_tags import tags_of
+from simulator.model.pass_tags import PHASES, tags_of
 from simulator.model.trace import Trace
+
+_SUMS = list(PHASES).index("C")
 
 
 @dataclass(frozen=True, eq=False)
 class Passes:
-    """Columns with an entry for each pass, in order of device, slot and time.
+    """Columns with an entry for each pass, in order of device, slot and time; those that take no time come last.
 
     Attributes:
         device, slot, job: where it ran, and of which job.
         phase: in the order of :data:`simulator.model.pass_tags.PHASES`.
         micro_batch: -1 for what serves all of them.
-        start, finish: of its first and of its last operator, seconds; it may have waited in between.
+        start, finish: of its first and of its last operator, seconds.
         lost: whether its operators were lost to a fault or cut off.
         of: int64[executions], the pass of each one.
     """
@@ -59,17 +62,32 @@ def passes(trace: Trace) -> Passes | None:
         return None
     lost = runs["status"] != "finished"
     order = np.lexsort((runs["finish"], runs["start"], runs["slot"], runs["device"]))
-    columns = [runs["device"], runs["slot"], runs["job"], phase, micro_batch, lost]
-    columns = [column[order] for column in columns]
-    begins = np.ones(len(order), dtype=bool)
-    begins[1:] = np.any([np.diff(column) != 0 for column in columns], axis=0)
-    first = np.flatnonzero(begins)
-    of = np.empty(len(order), dtype=np.int64)
-    of[order] = np.cumsum(begins) - 1
-    device, slot, job, phase, micro_batch, lost = (column[first] for column in columns)
-    finish = np.maximum.reduceat(runs["finish"][order], first)
-    start = runs["start"][order[first]]
-    return Passes(device, slot, job, phase, micro_batch, start, finish, lost, of)
+    start, finish = runs["start"][order], runs["finish"][order]
+    columns = (runs["device"], runs["slot"], runs["job"], phase, micro_batch, lost)
+    key = np.stack([column[order].astype(np.int64) for column in columns], axis=1)
+    of = np.full(len(order), -1, dtype=np.int64)
+    # What takes no time interrupts nobody: it belongs to a pass of its kind beside it, or stands by itself.
+    lasting = np.flatnonzero(finish > start)
+    idle = np.append(True, start[lasting[1:]] > finish[lasting[:-1]])[: len(lasting)]
+    differs = np.append(True, np.any(np.diff(key[lasting], axis=0) != 0, axis=1))[: len(lasting)]
+    begins = differs | (idle & (key[lasting, 3] == _SUMS))
+    of[lasting] = np.cumsum(begins) - 1
+    if len(lasting):
+        behind = np.searchsorted(lasting, np.arange(len(order)))
+        for place in (behind - 1, behind):
+            neighbour = lasting[np.clip(place, 0, len(lasting) - 1)]
+            joins = (of < 0) & (key[:, 3] != _SUMS) & np.all(key[neighbour] == key, axis=1)
+            of[joins] = of[neighbour[joins]]
+    alone = np.flatnonzero(of < 0)
+    of[alone] = int(begins.sum()) + np.arange(len(alone))
+    count = int(of.max()) + 1
+    first, last = np.full(count, np.inf), np.full(count, -np.inf)
+    np.minimum.at(first, of, start)
+    np.maximum.at(last, of, finish)
+    device, slot, job, number, piece, gone = key[np.unique(of, return_index=True)[1]].T
+    of_executions = np.empty(len(order), dtype=np.int64)
+    of_executions[order] = of
+    return Passes(device, slot, job, number, piece, first, last, gone > 0, of_executions)
 
 
 __all__ = ["Passes", "passes", "tags"]

@@ -3,11 +3,9 @@
 - A job is an *iteration*. Iterations last from the first start of an execution or a transfer to the last finish.
 - A device *idles* while it executes nothing; the *bubble* is the share of that time in which it does. A device on
   which nothing but communication (``#C``) runs takes no part.
-- A transfer is under way from its request to its arrival, its wait for links and for room included.
-- *Exposed communication* of a device is the time in which it idles and waits for communication that is under way.
-  It waits for the execution that starts next on it, thus for the input of that execution that came last: for its
-  transfer; where the operator that wrote it sums gradients (``#C``), for this one too, and in turn for the input of
-  its own that came last, and so on.
+- *Exposed communication* of a device is the time in which it idles and waits for communication alone: all is computed
+  that the execution which starts next on it needs, and the last of it is not there yet. It is being moved, or summed
+  (``#C``) with other gradients that are computed, too, or waits on its way for a link, for room, or for other sums.
 
 Micro-batches and phases are those in the operators' names (:mod:`simulator.model.pass_tags`); of a step that was not
 cut into micro-batches the other figures are the same.
@@ -98,24 +96,24 @@ def training_metrics(
     end = float(max(runs["finish"].max(), jobs["finish"].max()))
     span, iterations = end - begin, len(jobs["job"])
     sums = phase == _C
-    exposed = _Waits(known, sums)
+    waits = _Waits(known, sums)
     found = passes(trace)
     peaks = [used.peak for used in occupancy(trace, known)]
     devices: dict[str, TrainingDevice] = {}
     for device in np.unique(runs["device"][~sums]).tolist():
         rows = np.flatnonzero(runs["device"] == device)
-        gaps = list(exposed.gaps(rows, begin, end))
+        gaps = list(waits.gaps(rows, begin, end))
         idle = sum(b - a for a, b, _ in gaps)
         devices[trace.devices[device]] = {
             "bubble": idle / span if span > 0 else 0.0,
-            "exposed_communication_s": sum(exposed.seconds(*gap) for gap in gaps),
+            "exposed_communication_s": float(sum(waits.seconds(*gap) for gap in gaps)),
             "stashed_micro_batches": None if found is None else _stashed(found, device),
             "peak_bytes": peaks[trace.meta["space_of"][device]],
         }
     figures = list(devices.values())
     moves = known.crossings
     communicated = covered(
-        [*(moves["requested"] - begin).tolist(), *(runs["start"][sums] - begin).tolist()],
+        [*(moves["start"] - begin).tolist(), *(runs["start"][sums] - begin).tolist()],
         [*(moves["finish"] - begin).tolist(), *(runs["finish"][sums] - begin).tolist()],
     )
     pieces = np.unique(np.stack([runs["job"], micro_batch])[:, micro_batch >= 0], axis=1).shape[1]
@@ -140,31 +138,29 @@ def training_metrics(
 
 
 class _Waits:
-    """What each execution waited for last, and how long devices waited for communication."""
+    """When the inputs of each execution were computed and when they were there."""
 
     def __init__(self, known: Dependencies, sums: np.ndarray) -> None:
         runs, moves = known.trace.executions, known.crossings
-        self.runs, self.sums = runs, sums.tolist()
-        self.start, self.finish = runs["start"].tolist(), runs["finish"].tolist()
-        crossing, producer = known.read_crossing, known.read_producer
-        moved = crossing >= 0
-        came = np.append(runs["finish"], -np.inf)[producer]
+        self.start, self.finish = runs["start"], runs["finish"]
+        row, crossing, producer = known.reads["execution"], known.read_crossing, known.read_producer
+        moved, written = crossing >= 0, producer >= 0
+        came, made = np.full((2, len(row)), -np.inf)
+        came[written] = made[written] = runs["finish"][producer[written]]
         came[moved] = moves["finish"][crossing[moved]]
-        row = known.reads["execution"]
-        order = np.lexsort((moved, came, row))
-        last = order[np.append(row[order][1:] != row[order][:-1], True)[: len(order)]]
-        count = len(self.start)
-        # By execution: when its last input came, when that one's transfer was requested, and who wrote it.
-        self.came, requested = np.full((2, count), -np.inf)
-        requested[:] = np.inf
-        writer = np.full(count, -1, dtype=np.int64)
-        self.came[row[last]] = came[last]
-        by = crossing[last]
-        requested[row[last]] = np.append(moves["requested"], np.inf)[by]
-        writer[row[last]] = np.where(
-            by >= 0, np.append(known.crossing_producer, -1)[by], producer[last]
-        )
-        self.requested, self.writer = requested.tolist(), writer.tolist()
+        stored = moved & ~written  # inputs and weights are on their way from their request
+        made[stored] = moves["requested"][crossing[stored]]
+        summed = written & np.append(sums, False)[producer]
+        made[summed] = -np.inf
+        self.there, computed = np.full((2, len(sums)), -np.inf)
+        np.maximum.at(self.there, row, came)
+        np.maximum.at(computed, row, made)
+        # Of sums what was summed; they start in the order in which they follow each other.
+        reader, sum_ = row[summed], producer[summed]
+        order = np.lexsort((reader, runs["start"][reader]))
+        self.computed = computed.tolist()
+        for after, before in zip(reader[order].tolist(), sum_[order].tolist(), strict=True):
+            self.computed[after] = max(self.computed[after], self.computed[before])
 
     def gaps(
         self, rows: np.ndarray, begin: float, end: float
@@ -176,31 +172,24 @@ class _Waits:
             begin: when the iterations begin.
             end: when they end.
         """
-        start = self.runs["start"][rows]
         # Of those that start together the one that was held up longest stood in front.
-        rows = rows[np.lexsort((-self.came[rows], start))]
+        rows = rows[np.lexsort((-self.there[rows], self.start[rows]))]
+        times = zip(
+            rows.tolist(), self.start[rows].tolist(), self.finish[rows].tolist(), strict=True
+        )
         until = begin
-        for row in rows.tolist():
-            if self.start[row] > until:
-                yield until, self.start[row], row
-            until = max(until, self.finish[row])
+        for row, start, finish in times:
+            if start > until:
+                yield until, start, row
+            until = max(until, finish)
         if end > until:
             yield until, end, -1
 
     def seconds(self, begin: float, end: float, row: int) -> float:
-        """How long of an idle time communication was under way that an execution waited for."""
-        total = 0.0
-        while row >= 0 and end > begin:
-            came = min(end, float(self.came[row]))
-            end = max(begin, min(came, self.requested[row]))
-            total += max(came - end, 0.0)
-            row = self.writer[row]
-            if row < 0 or not self.sums[row]:
-                break
-            finish = min(end, self.finish[row])
-            end = max(begin, min(finish, self.start[row]))
-            total += max(finish - end, 0.0)
-        return total
+        """How long of an idle time what an execution needs was computed, and not there."""
+        if row < 0:
+            return 0.0
+        return max(min(end, self.there[row]) - max(begin, self.computed[row]), 0.0)
 
 
 def _interval(job: np.ndarray, micro_batch: np.ndarray, finish: np.ndarray) -> float | None:
@@ -217,7 +206,8 @@ def _interval(job: np.ndarray, micro_batch: np.ndarray, finish: np.ndarray) -> f
 
 def _stashed(found: Passes, device: int) -> int:
     """See :class:`TrainingDevice`. A device has as many passes of a micro-batch as chunks."""
-    rows = np.flatnonzero((found.device == device) & ~found.lost & (found.micro_batch >= 0))
+    counts = ~found.lost & (found.micro_batch >= 0) & (found.finish > found.start)
+    rows = np.flatnonzero((found.device == device) & counts)
     blocks: dict[tuple[int, int, int], list[tuple[float, float]]] = {}
     keys = zip(
         *(c[rows].tolist() for c in (found.job, found.micro_batch)),
