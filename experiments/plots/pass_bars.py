@@ -48,7 +48,6 @@ def pass_bars(trace: Trace, table: pd.DataFrame) -> pd.DataFrame:
     kinds = [names[phase] for phase in found.phase.tolist()]
     labels = ["" if number < 0 else str(number) for number in found.micro_batch.tolist()]
     boxes = table.iloc[first].assign(
-        start_s=found.start,
         finish_s=found.finish,
         kind=kinds,
         operator=[f"{kind} {label}".strip() for kind, label in zip(kinds, labels, strict=True)],

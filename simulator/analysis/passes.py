@@ -18,7 +18,7 @@ _SUMS = list(PHASES).index("C")
 
 @dataclass(frozen=True, eq=False)
 class Passes:
-    """Columns with an entry for each pass, in order of device, slot and time; those that take no time come last.
+    """Columns with an entry for each pass, in order of device, slot and time; last those that take no time, one for each operator.
 
     Attributes:
         device, slot, job: where it ran, and of which job.
@@ -65,29 +65,19 @@ def passes(trace: Trace) -> Passes | None:
     start, finish = runs["start"][order], runs["finish"][order]
     columns = (runs["device"], runs["slot"], runs["job"], phase, micro_batch, lost)
     key = np.stack([column[order].astype(np.int64) for column in columns], axis=1)
-    of = np.full(len(order), -1, dtype=np.int64)
-    # What takes no time interrupts nobody: it belongs to a pass of its kind beside it, or stands by itself.
-    lasting = np.flatnonzero(finish > start)
+    # What takes no time interrupts nobody: it stands by itself.
+    lasting, instant = np.flatnonzero(finish > start), np.flatnonzero(finish <= start)
     idle = np.append(True, start[lasting[1:]] > finish[lasting[:-1]])[: len(lasting)]
     differs = np.append(True, np.any(np.diff(key[lasting], axis=0) != 0, axis=1))[: len(lasting)]
     begins = differs | (idle & (key[lasting, 3] == _SUMS))
-    of[lasting] = np.cumsum(begins) - 1
-    if len(lasting):
-        behind = np.searchsorted(lasting, np.arange(len(order)))
-        for place in (behind - 1, behind):
-            neighbour = lasting[np.clip(place, 0, len(lasting) - 1)]
-            joins = (of < 0) & (key[:, 3] != _SUMS) & np.all(key[neighbour] == key, axis=1)
-            of[joins] = of[neighbour[joins]]
-    alone = np.flatnonzero(of < 0)
-    of[alone] = int(begins.sum()) + np.arange(len(alone))
-    count = int(of.max()) + 1
-    first, last = np.full(count, np.inf), np.full(count, -np.inf)
-    np.minimum.at(first, of, start)
-    np.maximum.at(last, of, finish)
-    device, slot, job, number, piece, gone = key[np.unique(of, return_index=True)[1]].T
-    of_executions = np.empty(len(order), dtype=np.int64)
-    of_executions[order] = of
-    return Passes(device, slot, job, number, piece, first, last, gone > 0, of_executions)
+    opens = np.concatenate([lasting[begins], instant])
+    of = np.empty(len(order), dtype=np.int64)
+    of[order[lasting]] = np.cumsum(begins) - 1
+    of[order[instant]] = np.arange(len(opens) - len(instant), len(opens))
+    ends = np.full(len(opens), -np.inf)
+    np.maximum.at(ends, of[order], finish)
+    device, slot, job, number, piece, gone = key[opens].T
+    return Passes(device, slot, job, number, piece, start[opens], ends, gone > 0, of)
 
 
 __all__ = ["Passes", "passes", "tags"]

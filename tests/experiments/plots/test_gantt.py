@@ -211,6 +211,16 @@ def test_a_pipeline_is_drawn_pass_by_pass_with_the_numbers_of_micro_batches(
     assert names[:3] == ["forward", "backward", "weight gradient"]
 
 
+def test_numbers_of_many_boxes_are_smaller_but_there(tmp_path, monkeypatch):
+    trace = pipelined("1f1b", 4, 32)
+    _, data, texts = drawn(monkeypatch, trace, tmp_path / "x")
+    assert len(data) > 400
+    # As far as they fit: all but those of two digits in the narrower boxes.
+    shown = [text.get_text() for text in texts]
+    assert shown.count("9") == 2 * shown.count("31") == 8
+    assert {text.get_fontsize() for text in texts} == {4.0}
+
+
 def test_operators_are_drawn_where_asked_for(tmp_path, monkeypatch):
     trace = pipelined("1f1b", 2, 2)
     _, data, texts = drawn(monkeypatch, trace, tmp_path / "x", by="operator")
