@@ -27,9 +27,8 @@ from experiments.plots.style import (
     text_colour,
     time_unit,
 )
+from experiments.plots.time_spent import CAUSES, draw_spent, said, spent_rows, time_spent
 from simulator.analysis.critical import critical_path
-from simulator.analysis.idle import CAUSES as IDLE
-from simulator.analysis.idle import idle_seconds
 from simulator.errors import InvalidInput
 from simulator.model.trace import Trace
 
@@ -42,20 +41,6 @@ _RASTER = 4000
 """Bars from which a PDF holds them as pixels: as vectors they would make it tens of megabytes."""
 By = Literal["pass", "operator"]
 _TALLEST = 9.0
-_MANY = 12
-"""Devices up to which each has a bar of its idle time; more share one."""
-BUSY = "executing"
-CAUSES = {
-    BUSY: ("#4D4D4D", ""),
-    "no_work": ("#FFFFFF", ""),
-    "data": ("#CFE3F1", "////"),
-    "link": ("#F7DDAE", "\\\\\\\\"),
-    "decision": ("#F4C9DD", "xxxx"),
-    "memory": ("#C6E9DC", "...."),
-    "overhead": ("#FFFFFF", "----"),
-    "down": ("#FFFFFF", "++++"),
-}
-"""Colour and hatch of what a slot's time goes to, in the order of the bars."""
 _BOUND_STYLES: tuple[Any, ...] = ((0, (4, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))
 
 
@@ -171,7 +156,7 @@ def draw_stacked(
                 panel.axvline(value * factor, color="black", linestyle=style, linewidth=0.9)
         axes[-1].set_xlabel(f"time [{unit}]")
         for panel, label, table in zip(bottom, labels, spent, strict=True):
-            _draw_spent(panel, table)
+            draw_spent(panel, table)
             of = f" · {shorten(label.split('  ·  makespan')[0], 60)}" if len(traces) > 1 else ""
             panel.set_title(f"where the slots' time went{of}", loc="left")
             panel.tick_params(labelbottom=panel is bottom[-1])
@@ -211,12 +196,12 @@ def draw_stacked(
         ]
         seen = {cause for table in spent for cause in table.columns if table[cause].sum() > 0}
         handles += [
-            Patch(facecolor=colour, hatch=hatch, edgecolor="black", lw=0.4, label=_said(cause))
+            Patch(facecolor=colour, hatch=hatch, edgecolor="black", lw=0.4, label=said(cause))
             for cause, (colour, hatch) in CAUSES.items()
             if cause in seen
         ]
         legend_below(figure, handles, columns=6)
-        lost = [_spent_rows(table, label) for table, label in zip(spent, labels, strict=True)]
+        lost = [spent_rows(table, label) for table, label in zip(spent, labels, strict=True)]
         return save_figure(figure, stem, pd.concat([everything, *lost]), caption)
 
 
@@ -236,23 +221,6 @@ def describe(trace: Trace) -> str:
     makespan = f"makespan {trace.makespan * factor:.3g} {unit}"
     parts = [what, str(trace.meta.get("scheduler", "")), makespan, cluster]
     return "  ·  ".join(part for part in parts if part)
-
-
-def time_spent(trace: Trace) -> pd.DataFrame:
-    """Seconds of every device's slots by what they went to: :data:`CAUSES`, a row for each device.
-
-    Of many devices one row for all.
-    """
-    import pandas as pd
-
-    runs = trace.executions
-    seconds = np.minimum(runs["finish"], trace.end) - np.minimum(runs["start"], trace.end)
-    busy = np.bincount(runs["device"], weights=seconds, minlength=len(trace.devices))
-    table = pd.DataFrame(idle_seconds(trace), index=trace.devices, columns=list(IDLE))
-    table[BUSY] = busy
-    if len(table) > _MANY:
-        table = table.sum().to_frame(f"all {len(table)} devices").T
-    return table[list(CAUSES)]
 
 
 def bars(trace: Trace) -> pd.DataFrame:
@@ -400,55 +368,6 @@ def _draw_path(axes: Axes, table: pd.DataFrame, factor: float, behind: bool) -> 
                 rasterized=raster,
             )
         )
-
-
-def _draw_spent(axes: Axes, table: pd.DataFrame) -> None:
-    """A stacked bar for each device, in percent, with the numbers where there is room."""
-    whole = table.sum(axis=1).to_numpy()
-    left = np.zeros(len(table))
-    for cause, (colour, hatch) in CAUSES.items():
-        share = np.divide(
-            100 * table[cause].to_numpy(), whole, out=np.zeros(len(table)), where=whole > 0
-        )
-        axes.barh(
-            np.arange(len(table)),
-            share,
-            left=left,
-            height=0.78,
-            color=colour,
-            hatch=hatch,
-            edgecolor="black",
-            linewidth=0.4,
-        )
-        for row in np.flatnonzero(share >= 4.5).tolist():
-            axes.text(
-                left[row] + share[row] / 2,
-                row,
-                f"{share[row]:.0f}",
-                ha="center",
-                va="center",
-                fontsize=6,
-                color=text_colour(colour),
-                # Letters on hatches need ground of their own.
-                bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.8} if hatch else None,
-            )
-        left += share
-    axes.set_xlim(0, 100)
-    axes.set_ylim(len(table) - 0.5, -0.5)
-    axes.set_yticks(range(len(table)), [shorten(str(name), 22) for name in table.index])
-    axes.tick_params(axis="y", length=0)
-
-
-def _said(cause: str) -> str:
-    """A cause as the legend says it."""
-    return cause if cause == BUSY else f"idle: {cause.replace('_', ' ')}"
-
-
-def _spent_rows(table: pd.DataFrame, label: str) -> pd.DataFrame:
-    """Rows of the CSV: seconds of each device's slots by cause."""
-    rows = table.rename_axis("row").reset_index()
-    rows = rows.melt("row", var_name="kind", value_name="seconds")
-    return rows.assign(what="time", panel=label)
 
 
 def _label_bars(

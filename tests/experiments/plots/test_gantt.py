@@ -10,6 +10,7 @@ import pytest
 from experiments.plots import gantt
 from experiments.plots.gantt import bars, describe, draw_gantt, draw_stacked
 from experiments.plots.pass_bars import LOOKS
+from experiments.plots.time_spent import CAUSES, time_spent
 from simulator import schedulers
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
@@ -75,7 +76,7 @@ def test_many_devices_share_one_bar_of_their_time():
     cluster = Cluster("many", [MemorySpace("m")], [Device(f"d{i}", "m") for i in range(13)])
     graph = from_edges("one", 1, [])
     table = CostTable.of(graph, np.full((1, 13), 2.0))
-    spent = gantt.time_spent(simulate(graph, cluster, table, schedulers.create("fcfs")))
+    spent = time_spent(simulate(graph, cluster, table, schedulers.create("fcfs")))
     assert spent.index.tolist() == ["all 13 devices"]
     assert spent[["executing", "no_work"]].to_numpy().tolist() == [[2.0, 24.0]]
 
@@ -93,7 +94,7 @@ def test_files_of_a_gantt_and_their_fonts(trace, tmp_path):
     # Three devices, and what their slots' time went to, which is the whole run.
     spent = drawn[drawn["what"] == "time"]
     assert set(spent["row"]) == {"cpu0", "cpu1", "gpu0"}
-    assert set(spent["kind"]) == set(gantt.CAUSES)
+    assert set(spent["kind"]) == set(CAUSES)
     whole = spent.groupby("row")["seconds"].sum()
     assert whole.to_numpy() == pytest.approx(trace.makespan)
     again = draw_gantt(trace, tmp_path / "again", {"critical path": 0.01})

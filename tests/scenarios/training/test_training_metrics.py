@@ -262,7 +262,7 @@ def test_passes_are_what_papers_draw():
     # What is computed again in between, segment by segment, leaves the count of micro-batches as it is.
     trace = asked.trace(ParallelTraining(recompute=2).plan(asked), "unlimited")
     assert sorted(of_devices(training_metrics(trace), "stashed_micro_batches")) == [1, 2, 3, 4]
-    asked = problem(layers=16)
+    asked = problem(layers=32)
     plan = ParallelTraining("interleaved", chunks=2, recompute=2).plan(asked)
     stashed = of_devices(training_metrics(asked.trace(plan, "unlimited")), "stashed_micro_batches")
     assert sorted(stashed) == [5, 7, 9, 11]
