@@ -209,6 +209,8 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     ]
     if memory and not bare:
         console.print(f"most memory in use: {', '.join(memory)}")
+    if "iteration_s" in figures:
+        console.print(_training(figures, show), soft_wrap=True)
     faults = [] if trace is None else trace.meta.get("faults", [])
     if faults:
         lost = figures["tasks_lost"]
@@ -297,6 +299,24 @@ def _delay_intervals(figures: Mapping[str, Any], show: Callable[[float], str]) -
         low, high = ends["success_rate"]
         parts.append(f"{low:.1%} to {high:.1%} in time")
     return f"95%: {', '.join(parts)}"
+
+
+def _training(figures: Mapping[str, Any], show: Callable[[float], str]) -> str:
+    """One line on training steps."""
+    parts = [f"iteration {show(figures['iteration_s'])}"]
+    if figures["update_interval_s"] is not None:
+        parts.append(f"an update every {show(figures['update_interval_s'])}")
+    rates = [("samples_per_s", "samples"), ("micro_batches_per_s", "micro-batches")]
+    for key, what in rates[: 2 if figures["micro_batches"] > 1 else 1]:
+        if figures[key] is not None:
+            parts.append(f"{figures[key]:.4g} {what}/s")
+    parts.append(f"bubble {figures['bubble']:.1%}")
+    exposed, total = figures["exposed_communication_s"], figures["communication_s"]
+    parts.append(f"communication {show(total)}, devices wait for it {show(exposed)} on average")
+    stashed = [d["stashed_micro_batches"] for d in figures["training_devices"].values()]
+    if None not in stashed:
+        parts.append(f"micro-batches stashed {', '.join(map(str, stashed))}")
+    return "; ".join(parts)
 
 
 def _queueing(figures: Mapping[str, Any], show: Callable[[float], str]) -> str:

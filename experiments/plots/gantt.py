@@ -1,5 +1,7 @@
 """Gantt charts: a row for each slot of each device, then one for each channel that carried data.
 
+Training steps over micro-batches are drawn pass by pass (:mod:`experiments.plots.pass_bars`), others operator by operator.
+
 A black line under bars marks the critical path (:mod:`simulator.analysis.critical`); below the charts a bar for
 each device shows where its slots' time went: executing, or idle and why (:mod:`simulator.analysis.idle`).
 """
@@ -8,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from experiments.plots.pass_bars import LOOKS, pass_bars
 from experiments.plots.style import (
     OTHER,
     TWO_COLUMNS,
@@ -24,9 +27,8 @@ from experiments.plots.style import (
     text_colour,
     time_unit,
 )
+from experiments.plots.time_spent import CAUSES, draw_spent, said, spent_rows, time_spent
 from simulator.analysis.critical import critical_path
-from simulator.analysis.idle import CAUSES as IDLE
-from simulator.analysis.idle import idle_seconds
 from simulator.errors import InvalidInput
 from simulator.model.trace import Trace
 
@@ -37,21 +39,8 @@ if TYPE_CHECKING:
 TRANSFER = "#444444"
 _RASTER = 4000
 """Bars from which a PDF holds them as pixels: as vectors they would make it tens of megabytes."""
+By = Literal["pass", "operator"]
 _TALLEST = 9.0
-_MANY = 12
-"""Devices up to which each has a bar of its idle time; more share one."""
-BUSY = "executing"
-CAUSES = {
-    BUSY: ("#4D4D4D", ""),
-    "no_work": ("#FFFFFF", ""),
-    "data": ("#CFE3F1", "////"),
-    "link": ("#F7DDAE", "\\\\\\\\"),
-    "decision": ("#F4C9DD", "xxxx"),
-    "memory": ("#C6E9DC", "...."),
-    "overhead": ("#FFFFFF", "----"),
-    "down": ("#FFFFFF", "++++"),
-}
-"""Colour and hatch of what a slot's time goes to, in the order of the bars."""
 _BOUND_STYLES: tuple[Any, ...] = ((0, (4, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))
 
 
@@ -61,6 +50,7 @@ def draw_gantt(
     bounds: Mapping[str, float] | None = None,
     title: str | None = None,
     caption: str | None = None,
+    by: By = "pass",
 ) -> list[Path]:
     """Draw a trace, simulated or measured, to ``stem``.pdf, .png and .csv.
 
@@ -70,6 +60,7 @@ def draw_gantt(
         bounds: lower bounds in seconds by name, drawn as vertical lines.
         title: instead of model, cluster, scheduler and makespan.
         caption: written to ``stem``.txt.
+        by: what a bar is: an operator, or a pass where operators are tagged with micro-batches.
 
     Returns:
         Paths of the files.
@@ -77,7 +68,7 @@ def draw_gantt(
     Raises:
         InvalidInput: the trace has no executions.
     """
-    return draw_stacked([trace], [title or describe(trace)], stem, bounds, caption=caption)
+    return draw_stacked([trace], [title or describe(trace)], stem, bounds, caption=caption, by=by)
 
 
 def draw_stacked(
@@ -87,6 +78,7 @@ def draw_stacked(
     bounds: Mapping[str, float] | None = None,
     title: str | None = None,
     caption: str | None = None,
+    by: By = "pass",
 ) -> list[Path]:
     """Draw traces as panels above one another on one time axis, with the same colours.
 
@@ -97,6 +89,7 @@ def draw_stacked(
         bounds: lower bounds in seconds by name, drawn through all panels.
         title: over all panels.
         caption: written to ``stem``.txt.
+        by: what a bar is: an operator, or a pass where operators are tagged with micro-batches.
 
     Returns:
         Paths of the files.
@@ -117,12 +110,17 @@ def draw_stacked(
     from matplotlib.patches import Patch
 
     spent = [time_spent(trace) for trace in traces]
+    shown = tables
+    if by == "pass":
+        shown = [pass_bars(trace, table) for trace, table in zip(traces, tables, strict=True)]
     everything = pd.concat(
-        [table.assign(panel=label) for label, table in zip(labels, tables, strict=True)]
+        [table.assign(panel=label) for label, table in zip(labels, shown, strict=True)]
     )
     runs = everything[everything["what"] == "execution"]
     busy = (runs["finish_s"] - runs["start_s"]).groupby(runs["kind"]).sum()
-    colours = kind_colours({str(kind): float(value) for kind, value in busy.items()})
+    phases = {kind: colour for kind, (colour, _) in LOOKS.items() if busy.get(kind, 0.0) > 0}
+    others = {str(kind): float(value) for kind, value in busy.items() if kind not in LOOKS}
+    colours = phases | kind_colours(others)
     bounds = {name: value for name, value in (bounds or {}).items() if np.isfinite(value)}
     end = max(*(trace.makespan for trace in traces), *bounds.values(), 0.0)
     end = max(end, float(everything["finish_s"].max()))
@@ -148,15 +146,17 @@ def draw_stacked(
             panel.tick_params(labelbottom=False)
         axes[0].set_xlim(0, end * factor * 1.01 or 1.0)
         per_row = (height - 0.75 - 0.3 * len(traces)) / total * 72
-        for panel, label, trace, table in zip(axes, labels, traces, tables, strict=True):
-            _draw_panel(panel, trace, table, colours, factor, per_row)
-            _draw_path(panel, table, factor)
+        for panel, label, trace, boxes, table in zip(
+            axes, labels, traces, shown, tables, strict=True
+        ):
+            _draw_panel(panel, trace, boxes, colours, factor, per_row)
+            _draw_path(panel, table, factor, "label" in boxes)
             panel.set_title(shorten(label, 105), loc="left")
             for style, value in zip(_cycle(len(bounds)), bounds.values(), strict=True):
                 panel.axvline(value * factor, color="black", linestyle=style, linewidth=0.9)
         axes[-1].set_xlabel(f"time [{unit}]")
         for panel, label, table in zip(bottom, labels, spent, strict=True):
-            _draw_spent(panel, table)
+            draw_spent(panel, table)
             of = f" · {shorten(label.split('  ·  makespan')[0], 60)}" if len(traces) > 1 else ""
             panel.set_title(f"where the slots' time went{of}", loc="left")
             panel.tick_params(labelbottom=panel is bottom[-1])
@@ -164,9 +164,10 @@ def draw_stacked(
         if title:
             figure.suptitle(shorten(title, 110), fontsize=8, fontweight="bold")
         handles: list[Any] = [
-            Patch(facecolor=colour, label=kind) for kind, colour in colours.items()
+            Patch(facecolor=colour, label=kind, hatch=_hatch(kind), edgecolor="black", lw=0)
+            for kind, colour in colours.items()
         ]
-        if set(map(str, busy.index)) - set(colours):
+        if set(others) - set(colours):
             handles.append(Patch(facecolor=OTHER, label="other"))
         if (everything["what"] == "transfer").any():
             handles.append(Patch(facecolor=TRANSFER, alpha=0.6, label="transfer"))
@@ -195,12 +196,12 @@ def draw_stacked(
         ]
         seen = {cause for table in spent for cause in table.columns if table[cause].sum() > 0}
         handles += [
-            Patch(facecolor=colour, hatch=hatch, edgecolor="black", lw=0.4, label=_said(cause))
+            Patch(facecolor=colour, hatch=hatch, edgecolor="black", lw=0.4, label=said(cause))
             for cause, (colour, hatch) in CAUSES.items()
             if cause in seen
         ]
         legend_below(figure, handles, columns=6)
-        lost = [_spent_rows(table, label) for table, label in zip(spent, labels, strict=True)]
+        lost = [spent_rows(table, label) for table, label in zip(spent, labels, strict=True)]
         return save_figure(figure, stem, pd.concat([everything, *lost]), caption)
 
 
@@ -220,23 +221,6 @@ def describe(trace: Trace) -> str:
     makespan = f"makespan {trace.makespan * factor:.3g} {unit}"
     parts = [what, str(trace.meta.get("scheduler", "")), makespan, cluster]
     return "  ·  ".join(part for part in parts if part)
-
-
-def time_spent(trace: Trace) -> pd.DataFrame:
-    """Seconds of every device's slots by what they went to: :data:`CAUSES`, a row for each device.
-
-    Of many devices one row for all.
-    """
-    import pandas as pd
-
-    runs = trace.executions
-    seconds = np.minimum(runs["finish"], trace.end) - np.minimum(runs["start"], trace.end)
-    busy = np.bincount(runs["device"], weights=seconds, minlength=len(trace.devices))
-    table = pd.DataFrame(idle_seconds(trace), index=trace.devices, columns=list(IDLE))
-    table[BUSY] = busy
-    if len(table) > _MANY:
-        table = table.sum().to_frame(f"all {len(table)} devices").T
-    return table[list(CAUSES)]
 
 
 def bars(trace: Trace) -> pd.DataFrame:
@@ -339,12 +323,17 @@ def _draw_panel(
                 )
             )
     lost = runs & (table["status"] != "finished").to_numpy()
-    if lost.any():
-        axes.add_collection(
-            PolyCollection(
-                list(corners[lost]), facecolors="none", edgecolors="black", hatch="xxxx", lw=0
+    hatched = {"xxxx": lost}
+    for kind in set(table["kind"][runs]):
+        if hatch := _hatch(kind):
+            hatched[hatch] = (table["kind"] == kind).to_numpy()
+    for hatch, mask in hatched.items():
+        if mask.any():
+            axes.add_collection(
+                PolyCollection(
+                    list(corners[mask]), facecolors="none", edgecolors="black", hatch=hatch, lw=0
+                )
             )
-        )
     if len(trace.jobs["job"]) > 1:
         arrivals = trace.jobs["arrival"] * factor
         axes.plot(arrivals, np.full(len(arrivals), -0.75), "kv", ms=3.5, clip_on=False, lw=0)
@@ -353,12 +342,12 @@ def _draw_panel(
     step = max(1, int(np.ceil(7.5 / max(points_per_row, 0.1))))
     axes.set_yticks(range(0, len(rows), step), [shorten(name, 22) for name in rows[::step]])
     axes.tick_params(axis="y", length=0)
-    if len(table) <= 400 and points_per_row >= 8:
+    if (len(table) <= 400 or "label" in table) and points_per_row >= 8:
         _label_bars(axes, table, colours, y, start, finish, runs)
 
 
-def _draw_path(axes: Axes, table: pd.DataFrame, factor: float) -> None:
-    """A line under the bars of the critical path, and thin ones from each to the next."""
+def _draw_path(axes: Axes, table: pd.DataFrame, factor: float, behind: bool) -> None:
+    """A line under the bars of the critical path, and thin ones from each to the next, perhaps behind all bars."""
     from matplotlib.collections import LineCollection
 
     position = {name: number for number, name in enumerate(table.attrs["rows"])}
@@ -368,66 +357,17 @@ def _draw_path(axes: Axes, table: pd.DataFrame, factor: float) -> None:
     along = np.stack([np.stack([start, y], axis=1), np.stack([finish, y], axis=1)], axis=1)
     across = np.stack([along[:-1, 1], along[1:, 0]], axis=1)
     raster = len(table) > _RASTER
-    for lines, width in ((across, 0.5), (along, 1.8)):
+    for lines, width, order in ((across, 0.5, 0.5 if behind else 5), (along, 1.8, 5)):
         axes.add_collection(
             LineCollection(
                 list(lines),
                 colors="black",
                 linewidths=width,
                 capstyle="butt",
-                zorder=5,
+                zorder=order,
                 rasterized=raster,
             )
         )
-
-
-def _draw_spent(axes: Axes, table: pd.DataFrame) -> None:
-    """A stacked bar for each device, in percent, with the numbers where there is room."""
-    whole = table.sum(axis=1).to_numpy()
-    left = np.zeros(len(table))
-    for cause, (colour, hatch) in CAUSES.items():
-        share = np.divide(
-            100 * table[cause].to_numpy(), whole, out=np.zeros(len(table)), where=whole > 0
-        )
-        axes.barh(
-            np.arange(len(table)),
-            share,
-            left=left,
-            height=0.78,
-            color=colour,
-            hatch=hatch,
-            edgecolor="black",
-            linewidth=0.4,
-        )
-        for row in np.flatnonzero(share >= 4.5).tolist():
-            axes.text(
-                left[row] + share[row] / 2,
-                row,
-                f"{share[row]:.0f}",
-                ha="center",
-                va="center",
-                fontsize=6,
-                color=text_colour(colour),
-                # Letters on hatches need ground of their own.
-                bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.8} if hatch else None,
-            )
-        left += share
-    axes.set_xlim(0, 100)
-    axes.set_ylim(len(table) - 0.5, -0.5)
-    axes.set_yticks(range(len(table)), [shorten(str(name), 22) for name in table.index])
-    axes.tick_params(axis="y", length=0)
-
-
-def _said(cause: str) -> str:
-    """A cause as the legend says it."""
-    return cause if cause == BUSY else f"idle: {cause.replace('_', ' ')}"
-
-
-def _spent_rows(table: pd.DataFrame, label: str) -> pd.DataFrame:
-    """Rows of the CSV: seconds of each device's slots by cause."""
-    rows = table.rename_axis("row").reset_index()
-    rows = rows.melt("row", var_name="kind", value_name="seconds")
-    return rows.assign(what="time", panel=label)
 
 
 def _label_bars(
@@ -439,24 +379,40 @@ def _label_bars(
     finish: np.ndarray,
     runs: np.ndarray,
 ) -> None:
-    """Operators' names inside the bars that are wide enough to hold them."""
+    """Operators' names, or numbers of micro-batches, inside the bars that are wide enough to hold them."""
     # Before the layout is known: a panel's axes get about 85% of the figure's width.
-    inches = 0.85 * TWO_COLUMNS / axes.get_xlim()[1]
+    points = (finish - start) * 0.85 * TWO_COLUMNS * 72 / axes.get_xlim()[1]
+    names = table["label" if "label" in table else "operator"].tolist()
+    numbers = "label" in table
+    # Digits are .64 times as wide as they are high, letters a little less.
+    sizes, width, margin = ((6.0, 5.0, 4.0), 0.64, 1.0) if numbers else ((6.0,), 0.6, 3.0)
+    letters = np.array([len(str(name)) for name in names])
+    fitting = [np.count_nonzero(points >= letters * width * size + margin) for size in sizes]
+    # The largest in which few are left out that a smaller one would show.
+    size = next(s for s, n in zip(sizes, fitting, strict=True) if n >= 0.95 * fitting[-1])
+    needed = letters * width * size + margin
     for index in np.flatnonzero(runs).tolist():
-        name = str(table["operator"].iloc[index])
-        needed = (len(name) * 3.6 + 3) / 72  # 6 pt digits and letters are about 3.5 pt wide
-        if (finish[index] - start[index]) * inches >= needed:
+        name, kind = str(names[index]), str(table["kind"].iloc[index])
+        colour = colours.get(kind, OTHER)
+        if name and points[index] >= needed[index]:
             axes.text(
                 (start[index] + finish[index]) / 2,
                 y[index],
                 name,
                 ha="center",
                 va="center",
-                fontsize=6,
-                color=text_colour(colours.get(str(table["kind"].iloc[index]), OTHER)),
+                fontsize=size,
+                color=text_colour(colour),
+                bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.3}
+                if _hatch(kind)
+                else None,
                 clip_on=True,
                 zorder=4,
             )
+
+
+def _hatch(kind: str) -> str:
+    return LOOKS.get(kind, ("", ""))[1]
 
 
 def _cycle(count: int) -> list[Any]:

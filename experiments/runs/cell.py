@@ -25,11 +25,14 @@ from experiments.runs.provenance import config_digest, revision, versions
 from experiments.runs.structure import width
 from experiments.runs.world import World
 from scenarios.requests import asked_for
+from scenarios.training.step import updated_weights
 from simulator import schedulers
 from simulator.analysis.bounds import Bounds
+from simulator.analysis.dependencies import Dependencies
 from simulator.analysis.metrics import metrics
 from simulator.analysis.serving_metrics import serving_metrics
 from simulator.analysis.streamed_figures import StreamedFigures
+from simulator.analysis.training_metrics import training_metrics
 from simulator.analysis.unloaded import SAMPLE, unloaded_seconds
 from simulator.context.scheduler import Scheduler
 from simulator.engine.run import simulate, simulate_stream
@@ -399,8 +402,10 @@ def _figures(
         if proven_bound_s is not None and proven_bound_s > bound * (1 + 1e-6):
             bound, binding = proven_bound_s, f"proved by {scenario.scheduler.name}"
     compared = finished and not ended and bool(bound)
+    known = Dependencies.of(trace)
     return {
-        **metrics(trace, scenario.workload.warm_up_s),
+        **metrics(trace, scenario.workload.warm_up_s, dependencies=known),
+        **_trained(world, trace, known),
         **_served(scenario, world, trace, runs),
         "decisions_charged_s": trace.meta.get("decision_cost", {}).get("charged_s", 0.0),
         **_interval(draws),
@@ -479,6 +484,13 @@ def _served(scenario: Scenario, world: World, trace: Trace, runs: Runs) -> dict[
     warm_up = scenario.workload.warm_up_s
     accuracies = scenario.workload.accuracies
     return dict(serving_metrics(trace, warm_up, accuracies, runs.unloaded()))
+
+
+def _trained(world: World, trace: Trace, known: Dependencies) -> dict[str, Any]:
+    """Figures of training steps (:mod:`simulator.analysis.training_metrics`); none of other graphs."""
+    if world.requests is not None or not updated_weights(world.graph):
+        return {}
+    return dict(training_metrics(trace, known) or {})
 
 
 def _normalised(

@@ -4,7 +4,8 @@ A process for each device with a track for each slot, one process for the links 
 channel (one direction of a link), and one for the jobs where there are several. Slices of one track
 never overlap, which these viewers require: what does overlap (transfers without contention, the tensors
 of a packed message) is spread over several tracks of the same name. Arrows lead from the execution that
-wrote a tensor to its transfer and from there to the executions that read it. Counters show each device's
+wrote a tensor to its transfer and from there to the executions that read it. Above the operators of a training step over
+micro-batches a track shows its passes: ``forward 3``, ``backward 3``. Counters show each device's
 queue (tasks placed and not started) and the bytes in each memory space.
 """
 
@@ -21,8 +22,10 @@ import numpy as np
 
 from experiments.runs.atomic import replacing
 from simulator.analysis.dependencies import Dependencies
+from simulator.analysis.passes import passes
 from simulator.analysis.residency import occupancy
 from simulator.model.graph_record import arrays_of
+from simulator.model.pass_tags import PHASES
 from simulator.model.trace import Trace
 
 # Viewers multiply microseconds by 1000 in floating point and cut off the rest. Times that are whole
@@ -147,6 +150,7 @@ def perfetto_events(trace: Trace) -> list[dict[str, Any]]:
             if math.isfinite(end):
                 arguments = {"batch": batch, "deadline_s": _finite(deadline), "status": status}
                 writer.slice(jobs, 0, f"{model} #{job}", "job", arrival, end, arguments)
+    _draw_passes(writer, trace)
     _draw_arrows(writer, known)
     for number in range(len(devices)):
         times, lengths = _queue(trace, number)
@@ -154,6 +158,29 @@ def perfetto_events(trace: Trace) -> list[dict[str, Any]]:
     for name, used in zip(spaces, occupancy(trace, known), strict=True):
         writer.counter(memory, name, "bytes", used.time, used.bytes)
     return writer.events()
+
+
+def _draw_passes(writer: _Tracks, trace: Trace) -> None:
+    """A track for each slot, before all of operators; passes without duration are left out."""
+    found = passes(trace)
+    if found is None:
+        return
+    slots, names = trace.meta["slots"], list(PHASES.values())
+    for device, slot, job, phase, number, lost, start, end in zip(
+        *(column.tolist() for column in (found.device, found.slot, found.job, found.phase)),
+        *(column.tolist() for column in (found.micro_batch, found.lost, found.start, found.finish)),
+        strict=True,
+    ):
+        if end > start:
+            what = "passes" if slots[device] == 1 else f"passes of slot {slot}"
+            writer.track(device, slot - slots[device], what)
+            arguments = {"job": job, "start_s": start, "finish_s": end}
+            if number >= 0:
+                arguments["micro_batch"] = number
+            if lost:
+                arguments["status"] = "lost"
+            name = names[phase] if number < 0 else f"{names[phase]} {number}"
+            writer.slice(device, slot - slots[device], name, names[phase], start, end, arguments)
 
 
 def _draw_arrows(writer: _Tracks, known: Dependencies) -> None:

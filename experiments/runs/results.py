@@ -11,7 +11,9 @@ changed since, empty of what is up to date); labels
 ``energy_j`` and ``cost`` (empty where unknown) and shares
 (``utilisation``, ``extrapolated_share``); ``interval_without``, the profiles whose errors nobody knows, which the
 interval leaves out; where graphs were drawn, ``family`` and each of its parameters that some row has
-(``family_n``, ``family_ccr``, ...); ``decision_s`` and ``wall_s`` of the machine that simulated;
+(``family_n``, ``family_ccr``, ...); where some row is of training steps, their figures (:mod:`simulator.analysis.training_metrics`:
+``iteration_s``, ``update_interval_s``, ``micro_batches``, ``micro_batches_per_s``, ``samples_per_s``, ``bubble``, ``communication_s``,
+``exposed_communication_s``, ``peak_memory_bytes``); ``decision_s`` and ``wall_s`` of the machine that simulated;
 ``draws``, the makespans of the draws, paired between the schedulers of one setting.
 """
 
@@ -26,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.runs import atomic
 from experiments.runs.configs import cost_model_text, decision_cost_text, memory_text, noise_text
 from scenarios.family_config import FamilyConfig
+from simulator.analysis.training_metrics import TrainingMetrics
 from simulator.errors import InvalidInput
 from simulator.support.csv_text import csv_text
 
@@ -93,7 +96,13 @@ FAMILY_COLUMNS = {"family": "string"} | {
     for entry in fields(FamilyConfig)
     if entry.name not in ("name", "description", "source")
 }
-"""Further columns of sweeps that draw graphs: those of which some row has a value."""
+"""Columns of sweeps that draw graphs."""
+TRAINING_COLUMNS = {
+    name: "double" for name in TrainingMetrics.__annotations__ if name != "training_devices"
+}
+"""Columns of training steps."""
+FURTHER_COLUMNS = FAMILY_COLUMNS | TRAINING_COLUMNS
+"""Columns that are there where some row has a value."""
 
 
 def row_of(document: Mapping[str, Any], stale: str = "") -> dict[str, Any]:
@@ -139,7 +148,7 @@ def row_of(document: Mapping[str, Any], stale: str = "") -> dict[str, Any]:
     if wallclock:
         parts = ("prepare_seconds", "simulate_seconds", "draws_seconds")
         row["wall_s"] = sum(wallclock[part] for part in parts)
-    return {name: row.get(name) for name in (*COLUMNS, *FAMILY_COLUMNS)}
+    return {name: row.get(name) for name in (*COLUMNS, *FURTHER_COLUMNS)}
 
 
 AXES = {
@@ -206,16 +215,16 @@ def write_results(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows as an Arrow table of the columns above, a family's only where there are any."""
+    """Rows as an Arrow table of the columns above, further ones only where some row has a value."""
     import pyarrow as pa
 
     types = {"list<double>": pa.list_(pa.float64()), "double": pa.float64()}
-    drawn = {
+    further = {
         name: kind
-        for name, kind in FAMILY_COLUMNS.items()
+        for name, kind in FURTHER_COLUMNS.items()
         if any(row.get(name) is not None for row in rows)
     }
-    schema = [(name, types.get(kind, kind)) for name, kind in (COLUMNS | drawn).items()]
+    schema = [(name, types.get(kind, kind)) for name, kind in (COLUMNS | further).items()]
     return pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(schema))
 
 

@@ -101,7 +101,12 @@ class Metrics(FlowTimes):
     steady_state: QueueingMetrics
 
 
-def metrics(trace: Trace, warm_up: float | None = None, horizon: float | None = None) -> Metrics:
+def metrics(
+    trace: Trace,
+    warm_up: float | None = None,
+    horizon: float | None = None,
+    dependencies: Dependencies | None = None,
+) -> Metrics:
     """The figures of one run.
 
     Args:
@@ -109,6 +114,7 @@ def metrics(trace: Trace, warm_up: float | None = None, horizon: float | None = 
         warm_up: seconds left out of ``steady_state``; what the trace says (``meta["warm_up_s"]``),
             or none.
         horizon: where ``steady_state`` ends, seconds; the end of the run unless given.
+        dependencies: of this trace, where somebody has them already.
 
     Returns:
         A JSON-ready mapping: ``makespan_s``; ``utilisation``, the mean over all slots of the share
@@ -124,7 +130,7 @@ def metrics(trace: Trace, warm_up: float | None = None, horizon: float | None = 
     Raises:
         InvalidInput: the warm-up leaves nothing of the run.
     """
-    known = Dependencies.of(trace)
+    known = dependencies or Dependencies.of(trace)
     end, jobs, runs = trace.end, trace.jobs, trace.executions
     status = jobs["status"]
     finished = status == "finished"
@@ -209,7 +215,7 @@ def _channels(trace: Trace, end: float) -> dict[str, ChannelMetrics]:
     result: dict[str, ChannelMetrics] = {}
     for i in used:
         rows = order[ends[i] : ends[i + 1]]
-        busy = _covered(transfers["start"][rows].tolist(), transfers["finish"][rows].tolist())
+        busy = covered(transfers["start"][rows].tolist(), transfers["finish"][rows].tolist())
         result[names[i]] = {
             "busy_s": busy,
             "utilisation": _share(busy, end),
@@ -219,8 +225,8 @@ def _channels(trace: Trace, end: float) -> dict[str, ChannelMetrics]:
     return result
 
 
-def _covered(starts: Sequence[float], finishes: Sequence[float]) -> float:
-    """Length of the union of intervals, seconds."""
+def covered(starts: Sequence[float], finishes: Sequence[float]) -> float:
+    """Length of the union of intervals after 0, seconds."""
     total, end = 0.0, 0.0
     for start, finish in sorted(zip(starts, finishes, strict=True)):
         if finish > end:

@@ -146,6 +146,35 @@ def test_a_traced_model_on_profiles_with_an_interval(no_plots, folder, capsys):
     assert list(row["draws"]) == result["draws"]
 
 
+def test_a_training_step_tells_its_iteration(no_plots, folder, capsys):
+    model = ["model=branches", f"model.target={folder}/branches.py:Branches"]
+    model += ["model.training=true", "model.batch=400"]
+    cluster = ["cluster=box", "cluster.devices.gpu.profile=toy-core", "simulation.draws=0"]
+    common = ["--config-dir", str(folder), *model, *cluster]
+    cut = ["micro_batches=4", "stages=2", "devices=[cpu0,cpu1]"]
+    answers = []
+    for more in (
+        ["scheduler=fcfs"],
+        ["partition=pipeline", *(f"partition.options.{option}" for option in cut)],
+    ):
+        assert simulate.main([*common, *more]) == 0
+        answers.append(capsys.readouterr().out)
+    assert "; bubble " in answers[0]
+    assert "micro-batches" not in answers[0]
+    assert "micro-batches/s; bubble " in answers[1]
+    stashed = answers[1].partition("micro-batches stashed ")[2].splitlines()[0]
+    assert sorted(stashed.split(", ")) == ["1", "2"]
+    found = load_results("outputs").sort_values("partition").to_dict("records")
+    assert [row["micro_batches"] for row in found] == [1, 4]
+    for row in found:
+        assert row["iteration_s"] == pytest.approx(row["makespan_s"])
+        assert row["samples_per_s"] == pytest.approx(400 / row["makespan_s"])
+        result = json.loads((Path(row["folder"]) / "result.json").read_text())["metrics"]
+        peaks = [space["peak_bytes"] for space in result["spaces"].values()]
+        assert row["peak_memory_bytes"] == max(peaks)
+    assert list(result["training_devices"]) == ["cpu0", "cpu1"]
+
+
 def test_a_scheduler_of_the_users_gets_its_options_and_the_search_seed(no_plots, folder, capsys):
     words = ["--config-dir", str(folder), "instance=fork", "scheduler=mine", "explain=true"]
     assert simulate.main([*words, "scheduler.options.device=1", "seed.search=5"]) == 0

@@ -9,13 +9,17 @@ import pytest
 
 from experiments.plots import gantt
 from experiments.plots.gantt import bars, describe, draw_gantt, draw_stacked
+from experiments.plots.pass_bars import LOOKS
+from experiments.plots.time_spent import CAUSES, time_spent
 from simulator import schedulers
 from simulator.engine.run import simulate
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster, Device, MemorySpace
 from simulator.model.costs import CostTable
 from simulator.model.graph import from_edges
+from simulator.model.pass_tags import PHASES
 from tests.experiments.synthetic_sweep import two_job_trace
+from tests.scenarios.training.chains import pipelined
 
 pytestmark = pytest.mark.usefixtures("whole_figures")
 
@@ -72,7 +76,7 @@ def test_many_devices_share_one_bar_of_their_time():
     cluster = Cluster("many", [MemorySpace("m")], [Device(f"d{i}", "m") for i in range(13)])
     graph = from_edges("one", 1, [])
     table = CostTable.of(graph, np.full((1, 13), 2.0))
-    spent = gantt.time_spent(simulate(graph, cluster, table, schedulers.create("fcfs")))
+    spent = time_spent(simulate(graph, cluster, table, schedulers.create("fcfs")))
     assert spent.index.tolist() == ["all 13 devices"]
     assert spent[["executing", "no_work"]].to_numpy().tolist() == [[2.0, 24.0]]
 
@@ -90,7 +94,7 @@ def test_files_of_a_gantt_and_their_fonts(trace, tmp_path):
     # Three devices, and what their slots' time went to, which is the whole run.
     spent = drawn[drawn["what"] == "time"]
     assert set(spent["row"]) == {"cpu0", "cpu1", "gpu0"}
-    assert set(spent["kind"]) == set(gantt.CAUSES)
+    assert set(spent["kind"]) == set(CAUSES)
     whole = spent.groupby("row")["seconds"].sum()
     assert whole.to_numpy() == pytest.approx(trace.makespan)
     again = draw_gantt(trace, tmp_path / "again", {"critical path": 0.01})
@@ -165,3 +169,74 @@ def test_matplotlib_is_imported_only_when_something_is_drawn():
         "sys.exit('matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def pipeline():
+    return pipelined("zb_h1", 4, 8, (1.0, 1.0, 1.0))
+
+
+def drawn(monkeypatch, *args, **options):
+    """The figure that would be saved, its data, and its chart's text by position."""
+    seen = []
+    monkeypatch.setattr(gantt, "save_figure", lambda *given: seen.append(given) or [])
+    draw_gantt(*args, **options)
+    figure, _, data, _ = seen[0]
+    figure.draw_without_rendering()
+    return figure, data, figure.axes[0].texts
+
+
+def test_a_pipeline_is_drawn_pass_by_pass_with_the_numbers_of_micro_batches(
+    pipeline, tmp_path, monkeypatch
+):
+    figure, data, texts = drawn(monkeypatch, pipeline, tmp_path / "x")
+    boxes = data[(data["what"] == "execution") & (data["finish_s"] > data["start_s"])]
+    assert boxes.groupby(["row", "kind"]).size().to_dict() == {
+        (row, kind): 8
+        for row in pipeline.devices
+        for kind in ("forward", "backward", "weight gradient")
+    }
+    # The paper's first stage of four: F0..F3, then B, W and the next F in turn.
+    first = boxes[boxes["row"] == pipeline.devices[0]].sort_values("start_s")
+    assert first["operator"].tolist()[:8] == [
+        *(f"forward {m}" for m in range(4)),
+        *("backward 0", "weight gradient 0", "forward 4", "backward 1"),
+    ]
+    # Every box is a second wide, which holds its number.
+    shown = sorted((t.get_position()[1], t.get_position()[0], t.get_text()) for t in texts)
+    middles = (boxes["start_s"] + boxes["finish_s"]) / 2
+    rows = boxes["row"].map({name: i for i, name in enumerate(pipeline.devices)})
+    labels = boxes["operator"].str.rsplit(" ").str[-1]
+    assert shown == sorted(zip(rows.astype(float), middles, labels, strict=True))
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names[:3] == ["forward", "backward", "weight gradient"]
+
+
+def test_numbers_of_many_boxes_are_smaller_but_there(tmp_path, monkeypatch):
+    trace = pipelined("1f1b", 4, 32)
+    _, data, texts = drawn(monkeypatch, trace, tmp_path / "x")
+    assert len(data) > 400
+    # As far as they fit: all but those of two digits in the narrower boxes.
+    shown = [text.get_text() for text in texts]
+    assert shown.count("9") == 2 * shown.count("31") == 8
+    assert {text.get_fontsize() for text in texts} == {4.0}
+
+
+def test_operators_are_drawn_where_asked_for(tmp_path, monkeypatch):
+    trace = pipelined("1f1b", 2, 2)
+    _, data, texts = drawn(monkeypatch, trace, tmp_path / "x", by="operator")
+    table = bars(trace)
+    assert data["operator"].tolist()[: len(table)] == table["operator"].tolist()
+    assert {"f0#F0", "b1#B1"} <= {text.get_text() for text in texts}
+
+
+def test_phases_look_different_in_grey_too():
+    def grey(colour):
+        red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        return 0.299 * red + 0.587 * green + 0.114 * blue
+
+    plain = sorted(grey(colour) for colour, hatch in LOOKS.values() if not hatch)
+    assert min(np.diff(plain)) > 0.15
+    hatches = [hatch for _, hatch in LOOKS.values() if hatch]
+    assert len(set(hatches)) == len(hatches)
+    assert set(LOOKS) == set(PHASES.values())

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from experiments.runs.perfetto import assign_lanes, perfetto_events, write_perfetto
 from simulator.analysis.metrics import metrics
 from tests.experiments.synthetic_sweep import two_job_trace
+from tests.scenarios.training.chains import pipelined
 
 
 def slices_by_track(events):
@@ -158,6 +159,34 @@ def test_tracks_are_named_by_device_channel_and_job():
         if event["ph"] == "X" and "task" in event["args"]:
             process = names["process_name"][event["pid"], 0]
             assert process.startswith(threads[event["pid"], event["tid"]])
+
+
+def test_passes_stand_above_their_operators():
+    trace = pipelined("1f1b", 2, 3)
+    events = perfetto_events(trace)
+    names = {
+        (e["pid"], e["tid"]): e["args"]["name"]
+        for e in events
+        if e["ph"] == "M" and e["name"] == "thread_name"
+    }
+    tracks = slices_by_track(events)
+    for device, expected in (
+        (0, ["forward 0", "forward 1", "backward 0", "forward 2", "backward 1", "backward 2"]),
+        (1, ["forward 0", "backward 0", "forward 1", "backward 1", "forward 2", "backward 2"]),
+    ):
+        above, below = sorted(key for key in names if key[0] == device)
+        assert names[above] == "passes"
+        assert names[below] == trace.devices[device]
+        assert [e["name"] for e in tracks[above]] == expected
+        for box in tracks[above]:
+            (inside,) = (
+                e
+                for e in tracks[below]
+                if e["dur"] and box["ts"] <= e["ts"] < box["ts"] + box["dur"]
+            )
+            assert (inside["ts"], inside["dur"]) == (box["ts"], box["dur"])
+            assert box["args"]["micro_batch"] == int(box["name"][-1])
+            assert inside["name"].endswith(box["name"][0].upper() + box["name"][-1])
 
 
 def test_same_trace_same_bytes_and_no_file_after_an_error(tmp_path):

@@ -26,6 +26,14 @@ def test_rows_come_back_as_written(tmp_path):
     assert "draws" not in (tmp_path / "results.csv").read_text().splitlines()[0]
 
 
+def test_training_figures_are_columns_where_some_row_has_them(tmp_path):
+    figures = {"iteration_s": 2.0, "bubble": 0.25, "exposed_communication_s": 0.5}
+    write_results(tmp_path, [row("a", **figures), row("b")])
+    frame = load_results(tmp_path)
+    assert list(frame.columns) == [*COLUMNS, *figures, "folder"]
+    assert frame["iteration_s"].tolist() == pytest.approx([2.0, np.nan], nan_ok=True)
+
+
 def test_a_folder_of_sweeps_is_read_whole_and_cells_once(tmp_path):
     for name in ("one", "two"):
         folder = tmp_path / "sweeps" / name

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from scenarios.training.parallelism import Layout, parallelised
+from scenarios.training.step import Step
 from simulator.engine.run import simulate
-from simulator.model.cluster import Cluster, Device, Link, MemorySpace
+from simulator.model.cluster import Cluster, Device, Link, MemorySpace, fully_connected
 from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph
 from simulator.model.operator import Operator, Tensor
 from simulator.model.plan import Plan
 from simulator.model.workload import Job, Workload
+from simulator.planners.pipeline_schedules import schedule
 from simulator.schedulers.planned import Planned
 
 
@@ -67,3 +70,27 @@ def simulated(graph, seconds, cluster, device, order, **options):
     workload = Workload([Job(graph)])
     costs = CostTable({graph: GraphCosts(seconds)})
     return simulate(workload, cluster, costs, Planned(plan), contention="fifo", **options)
+
+
+def pipelined(
+    name,
+    stages,
+    micro_batches,
+    seconds=(1.0, 2.0, 0.0),
+    chunks=1,
+    graph=None,
+    cluster=None,
+    speeds=1.0,
+):
+    """The trace of a pipeline of one layer a chunk on devices of their own; links are free unless a cluster is given."""
+    step = Step.of(graph or chain_step(stages * chunks, divided=name == "zb_h1"))
+    part = step.stages(list(range(stages * chunks)))
+    worker_of = np.repeat(np.arange(stages)[:, None], micro_batches, axis=1)
+    workers = [(d,) for d in range(stages)]
+    slots = schedule(name, worker_of, chunks)
+    layout = Layout(part, worker_of, workers, slots, asynchronous=name == "pipedream")
+    made = parallelised(step, layout)
+    given = step_seconds(step.graph, stages, *seconds) / np.asarray(speeds)
+    full = np.where(made.origin[:, None] >= 0, given[made.origin], 0.0)
+    cluster = cluster or fully_connected("stages", stages)
+    return simulated(made.graph, full, cluster, made.device, made.order)

@@ -13,22 +13,13 @@ from simulator.errors import InvalidInput
 from simulator.model.cluster import fully_connected
 from simulator.planners.pipeline_schedules import noam, schedule
 from tests.examples import examples
-from tests.scenarios.training.chains import chain_step, simulated, step_seconds
+from tests.scenarios.training.chains import chain_step, pipelined, simulated
 
 
 def run(stages, micro_batches, name, forward=1.0, backward=2.0, weights=0.0, chunks=1):
     """Makespan of equal stages without communication."""
-    step = Step.of(chain_step(stages * chunks, divided=name == "zb_h1"))
-    part = step.stages(list(range(stages * chunks)))
-    worker_of = np.repeat(np.arange(stages)[:, None], micro_batches, axis=1)
-    slots = schedule(name, worker_of, chunks)
-    workers = [(d,) for d in range(stages)]
-    layout = Layout(part, worker_of, workers, slots, asynchronous=name == "pipedream")
-    made = parallelised(step, layout)
-    seconds = step_seconds(step.graph, stages, forward, backward, weights)
-    full = np.where(made.origin[:, None] >= 0, seconds[made.origin], 0.0)
-    cluster = fully_connected("stages", stages)
-    return simulated(made.graph, full, cluster, made.device, made.order).makespan
+    seconds = (forward, backward, weights)
+    return pipelined(name, stages, micro_batches, seconds, chunks).makespan
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b"])
