@@ -25,7 +25,6 @@ from experiments.runs.provenance import config_digest, revision, versions
 from experiments.runs.structure import width
 from experiments.runs.world import World
 from scenarios.requests import asked_for
-from scenarios.training.step import updated_weights
 from simulator import schedulers
 from simulator.analysis.bounds import Bounds
 from simulator.analysis.dependencies import Dependencies
@@ -488,7 +487,7 @@ def _served(scenario: Scenario, world: World, trace: Trace, runs: Runs) -> dict[
 
 def _trained(world: World, trace: Trace, known: Dependencies) -> dict[str, Any]:
     """Figures of training steps (:mod:`simulator.analysis.training_metrics`); none of other graphs."""
-    if world.requests is not None or not updated_weights(world.graph):
+    if world.requests is not None or not world.graph.updates:
         return {}
     return dict(training_metrics(trace, known) or {})
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from experiments.runs import catalog
@@ -22,7 +21,6 @@ from experiments.runs.world import (
     worlds,
 )
 from scenarios.bandwidth import bandwidth_faults, mean_bandwidths
-from scenarios.model_config import graph_of
 from scenarios.partition.partitioner import Partition, Partitioner, Problem, jobs_of, partition
 from simulator.engine.faults import Fault
 from simulator.errors import InvalidInput
@@ -140,7 +138,7 @@ def partitioned(
         simulation.contention,
         simulation.memory,
         simulation.weights,
-        None if scenario.bare else partial(graph_of, scenario.model),
+        world.at_batch,
     )
     return partition(made, problem)
 

@@ -11,7 +11,7 @@ import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -93,6 +93,7 @@ class World:
         requests: the graphs of a stream of requests, of which ``graph`` is the first; None: all jobs
             are of ``graph``.
         notes: for people: what files did not say, and what was taken instead.
+        at_batch: gives the graph at another batch; None where it is there at one alone.
         partition: what a partitioner made; None without one.
     """
 
@@ -119,6 +120,7 @@ class World:
         self.costs = costs
         self.profiles = tuple(profiles)
         self.pricer = pricer
+        self.at_batch: Callable[[int], DataflowGraph] | None = None
         self._kept = _Memory()
 
     @property
@@ -482,7 +484,10 @@ def _make(
         ProfileIdentity(name, profile.label, parts[name], tuple(profile.dtypes))
         for name, profile in profiles.items()
     ]
-    return World(key, graph, cluster, costs, identities, pricer, requests, fine_costs)
+    world = World(key, graph, cluster, costs, identities, pricer, requests, fine_costs)
+    if requests is None:
+        world.at_batch = partial(graph_of, own)
+    return world
 
 
 def speed_text(device: Device) -> str:

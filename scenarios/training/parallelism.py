@@ -8,8 +8,7 @@ worker each are a pipeline, and anything between is a mixture.
 * Micro-batches have equal sizes. Each one's loss is weighed by their number, so that the sum of their gradients is
   that of the whole batch's mean loss. The graph's results are the losses so weighed.
 * A worker adds up the gradients of its micro-batches, as autograd accumulates them.
-* Operators and tensors end in ``#``, the phase (``F`` forward, ``B`` backward, ``W`` gradients of weights alone,
-  ``R`` recomputed, ``U`` update) and the micro-batch; those of communication in ``#C``.
+* Names of operators and tensors end in a tag of phase and micro-batch (:mod:`simulator.model.pass_tags`).
 * Statistics that the forward pass keeps (batch normalisation) go from micro-batch to micro-batch on each worker by
   itself, as without synchronisation; so such a model's parameters differ from those of the whole batch.
 """
@@ -30,6 +29,7 @@ from scenarios.training.step import BACKWARD, FORWARD, Step
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
 from simulator.model.operator import Operator, Part, Tensor, TensorSpec
+from simulator.model.pass_tags import tag_of, tagged
 from simulator.planners.pipeline_schedules import Slot
 
 AT_THE_END = 1 << 40
@@ -115,10 +115,6 @@ def parallelised(step: Step, layout: Layout) -> Parallel:
     return _Transformation(step, layout).done()
 
 
-def _suffixed(name: str, phase: str, micro_batch: int | str = "") -> str:
-    return f"{name}#{phase}{micro_batch}"
-
-
 class _Transformation:
     def __init__(self, step: Step, layout: Layout) -> None:
         self.step, self.graph, self.layout = step, step.graph, layout
@@ -167,7 +163,8 @@ class _Transformation:
         )
         communicates = np.zeros(len(graph), dtype=bool)
         for operator in range(first_communication, len(graph)):
-            communicates[operator] = self.parts.operators[operator].name.endswith("#C")
+            tag = tag_of(self.parts.operators[operator].name)
+            communicates[operator] = tag is not None and tag.phase == "C"
         return Parallel(
             graph,
             np.array(self.parts.device, dtype=np.int64),
@@ -215,7 +212,7 @@ class _Transformation:
                 if total.tensor < 0:
                     total = Seen(tensor)
                     continue
-                name = _suffixed(f"{self.graph.tensors[gradient].name}/sum", "B", micro_batch)
+                name = tagged(f"{self.graph.tensors[gradient].name}/sum", "B", micro_batch)
                 device = self.layout.workers[worker][self.shard[self.gradients[gradient]]]
                 behind = (turn[0], len(self.parts.operators))
                 total = Seen(self.parts.added(name, total, Seen(tensor), device, behind))
@@ -241,7 +238,7 @@ class _Transformation:
         writes = []
         for tensor in self.graph.writes[operator]:
             row = self.graph.tensors[tensor]
-            name = _suffixed(row.name, phase, micro_batch)
+            name = tagged(row.name, phase, micro_batch)
             if tensor in self.became:
                 name = self._name_of_update(tensor, worker, micro_batch)
             writes.append(dataclasses.replace(row, name=name))
@@ -257,7 +254,7 @@ class _Transformation:
                 self.versions[self.became[tensor], worker].append(new)
 
     def _named(self, original: Operator, phase: str, micro_batch: int) -> Operator:
-        name = _suffixed(original.name, phase, micro_batch)
+        name = tagged(original.name, phase, micro_batch)
         is_seed = original.target == "aten.ones_like.default" and phase == "B"
         if is_seed and not self.layout.asynchronous and self.micro_batches > 1:
             template = dict(original.template or {})
@@ -444,7 +441,7 @@ class _Transformation:
         name = self.graph.tensors[gradient].name
         for worker in workers[1:]:
             turn = (AT_THE_END, len(self.parts.operators))
-            label = _suffixed(f"{name}/push{worker}", "C")
+            label = tagged(f"{name}/push{worker}", "C")
             total = Seen(self.parts.added(label, total, self.total[gradient, worker], device, turn))
         self.total[gradient, owner] = total
 
@@ -462,7 +459,7 @@ class _Transformation:
         buffers = []
         for rank, worker in enumerate(workers):
             rows = [self._flat(self.total[gradient, worker]) for gradient in bucket]
-            label = _suffixed(f"{name}/flat{rank}", "C")
+            label = tagged(f"{name}/flat{rank}", "C")
             buffers.append(self.parts.joined(label, rows, devices[rank], turn))
         ranks = Ranks(self.parts, devices, name, turn)
         how = self.layout.reduction
@@ -473,7 +470,7 @@ class _Transformation:
             reduced = ranks.all_reduce(buffers, how.algorithm, how.node_size)
         for operator in range(first, len(self.parts.operators)):
             row = self.parts.operators[operator]
-            label = _suffixed(row.name, "C")
+            label = tagged(row.name, "C")
             self.parts.operators[operator] = dataclasses.replace(row, name=label)
         for rank, worker in enumerate(workers):
             begin = 0
@@ -531,10 +528,10 @@ class _Transformation:
         if micro_batch is None:
             turn: Any = (AT_THE_END + 1, len(self.parts.operators))
             replica = self._replicas(operator).index(worker)
-            label = _suffixed(original.name, "U", f"@{replica}" if replica else "")
+            label = tagged(original.name, "U", replica=replica)
         else:
             turn = self._turn(worker, "B", micro_batch, self.part[operator])
-            label = _suffixed(original.name, "U", micro_batch)
+            label = tagged(original.name, "U", micro_batch)
         distinct = list(dict.fromkeys(reads))
         made = dataclasses.replace(
             original, name=label, template=_with_views(original.template, reads, distinct, behind)
