@@ -83,6 +83,7 @@ class ModelConfig:
         training: one training step of it instead of an inference.
         optimizer: of that step: ``sgd``, ``sgd_momentum``, ``adam`` or ``adamw``.
         loss: of that step: ``cross_entropy``, ``binary_cross_entropy`` or ``mse``.
+        steps: training steps in a row, each with inputs of its own.
         fusion: ``none``, operators as eager PyTorch runs them, or ``inductor``, kernels as
             ``torch.compile`` makes them on CPUs (:mod:`cost_models.fusion`).
     """
@@ -97,6 +98,7 @@ class ModelConfig:
     training: bool = False
     optimizer: str = "sgd"
     loss: str = "cross_entropy"
+    steps: int = 1
     fusion: str = "none"
 
     def __post_init__(self) -> None:
@@ -108,6 +110,10 @@ class ModelConfig:
         if self.fusion != "none" and self.training:
             raise InvalidInput(
                 f"Model '{self.name}': fusion={self.fusion} is of inferences, not of training steps"
+            )
+        if self.steps < 1 or (self.steps > 1 and not self.training):
+            raise InvalidInput(
+                f"Model '{self.name}' has steps={self.steps}; give 1 or more, and model.training=true with more than 1"
             )
         # Configuration files give plain mappings.
         known = set(InputConfig.__dataclass_fields__)
@@ -155,6 +161,12 @@ def graph_of(
             config.name,
             graph.unchecked,
         )
+    if config.steps > 1:
+        if (graph, config.steps) not in _repeated:
+            from scenarios.training.steps import unrolled
+
+            _repeated[graph, config.steps] = unrolled(graph, config.steps)
+        return _repeated[graph, config.steps]
     if config.fusion == "none":
         return graph
     if graph not in _fused:
@@ -228,6 +240,7 @@ def _graph_name(config: ModelConfig) -> str:
     return f"{config.name}_{config.optimizer}_step" if config.training else config.name
 
 
+_repeated: dict[tuple[DataflowGraph, int], DataflowGraph] = {}
 _families: dict[tuple[Path, str], GraphFamily] = {}
 _graphs: dict[tuple[Path, str], DataflowGraph] = {}
 _fused: dict[DataflowGraph, DataflowGraph] = {}
@@ -398,7 +411,7 @@ def _tensor(config: ModelConfig, given: InputConfig, shape: list[int]) -> torch.
 def _content(config: ModelConfig) -> dict[str, Any]:
     """What of a configuration, and of the installed packages, decides the graph."""
     content = asdict(config)
-    del content["description"], content["batch"], content["fusion"]
+    del content["description"], content["batch"], content["fusion"], content["steps"]
     if not config.training:
         del content["training"], content["optimizer"], content["loss"]
     packages = {"torch", "transformers"}

@@ -50,6 +50,11 @@ class Step:
                 f"Graph '{graph.name}' is no training step: nothing follows on its loss or no weight changes; take "
                 "model.training=true"
             )
+        if len(graph.outputs) > 1:
+            raise InvalidInput(
+                f"Graph '{graph.name}' has {len(graph.outputs)} losses, of several steps or micro-batches; give one "
+                "step, model.steps=1"
+            )
         changed = set(updates.values())
         phase = np.zeros(len(graph), dtype=np.int8)
         for operator in range(len(graph)):

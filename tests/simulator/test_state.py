@@ -70,7 +70,9 @@ def test_a_weight_goes_to_every_memory_that_reads_it_once():
     trace = run(graph, fully_connected("three", 3), [0, 1, 1, 2, 2, 2])
     returned = trace.transfers["bytes"] == 8
     assert sorted(trace.transfers["destination"][returned].tolist()) == [0, 1]
-    assert trace.makespan == 4 + 2 + 2 + 8  # four forward operators, two crossings, and both copies at once
+    assert (
+        trace.makespan == 4 + 2 + 2 + 8
+    )  # four forward operators, two crossings, and both copies at once
 
 
 def test_on_line_schedulers_pay_as_well():
@@ -105,9 +107,7 @@ def test_the_evaluator_gives_what_the_engine_gives(data):
     evaluator = Evaluator(jobs, cluster, costs, movement=movement, contention=contention)
     names = tuple(d.name for d in cluster.devices)
     plan = Plan("test", (graph,), names, np.array(device), np.arange(len(graph)))
-    trace = simulate(
-        jobs, cluster, costs, Planned(plan), movement=movement, contention=contention
-    )
+    trace = simulate(jobs, cluster, costs, Planned(plan), movement=movement, contention=contention)
     assert evaluator.evaluate(device, plan.order) == trace.makespan
     other = evaluator.trace(device, plan.order)
     for column in ("tensor", "source", "destination", "start", "finish"):
@@ -146,7 +146,10 @@ def test_limited_memory_holds_the_weight_on_its_way_alone():
     cluster = Cluster("two", spaces, two.devices, two.links)
     trace = run(graph, cluster, [0, 0, 1], contention="fifo", memory="limited")
     assert trace.makespan == 13
-    assert [held.peak for held in occupancy(trace)] == [16, 18]  # weight and copy; weight, gradient, update
+    assert [held.peak for held in occupancy(trace)] == [
+        16,
+        18,
+    ]  # weight and copy; weight, gradient, update
     tight = Cluster("two", [MemorySpace("m0", 15.0), spaces[1]], two.devices, two.links)
     with pytest.raises(HetsimError, match=r"w:updated.*m0|m0.*w:updated"):
         run(graph, tight, [0, 0, 1], contention="fifo", memory="limited")
