@@ -16,7 +16,7 @@ import numpy as np
 
 from scenarios.partition.operator_parts import Split, leaves_of, part_of
 from scenarios.partition.part_prices import PartPrices
-from scenarios.partition.split_rules import INNER, PartRule
+from scenarios.partition.part_rules import INNER, PartRule
 from scenarios.partition.view_rules import Cut, cut_before
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from scenarios.partition.operator_parts import Split, finished, leaves_of, reading
-from scenarios.partition.split_rules import INNER, Need, PartRule
+from scenarios.partition.part_rules import INNER, Need, PartRule
 from scenarios.partition.view_rules import Cut, View, cut_before, dense_like, seen_through, sliced
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
