@@ -14,6 +14,7 @@ Source: M. Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import heapq
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from scenarios.partition.split_graph import split_graph
 from scenarios.partition.split_rules import axes_of
 from scenarios.partition.view_rules import Cut
 from scenarios.partition.weight_slices import stored_cut
+from scenarios.training.parallelism import Layout
 from scenarios.training.step import Step, updated_weights
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
@@ -48,6 +50,31 @@ class Sharded:
     origin: np.ndarray
     splits: int
 
+    def seconds(self, seconds: np.ndarray, workers: Sequence[Sequence[int]]) -> np.ndarray:
+        """float64[operators of the unsplit step, workers]: of each one's slowest shard.
+
+        Args:
+            seconds: float64[operators, devices], of the split step.
+            workers: the devices of each, one for each shard.
+        """
+        shards, count = len(workers[0]), int(self.origin[-1]) + 1
+        found = np.zeros((shards, count, len(workers)))
+        for shard in range(shards):
+            mine = np.flatnonzero(self.shard == shard)
+            devices = [worker[shard] for worker in workers]
+            np.add.at(found[shard], self.origin[mine], seconds[mine][:, devices])
+        return found.max(axis=0)
+
+    def laid_out(self, layout: Layout) -> Layout:
+        """A layout of the unsplit step for this one."""
+        again = layout.recompute
+        return dataclasses.replace(
+            layout,
+            part=layout.part[self.origin],
+            shard=self.shard,
+            recompute=None if again is None else again[self.origin],
+        )
+
 
 def sharded(step: Step, shards: int) -> Sharded:
     """A step over so many shards, equal parts each; see the module docstring.
@@ -56,7 +83,9 @@ def sharded(step: Step, shards: int) -> Sharded:
         InvalidInput: the graph has no templates, or nothing in it can be split so.
     """
     graph = step.graph
-    if any(operator.template is None for operator in graph.operators):
+    if any(operator.template is None for operator in graph.operators) or any(
+        tensor.spec is None for tensor in graph.tensors
+    ):
         raise InvalidInput(
             f"Graph '{graph.name}' does not say what its operators compute (it has no templates), so none can be split "
             f"over {shards} shards; take a traced model, or shards=1"
