@@ -16,7 +16,7 @@ import numpy as np
 
 from scenarios.partition.operator_parts import Split, leaves_of, part_of
 from scenarios.partition.part_prices import PartPrices
-from scenarios.partition.split_rules import INNER, PartRule
+from scenarios.partition.part_rules import INNER, PartRule
 from scenarios.partition.view_rules import Cut, cut_before
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
@@ -168,14 +168,24 @@ class Layouts:
         """Seconds of moving, cutting and joining what readers need of a tensor."""
         spec = self.graph.tensors[tensor].spec
         assert spec is not None  # of graphs with templates
-        key = (spec, held, needs)
+        dim = None
+        if isinstance(held, Split):
+            dim = self._along(tensor, held)
+            held = held if dim is not None else held.devices[0]
+        key = (spec, held, dim, needs)
         if key not in self._moves:
-            self._moves[key] = self._move(spec, held, needs)
+            self._moves[key] = self._move(spec, held, dim, needs)
         return self._moves[key]
 
-    def _move(self, spec: TensorSpec, held: Choice | None, needs: _Needs) -> float:
+    def _along(self, tensor: int, split: Split) -> int | None:
+        """The dimension along which the parts of an operator write pieces of a tensor; None: each writes all of it."""
+        producer = self.graph.producer[tensor]
+        rules = self.rules.get((producer, split))  # none of padding alone, which is never chosen
+        outs = rules[0].outs if rules else None
+        return split.dim if outs is None else outs[self.graph.writes[producer].index(tensor)]
+
+    def _move(self, spec: TensorSpec, held: Choice | None, dim: int | None, needs: _Needs) -> float:
         pieces = self._pieces(held)
-        dim = held.dim if isinstance(held, Split) else None
         ways: dict[tuple[int, int], float] = {}
         busy = dict.fromkeys(range(len(self.space_of)), 0.0)
         done: set[tuple[object, ...]] = set()

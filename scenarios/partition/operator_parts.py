@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scenarios.partition.split_rules import INNER, Need, PartRule, axis_of, is_elementwise
+from scenarios.partition.part_rules import INNER, Need, PartRule
+from scenarios.partition.split_rules import axis_of, is_elementwise
 from scenarios.partition.view_rules import Cut, dense_like, strides_of
 from simulator.errors import InvalidInput
 from simulator.model.operator import Operator, TensorSpec
@@ -53,7 +55,7 @@ class Split:
             raise InvalidInput(f"{what}, which has length {axis.length}")
         if any(size % axis.unit for size in self.sizes):
             raise InvalidInput(f"{what}; a group's {axis.unit} channels stay together")
-        return [axis.rule(begin, end) for begin, end in self.bounds]
+        return [dataclasses.replace(axis.rule(*bounds), outs=axis.outs) for bounds in self.bounds]
 
 
 def part_of(operator: Operator, rule: PartRule, split: Split, index: int) -> Operator:
@@ -98,14 +100,19 @@ def finished(
 ) -> Operator:
     """A part of an operator with given inputs; without leaves it is one to be priced, not run."""
     begin, end = split.bounds[index]
-    outputs = operator.outputs
-    if split.dim != INNER:
-        cut = Cut(split.dim, begin, end)
-        outputs = tuple(dense_like(spec, cut.of(spec.shape)) for spec in outputs)
+    outs = rule.outs or (split.dim,) * len(operator.outputs)
+    outputs = tuple(
+        spec if dim in (None, INNER) else dense_like(spec, Cut(dim, begin, end).of(spec.shape))
+        for dim, spec in zip(outs, operator.outputs, strict=True)
+    )
     free = "memory_format" not in (operator.template or {}).get("kwargs", {})
     if free and is_elementwise(operator.kind) and len(inputs[0].shape) == len(outputs[0].shape):
         # What is written lies as what is read does.
-        outputs = tuple(dense_like(inputs[0], spec.shape) for spec in outputs)
+        laid = [dense_like(inputs[0], spec.shape) for spec in outputs]
+        outputs = tuple(
+            dataclasses.replace(new, dtype=spec.dtype)
+            for new, spec in zip(laid, outputs, strict=True)
+        )
     target, kind = rule.target or (operator.target, operator.kind)
     kept = dict(operator.attributes) if rule.target is None else {}
     name = f"{operator.name}[{index + 1}/{len(split.sizes)}]"

@@ -4,11 +4,12 @@ Every part is an operator of its own on a device of its own. What it needs of a 
 through a view where that is the part's own memory, else a ``copy`` there makes the slice, so that only the slice's
 bytes move. Parts that need what parts wrote read exactly these where their cuts agree; where they do not, pieces are
 put together by ``cat`` (of a split along the inner dimension: by ``add``). Slices of weights are weights of their own
-(:class:`simulator.model.operator.Part`). What nobody needs whole is never put together.
+(:mod:`scenarios.partition.weight_slices`). What nobody needs whole is never put together.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from cost_models.optimizer_steps import UPDATED
 from scenarios.partition.operator_parts import Split, finished, leaves_of, reading
-from scenarios.partition.split_rules import INNER, Need, PartRule
+from scenarios.partition.part_rules import INNER, Need, PartRule
 from scenarios.partition.view_rules import Cut, View, cut_before, dense_like, seen_through, sliced
+from scenarios.partition.weight_slices import WeightSlices
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
-from simulator.model.operator import Operator, Part, Tensor, TensorSpec
+from simulator.model.operator import Operator, Tensor, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -103,9 +106,10 @@ class _Transformation:
         home: int | None,
     ) -> None:
         self.graph, self.home, self.space_of = graph, home, space_of
-        self.default, self.splits, self.rules = device, splits, rules
-        at_home = [d for d, space in enumerate(space_of) if space == home]
-        self.at_home = at_home[0] if at_home else -1
+        self.default, self.rules = device, rules
+        self.slices = WeightSlices(graph, splits, rules)
+        self.splits = self.slices.splits
+        self.at_home = next((d for d, space in enumerate(space_of) if space == home), -1)
         self.tensors: list[Tensor] = []
         self.operators: list[tuple[Operator, list[int], list[int], int, int]] = []
         self.block: list[tuple[Operator, list[int], list[int], int, int]] = []
@@ -181,43 +185,44 @@ class _Transformation:
         self.block.append((operator, reads, writes, device, index))
 
     def _split(self, index: int, operator: Operator, split: Split) -> None:
-        template = operator.template or {}
-        rules = self.rules[index, split]
+        template, rules = operator.template or {}, self.rules[index, split]
         rows = []
         for part, (rule, device) in enumerate(zip(rules, split.devices, strict=True)):
             args = template["args"] if rule.args is None else rule.args
             leaves = leaves_of({"args": args, "kwargs": template.get("kwargs", {})})
             kept = range(len(leaves)) if rule.kept is None else rule.kept
-            found = [
-                self._read(
-                    self.graph.reads[index][leaf["read"]],
-                    leaf["views"],
-                    operator.inputs[number],
-                    rule.needs[number],
-                    device,
-                    rule.fill,
-                )
-                for leaf, number in zip(leaves, kept, strict=True)
-            ]
-            rows.append((part, rule, device, found))
+            found: list[_Seen] = []
+            read: dict[int, int] = {}
+            for leaf, number in zip(leaves, kept, strict=True):
+                tensor, need = self.graph.reads[index][leaf["read"]], rule.needs[number]
+                if need is None and self.slices.has_copies(tensor):
+                    row = self.slices.copy_of(tensor, self.tensors[found[0].tensor])
+                    found.append(self._plain(self._tensor(row)))
+                else:
+                    seen = tensor, leaf["views"], operator.inputs[number]
+                    found.append(self._read(*seen, need, device, rule.fill))
+                read[tensor] = found[-1].tensor
+            rows.append((part, rule, device, found, read))
         pieces: list[list[_Piece]] = [[] for _ in operator.outputs]
-        for part, rule, device, found in rows:
+        for part, rule, device, found, read in rows:
             reads = list(dict.fromkeys(seen.tensor for seen in found))
             stored = tuple(s for t in reads if (s := self.tensors[t].spec))
-            read = [_leaf(reads.index(seen.tensor), seen.views) for seen in found]
+            seen_as = [_leaf(reads.index(seen.tensor), seen.views) for seen in found]
             inputs = [seen.spec for seen in found]
-            made = finished(operator, rule, split, part, inputs, read, stored)
+            made = finished(operator, rule, split, part, inputs, seen_as, stored)
             writes = []
-            begin, end = split.bounds[part]
             for number, spec in enumerate(made.outputs):
-                name = self._name(
-                    f"{made.name}:out" if len(pieces) == 1 else f"{made.name}:{number}"
-                )
+                name = f"{made.name}:out" if len(pieces) == 1 else f"{made.name}:{number}"
+                weight = self.slices.became.get(self.graph.writes[index][number])
+                if weight is not None:
+                    name = self.tensors[read[weight]].name + UPDATED
+                name = self._name(name)
                 writes.append(self._tensor(Tensor(name, "activation", float(spec.bytes), spec)))
-                pieces[number].append(_Piece(writes[-1], device, begin, end))
+                pieces[number].append(_Piece(writes[-1], device, *split.bounds[part]))
             self.block.append((made, reads, writes, device, index))
-        for tensor, those in zip(self.graph.writes[index], pieces, strict=True):
-            self.held[tensor] = _Held(tuple(those), split.dim)
+        outs = rules[0].outs or (split.dim,) * len(pieces)
+        for tensor, those, dim in zip(self.graph.writes[index], pieces, outs, strict=True):
+            self.held[tensor] = _Held(tuple(those if dim is not None else those[:1]), dim)
 
     # -- what parts read ------------------------------------------------------------------------
 
@@ -260,7 +265,7 @@ class _Transformation:
     ) -> _Seen:
         held, original = self.held[tensor], self.graph.tensors[tensor]
         if original.role == "weight":
-            return self._weight(held.pieces[0].tensor, original, views, spec, cut)
+            return self._weight(tensor, views, spec, cut)
         behind = None
         if held.dim is not None and original.spec is not None:
             behind = cut_before(original.spec, views, cut)
@@ -316,20 +321,16 @@ class _Transformation:
         )
         return self._plain(made)
 
-    def _weight(
-        self, whole: int, tensor: Tensor, views: Sequence[View], spec: TensorSpec, cut: Cut
-    ) -> _Seen:
-        if tensor.value is not None:  # made by the model's code: the graph has all of it anyway
-            return _Seen(whole, (*views, cut.view), sliced(spec, cut))
-        behind = (*(tensor.part.views if tensor.part else ()), *views, cut.view)
-        of = tensor.part.of if tensor.part else tensor.name
-        key = ("weight", of, json.dumps(behind))
+    def _weight(self, weight: int, views: Sequence[View], spec: TensorSpec, cut: Cut) -> _Seen:
+        if weight in self.slices.whole:  # the memory has all of it anyway
+            return _Seen(self.held[weight].pieces[0].tensor, (*views, cut.view), sliced(spec, cut))
+        row, rest = self.slices.slice_of(weight, views, spec, cut)
+        key = ("weight", json.dumps(row.part and row.part.to_json()))
         if key not in self.known:
-            part = TensorSpec(cut.of(spec.shape), spec.dtype)
-            name = self._name(f"{tensor.name}[{cut.dim}, {cut.begin}-{cut.end}]")
-            row = Tensor(name, "weight", float(part.bytes), part, part=Part(of, behind))
+            row = dataclasses.replace(row, name=self._name(row.name))
             self.known[key] = self._tensor(row)
-        return self._plain(self.known[key])
+        seen = self._plain(self.known[key])
+        return _Seen(seen.tensor, rest, seen_through(seen.spec, rest) or sliced(spec, cut))
 
     def _gathered(self, tensor: int, device: int) -> int:
         """All of a tensor, put together in a device's memory where it lies in pieces."""

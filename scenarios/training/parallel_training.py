@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from scenarios.training.collectives import ALGORITHMS, all_reduce_seconds
 from scenarios.training.divided import divided
 from scenarios.training.parallelism import Layout, Parallel, Reduction, parallelised
 from scenarios.training.step import BACKWARD, FORWARD, UPDATE, Step
+from scenarios.training.tensor_parallel import sharded
 from simulator.analysis.residency import occupancy
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
@@ -55,6 +56,8 @@ class ParallelTraining(Partitioner):
         communicator: a device that sums each bucket as one operator, in the closed form's time.
         recompute: into how many segments each chunk is divided of which only what crosses is kept; None: all is kept.
         devices: those that take part, in the order of the stages; all that can run everything unless given.
+        shards: consecutive devices that together do the work of one, each with a part of the features
+            (:mod:`scenarios.training.tensor_parallel`); None: all of them.
 
     Raises:
         InvalidInput: an unknown choice or a count below one.
@@ -77,6 +80,7 @@ class ParallelTraining(Partitioner):
         communicator: str | None = None,
         recompute: int | None = None,
         devices: Sequence[str] | None = None,
+        shards: int | None = 1,
     ) -> None:
         for what, value, known in (
             ("schedule", schedule, SCHEDULES),
@@ -93,6 +97,7 @@ class ParallelTraining(Partitioner):
             ("stages", stages),
             ("chunks", chunks),
             ("recompute", recompute),
+            ("shards", shards),
         ):
             if count is not None and count < 1:
                 raise InvalidInput(f"Partition '{self.name}' has {name}={count}; give 1 or more")
@@ -100,24 +105,32 @@ class ParallelTraining(Partitioner):
         self.stages, self.clusters, self.layers = stages, clusters, layers
         self.reduction = reduction, bucket_mb * 1e6, node_size
         self.communicator, self.recompute, self.devices = communicator, recompute, devices
+        self.shards = shards
 
     def plan(self, problem: Problem) -> Plan:
         """See :class:`scenarios.partition.partitioner.Partitioner`.
 
         Raises:
-            InvalidInput: several jobs, no training step, a batch that cannot be divided, more stages than layers, or a
-                memory that a stage does not fit into.
+            InvalidInput: several jobs, no training step, a batch that cannot be divided, more stages than layers, a
+                memory that a stage does not fit into, or shards that nothing can be split over.
         """
         devices, communicator = self._devices(problem)
-        micro_batches = self.micro_batches or len(devices)
+        workers = self._workers(devices)
+        micro_batches = self.micro_batches or len(workers)
         step, costs = self.micro_step(problem, micro_batches)
-        starts, found = self._stages(problem, step, costs, devices, micro_batches)
-        clusters = [[devices[d] for d in stage.devices] for stage in found.stages][
-            : len(found.stages) // self.chunks
-        ]
-        reduction = Reduction(*self.reduction, communicator, _beside(problem.cluster, clusters))
-        layout = self._layout(step, costs, clusters, starts, micro_batches, reduction)
-        made = parallelised(step, layout)
+        seconds, split = costs.seconds[:, [worker[0] for worker in workers]], None
+        if len(workers[0]) > 1:
+            split = sharded(step, len(workers[0]))
+            costs = problem.price([split.step.graph])[split.step.graph]
+            seconds = split.seconds(costs.seconds, workers)
+        starts, found = self._stages(problem, step, seconds, workers, micro_batches)
+        clusters = [stage.devices for stage in found.stages][: len(found.stages) // self.chunks]
+        taken = {device for cluster in clusters for w in cluster for device in workers[w]}
+        reduction = Reduction(*self.reduction, communicator, _beside(problem.cluster, taken))
+        layout = self._layout(step, seconds, clusters, workers, starts, micro_batches, reduction)
+        if split is not None:
+            layout = split.laid_out(layout)
+        made = parallelised(step if split is None else split.step, layout)
         priced = costs_of(made, costs, problem, communicator)
         problem.know(made.graph, priced)
         order = self._order(problem, made, priced)
@@ -125,10 +138,15 @@ class ParallelTraining(Partitioner):
         notes = {
             "schedule": self.schedule,
             "micro_batches": micro_batches,
-            "stages": [[names[d] for d in cluster] for cluster in clusters],
+            "stages": [
+                ["+".join(names[d] for d in workers[worker]) for worker in cluster]
+                for cluster in clusters
+            ],
             "starts": [step.graph.operators[step.forward[s]].name for s in starts],
             "slowest_s": found.slowest,
         }
+        if split is not None:
+            notes["split_operators"] = split.splits
         plan = Plan(self.name, (made.graph,), names, made.device, order, notes=notes)
         if problem.memory == "limited":
             check_peaks(plan, problem)
@@ -181,28 +199,40 @@ class ParallelTraining(Partitioner):
                 )
         return [device for device in chosen if device != communicator], communicator
 
+    def _workers(self, devices: Sequence[int]) -> list[tuple[int, ...]]:
+        """Devices in groups of as many as there are shards."""
+        shards = self.shards or len(devices)
+        if shards > len(devices):
+            raise InvalidInput(
+                f"{shards} shards take as many devices, and {len(devices)} can run the step; ask for fewer, or name "
+                "others"
+            )
+        return [tuple(devices[k : k + shards]) for k in range(0, len(devices) - shards + 1, shards)]
+
     def _stages(
         self,
         problem: Problem,
         step: Step,
-        costs: GraphCosts,
-        devices: list[int],
+        seconds: np.ndarray,
+        workers: Sequence[Sequence[int]],
         micro_batches: int,
     ) -> tuple[list[int], Stages]:
         """The first forward operator of each chunk, by position among the forward operators, and the planner's word."""
-        stages = self.stages or (1 if self.clusters == "together" else len(devices))
-        if not 1 <= stages <= len(devices):
+        stages = self.stages or (1 if self.clusters == "together" else len(workers))
+        if not 1 <= stages <= len(workers):
+            each = len(workers[0])
+            what = "as many devices" if each == 1 else f"{stages * each} devices"
             raise InvalidInput(
-                f"{stages} stages take as many devices, and {len(devices)} can run the step; ask for fewer, or name "
+                f"{stages} stages take {what}, and {len(workers) * each} can run the step; ask for fewer, or name "
                 "others"
             )
-        firsts = layer_starts(step, costs.seconds[:, devices])
+        firsts = layer_starts(step, seconds)
         if stages * self.chunks > len(step.forward):
             raise InvalidInput(
                 f"'{step.graph.name}' has {len(step.forward)} forward operators, which cannot be "
                 f"{stages * self.chunks} stages, none of them empty"
             )
-        asked = self._stage_problem(problem, step, costs, devices, micro_batches, firsts)
+        asked = self._stage_problem(problem, step, seconds, workers, micro_batches, firsts)
         speeds = asked.speed.round(12).tolist()
         nodes = [speeds.index(speed) for speed in speeds]
         found = plan_stages(asked, stages, self.clusters, self.layers, nodes)
@@ -215,15 +245,15 @@ class ParallelTraining(Partitioner):
         self,
         problem: Problem,
         step: Step,
-        costs: GraphCosts,
-        devices: list[int],
+        seconds: np.ndarray,
+        workers: Sequence[Sequence[int]],
         micro_batches: int,
         firsts: list[int],
     ) -> StageProblem:
-        """Layers and devices as the planner of stages has them."""
+        """Layers and devices as the planner of stages has them; several shards of a worker are one device."""
         graph, sizes = step.graph, step.graph.tensor_bytes
         once = (step.phase == UPDATE)[:, None]  # not with every micro-batch
-        seconds = np.where(once, costs.seconds / micro_batches, costs.seconds)[:, devices]
+        seconds = np.where(once, seconds / micro_batches, seconds)
         held = np.zeros((len(graph), 3))  # weights, states and stashed bytes by operator
         for operator in np.flatnonzero(step.phase == UPDATE).tolist():
             own = [t for t in graph.reads[operator] if t in step.updates]
@@ -235,23 +265,24 @@ class ParallelTraining(Partitioner):
                 if any(step.phase[reader] != FORWARD for reader in graph.consumers[tensor]):
                     held[operator, 2] += sizes[tensor]
         table = np.add.reduceat(step.by_anchor(np.hstack([seconds, held])), firsts, axis=0)
-        weights, states, stashed = table[:, len(devices) :].T
+        weights, states, stashed = table[:, len(workers) :].T
         crossing = crossing_bytes(step)[firsts] / 2  # each way
         known = Devices.of(problem.cluster)
-        room = (
-            known.memory[devices] if problem.memory == "limited" else np.full(len(devices), np.inf)
-        )
-        between = known.bandwidth[np.ix_(devices, devices)]
+        room = np.full(len(workers), np.inf)
+        if problem.memory == "limited":
+            room = np.array([known.memory[list(worker)].sum() for worker in workers])
+        firstly = [worker[0] for worker in workers]
+        between = known.bandwidth[np.ix_(firstly, firstly)]
         flying = {
             "gpipe": lambda stage, stages: micro_batches,
             "zb_h1": lambda stage, stages: stages,
         }.get(self.schedule, from_the_end)
         return StageProblem(
-            table[:, : len(devices)],
+            table[:, : len(workers)],
             weights,
             stashed,
             [(layer, layer + 1, crossing[layer + 1]) for layer in range(len(firsts) - 1)],
-            Devices(tuple(known.names[d] for d in devices), between, room),
+            Devices(tuple(known.names[d] for d in firstly), between, room),
             micro_batches=micro_batches,
             states=round(states.sum() / weights.sum()) if weights.sum() else 0,
             in_flight=flying,
@@ -262,15 +293,16 @@ class ParallelTraining(Partitioner):
     def _layout(
         self,
         step: Step,
-        costs: GraphCosts,
+        seconds: np.ndarray,
         clusters: Sequence[Sequence[int]],
+        workers: Sequence[tuple[int, ...]],
         starts: Sequence[int],
         micro_batches: int,
         reduction: Reduction,
     ) -> Layout:
-        total = costs.seconds.sum(axis=0)
+        total = seconds.sum(axis=0)
         rows: list[list[int]] = []
-        workers: list[tuple[int, ...]] = []
+        chosen: list[tuple[int, ...]] = []
         for cluster in clusters:
             if micro_batches < len(cluster):
                 raise InvalidInput(
@@ -278,8 +310,8 @@ class ParallelTraining(Partitioner):
                     "micro-batches or fewer replicas"
                 )
             own = shared_out(micro_batches, 1 / np.maximum(total[list(cluster)], 1e-30))
-            rows.append([len(workers) + position for position in own])
-            workers += [(device,) for device in cluster]
+            rows.append([len(chosen) + position for position in own])
+            chosen += [workers[worker] for worker in cluster]
         worker_of = np.array(rows, dtype=np.int64)
         forward = np.array(step.forward)
         part = step.stages(forward[list(starts)])
@@ -295,7 +327,7 @@ class ParallelTraining(Partitioner):
         return Layout(
             part,
             worker_of,
-            workers,
+            chosen,
             schedule(self.schedule, worker_of, self.chunks),
             reduction=reduction,
             recompute=segments,
@@ -322,7 +354,7 @@ class ParallelTraining(Partitioner):
 
 
 class DataParallel(ParallelTraining):
-    """A replica of the model on each device. Arguments as of :class:`ParallelTraining`."""
+    """A replica of the model on each device, or on each group of shards. Arguments as of :class:`ParallelTraining`."""
 
     name: ClassVar[str] = "data_parallel"
 
@@ -335,6 +367,7 @@ class DataParallel(ParallelTraining):
         communicator: str | None = None,
         recompute: int | None = None,
         devices: Sequence[str] | None = None,
+        shards: int | None = 1,
     ) -> None:
         super().__init__(
             micro_batches=micro_batches,
@@ -345,7 +378,14 @@ class DataParallel(ParallelTraining):
             communicator=communicator,
             recompute=recompute,
             devices=devices,
+            shards=shards,
         )
+
+
+class TensorParallel(DataParallel):
+    """One model over all devices, or, of fewer shards, a replica on each group of them."""
+
+    name: ClassVar[str] = "tensor_parallel"
 
 
 def shared_out(count: int, speeds: np.ndarray) -> list[int]:
@@ -439,9 +479,8 @@ def costs_of(
     )
 
 
-def _beside(cluster: Cluster, clusters: Sequence[Sequence[int]]) -> dict[int, int]:
+def _beside(cluster: Cluster, taken: Collection[int]) -> dict[int, int]:
     """For each device a spare one of its memory, which can sum while it computes: a stream, a thread."""
-    taken = {device for row in clusters for device in row}
     spare = [d for d in range(len(cluster.devices)) if d not in taken]
     found: dict[int, int] = {}
     for device in sorted(taken):
@@ -541,4 +580,4 @@ def check_peaks(plan: Plan, problem: Problem) -> None:
             )
 
 
-__all__ = ["DataParallel", "ParallelTraining", "crossing_bytes", "shared_out"]
+__all__ = ["DataParallel", "ParallelTraining", "TensorParallel", "crossing_bytes", "shared_out"]

@@ -15,8 +15,9 @@ from cost_models.arithmetic import operator_flops  # noqa: E402
 from cost_models.canonical import attributes_of  # noqa: E402
 from scenarios import trace_model  # noqa: E402
 from scenarios.partition.operator_parts import Split  # noqa: E402
+from scenarios.partition.part_rules import INNER  # noqa: E402
 from scenarios.partition.split_graph import split_graph  # noqa: E402
-from scenarios.partition.split_rules import INNER, axes_of  # noqa: E402
+from scenarios.partition.split_rules import axes_of  # noqa: E402
 from simulator.errors import InvalidInput  # noqa: E402
 from simulator.model.graph import DataflowGraph  # noqa: E402
 from simulator.model.operator import Tensor, TensorSpec  # noqa: E402
