@@ -29,7 +29,7 @@ from scenarios.partition.split_rules import axes_of
 from scenarios.partition.view_rules import Cut
 from scenarios.partition.weight_slices import stored_cut
 from scenarios.training.parallelism import Layout
-from scenarios.training.step import Step, updated_weights
+from scenarios.training.step import Step
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
 
@@ -106,7 +106,7 @@ def sharded(step: Step, shards: int) -> Sharded:
         step.phase[origin],
         first[step.anchor[origin]],
         step.weight_only[origin],
-        updated_weights(placed.graph),
+        {weight: tensor for tensor, weight in placed.graph.updates.items()},
     )
     return Sharded(made, placed.device, origin, len(layouts.splits))
 
