@@ -20,7 +20,7 @@ from scenarios.training.collectives import ALGORITHMS, all_reduce_seconds
 from scenarios.training.divided import divided
 from scenarios.training.parallelism import Layout, Parallel, Reduction, parallelised
 from scenarios.training.step import BACKWARD, FORWARD, UPDATE, Step
-from scenarios.training.tensor_parallel import sharded
+from scenarios.training.tensor_parallel import Sharded, sharded
 from simulator.analysis.residency import occupancy
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
@@ -34,6 +34,8 @@ from simulator.planners.pipeline_schedules import SCHEDULES, schedule
 from simulator.planners.stages import Devices, StageProblem, Stages, best_stages, from_the_end
 
 REDUCTIONS = (*ALGORITHMS, "owner")
+TRIED = ("fastest_first", "node", "equal_distribution", "hybrid"), ("one_each",)
+"""Clusterings that are held against each other: with replicas, and without."""
 MOST_LAYERS = 64
 """Layers that stages are made of: runs of forward operators between places where little crosses."""
 
@@ -47,6 +49,7 @@ class ParallelTraining(Partitioner):
         stages: of the pipeline; None: one for each device.
         clusters: which devices share a stage (:data:`simulator.planners.device_clusters.CLUSTERS`); a node are
             devices of one speed. The replicas of a stage share its micro-batches in proportion to their speed.
+            ``best``: what the engine finds fastest of :data:`TRIED`, of several numbers of stages unless one is given.
         layers: ``best`` for the clusters, or ``equal`` numbers.
         chunks: of each stage, for ``interleaved``.
         reduction: how replicas sum gradients: ``ring``, ``tree``, ``hierarchical`` or ``owner``.
@@ -84,7 +87,7 @@ class ParallelTraining(Partitioner):
     ) -> None:
         for what, value, known in (
             ("schedule", schedule, SCHEDULES),
-            ("clusters", clusters, CLUSTERS),
+            ("clusters", clusters, ("best", *CLUSTERS)),
             ("layers", layers, LAYERS),
             ("reduction", reduction, REDUCTIONS),
         ):
@@ -123,7 +126,59 @@ class ParallelTraining(Partitioner):
             split = sharded(step, len(workers[0]))
             costs = problem.price([split.step.graph])[split.step.graph]
             seconds = split.seconds(costs.seconds, workers)
-        starts, found = self._stages(problem, step, seconds, workers, micro_batches)
+        tried: dict[object, Plan] = {}
+        refused: InvalidInput | None = None
+        for stages, clusters in self._choices(len(workers)):
+            try:
+                starts, found = self._stages(
+                    problem, step, seconds, workers, micro_batches, stages, clusters
+                )
+                key = tuple(starts), tuple(stage.devices for stage in found.stages)
+                if key not in tried:
+                    tried[key] = self._planned(
+                        problem,
+                        step,
+                        split,
+                        costs,
+                        seconds,
+                        workers,
+                        micro_batches,
+                        communicator,
+                        starts,
+                        found,
+                    )
+            except InvalidInput as error:
+                refused = error
+        if len(tried) == 1:
+            return next(iter(tried.values()))
+        if not tried:
+            assert refused is not None
+            raise refused
+        return min(tried.values(), key=problem.makespan)
+
+    def _choices(self, workers: int) -> list[tuple[int, str]]:
+        """Numbers of stages and clusterings to be tried."""
+        if self.clusters != "best":
+            return [(self.stages or (1 if self.clusters == "together" else workers), self.clusters)]
+        numbers = (
+            [self.stages] if self.stages else [n for n in (1, 2, 4, 8) if n < workers] + [workers]
+        )
+        return [(number, clusters) for number in numbers for clusters in TRIED[number == workers]]
+
+    def _planned(
+        self,
+        problem: Problem,
+        step: Step,
+        split: Sharded | None,
+        costs: GraphCosts,
+        seconds: np.ndarray,
+        workers: Sequence[tuple[int, ...]],
+        micro_batches: int,
+        communicator: int | None,
+        starts: Sequence[int],
+        found: Stages,
+    ) -> Plan:
+        """The plan of some stages."""
         clusters = [stage.devices for stage in found.stages][: len(found.stages) // self.chunks]
         taken = {device for cluster in clusters for w in cluster for device in workers[w]}
         reduction = Reduction(*self.reduction, communicator, _beside(problem.cluster, taken))
@@ -216,9 +271,10 @@ class ParallelTraining(Partitioner):
         seconds: np.ndarray,
         workers: Sequence[Sequence[int]],
         micro_batches: int,
+        stages: int,
+        clusters: str,
     ) -> tuple[list[int], Stages]:
         """The first forward operator of each chunk, by position among the forward operators, and the planner's word."""
-        stages = self.stages or (1 if self.clusters == "together" else len(workers))
         if not 1 <= stages <= len(workers):
             each = len(workers[0])
             what = "as many devices" if each == 1 else f"{stages * each} devices"
@@ -235,7 +291,7 @@ class ParallelTraining(Partitioner):
         asked = self._stage_problem(problem, step, seconds, workers, micro_batches, firsts)
         speeds = asked.speed.round(12).tolist()
         nodes = [speeds.index(speed) for speed in speeds]
-        found = plan_stages(asked, stages, self.clusters, self.layers, nodes)
+        found = plan_stages(asked, stages, clusters, self.layers, nodes)
         if self.chunks > 1:
             order = [stage.devices for stage in found.stages]
             found = best_stages(asked, order * self.chunks, orders=False)

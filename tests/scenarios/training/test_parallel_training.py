@@ -69,6 +69,22 @@ def test_stages_follow_the_speeds_of_devices():
     assert asked.makespan(equal) > asked.makespan(plan)
 
 
+@pytest.mark.parametrize(
+    "speeds", [[1.0, 1.0, 1.0, 1.0], [4.0, 4.0, 1.0, 1.0], [8.0, 4.0, 2.0, 1.0]]
+)
+def test_the_best_clusters_are_those_that_the_engine_finds_fastest(speeds):
+    asked = problem(speeds=speeds, weight=4.0, activation=2.0, bandwidth=4.0)
+
+    def makespan(**options):
+        return asked.makespan(ParallelTraining(**options).plan(asked))
+
+    others = [
+        makespan(clusters=c, stages=n) for n in (1, 2, 4) for c in ("fastest_first", "hybrid")
+    ]
+    assert makespan(clusters="best") <= min(others)
+    assert makespan(clusters="best", stages=2) <= min(others[2:4])
+
+
 def test_replicas_share_in_proportion_to_speed():
     assert shared_out(8, np.array([3.0, 1.0])) == [0, 0, 0, 1, 0, 0, 0, 1]
     asked = problem(devices=2, speeds=[3.0, 1.0])
