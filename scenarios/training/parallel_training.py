@@ -14,30 +14,27 @@ from typing import ClassVar
 
 import numpy as np
 
-from cost_models.optimizer_steps import STATE
 from scenarios.partition.partitioner import Partitioner, Problem
-from scenarios.training.collectives import ALGORITHMS, all_reduce_seconds
+from scenarios.training.collectives import ALGORITHMS
 from scenarios.training.divided import divided
+from scenarios.training.layers import layer_starts, stage_problem
+from scenarios.training.parallel_costs import costs_of, proportional
 from scenarios.training.parallelism import Layout, Parallel, Reduction, parallelised
-from scenarios.training.step import BACKWARD, FORWARD, UPDATE, Step
+from scenarios.training.step import Step
 from scenarios.training.tensor_parallel import Sharded, sharded
 from simulator.analysis.residency import occupancy
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable, GraphCosts
-from simulator.model.graph import DataflowGraph
-from simulator.model.operator import Tensor
 from simulator.model.plan import Plan
 from simulator.model.units import format_bytes
 from simulator.planners.device_clusters import CLUSTERS, LAYERS, plan_stages
 from simulator.planners.pipeline_schedules import SCHEDULES, schedule
-from simulator.planners.stages import Devices, StageProblem, Stages, best_stages, from_the_end
+from simulator.planners.stages import Stages, best_stages
 
 REDUCTIONS = (*ALGORITHMS, "owner")
 TRIED = ("fastest_first", "node", "equal_distribution", "hybrid"), ("one_each",)
 """Clusterings that are held against each other: with replicas, and without."""
-MOST_LAYERS = 64
-"""Layers that stages are made of: runs of forward operators between places where little crosses."""
 
 
 class ParallelTraining(Partitioner):
@@ -224,7 +221,7 @@ class ParallelTraining(Partitioner):
         if parts == 1 and self.schedule != "zb_h1":
             return whole, problem.costs[graph]
         if problem.at_batch is None or graph.batch is None:
-            return _proportional(whole, problem.costs[graph], parts)
+            return proportional(whole, problem.costs[graph], parts)
         if graph.batch % parts:
             raise InvalidInput(
                 f"Batch {graph.batch} of '{graph.name}' cannot be cut into {parts} equal micro-batches; set model.batch "
@@ -288,63 +285,23 @@ class ParallelTraining(Partitioner):
                 f"'{step.graph.name}' has {len(step.forward)} forward operators, which cannot be "
                 f"{stages * self.chunks} stages, none of them empty"
             )
-        asked = self._stage_problem(problem, step, seconds, workers, micro_batches, firsts)
-        speeds = asked.speed.round(12).tolist()
+        asked = stage_problem(
+            problem,
+            step,
+            seconds,
+            workers,
+            micro_batches,
+            firsts,
+            self.schedule,
+            self.recompute is not None,
+        )
+        speeds = [f"{speed:.9g}" for speed in asked.speed]
         nodes = [speeds.index(speed) for speed in speeds]
         found = plan_stages(asked, stages, clusters, self.layers, nodes)
         if self.chunks > 1:
             order = [stage.devices for stage in found.stages]
             found = best_stages(asked, order * self.chunks, orders=False)
         return [firsts[stage.layers[0]] for stage in found.stages], found
-
-    def _stage_problem(
-        self,
-        problem: Problem,
-        step: Step,
-        seconds: np.ndarray,
-        workers: Sequence[Sequence[int]],
-        micro_batches: int,
-        firsts: list[int],
-    ) -> StageProblem:
-        """Layers and devices as the planner of stages has them; several shards of a worker are one device."""
-        graph, sizes = step.graph, step.graph.tensor_bytes
-        once = (step.phase == UPDATE)[:, None]  # not with every micro-batch
-        seconds = np.where(once, seconds / micro_batches, seconds)
-        held = np.zeros((len(graph), 3))  # weights, states and stashed bytes by operator
-        for operator in np.flatnonzero(step.phase == UPDATE).tolist():
-            own = [t for t in graph.reads[operator] if t in step.updates]
-            is_state = [STATE in graph.tensors[t].name for t in own]
-            for tensor, state in zip(own, is_state, strict=True):
-                held[operator, int(state)] += sizes[tensor]
-        for operator in step.forward if self.recompute is None else ():
-            for tensor in graph.writes[operator]:
-                if any(step.phase[reader] != FORWARD for reader in graph.consumers[tensor]):
-                    held[operator, 2] += sizes[tensor]
-        table = np.add.reduceat(step.by_anchor(np.hstack([seconds, held])), firsts, axis=0)
-        weights, states, stashed = table[:, len(workers) :].T
-        crossing = crossing_bytes(step)[firsts] / 2  # each way
-        known = Devices.of(problem.cluster)
-        room = np.full(len(workers), np.inf)
-        if problem.memory == "limited":
-            room = np.array([known.memory[list(worker)].sum() for worker in workers])
-        firstly = [worker[0] for worker in workers]
-        between = known.bandwidth[np.ix_(firstly, firstly)]
-        flying = {
-            "gpipe": lambda stage, stages: micro_batches,
-            "zb_h1": lambda stage, stages: stages,
-        }.get(self.schedule, from_the_end)
-        return StageProblem(
-            table[:, : len(workers)],
-            weights,
-            stashed,
-            [(layer, layer + 1, crossing[layer + 1]) for layer in range(len(firsts) - 1)],
-            Devices(tuple(known.names[d] for d in firstly), between, room),
-            micro_batches=micro_batches,
-            states=round(states.sum() / weights.sum()) if weights.sum() else 0,
-            in_flight=flying,
-            stash_weights=self.schedule == "pipedream",
-            names=[graph.operators[step.forward[first]].name for first in firsts],
-        )
 
     def _layout(
         self,
@@ -455,86 +412,6 @@ def shared_out(count: int, speeds: np.ndarray) -> list[int]:
     return found
 
 
-def layer_starts(step: Step, seconds: np.ndarray) -> list[int]:
-    """Forward operators, by position, that layers begin with: in each stretch of equal time the one that least crosses.
-
-    Args:
-        step: of a micro-batch.
-        seconds: float[operators, devices].
-    """
-    if len(step.forward) <= MOST_LAYERS:
-        return list(range(len(step.forward)))
-    spent = step.by_anchor(seconds).mean(axis=1)
-    stretch = (np.cumsum(spent) - spent) / max(spent.sum(), 1e-30) * MOST_LAYERS
-    crossing = crossing_bytes(step)
-    found = {0: 0}
-    for position in range(1, len(spent)):
-        number = int(stretch[position])
-        if number and (number not in found or crossing[position] < crossing[found[number]]):
-            found[number] = position
-    return sorted(found.values())
-
-
-def crossing_bytes(step: Step) -> np.ndarray:
-    """float[forward operators]: bytes that cross a cut before each one, forward and backward.
-
-    A tensor crosses from the anchor of its producer to those of its consumers once.
-    """
-    graph, place = step.graph, np.searchsorted(step.forward, step.anchor)
-    change = np.zeros(len(step.forward) + 1)
-    for tensor, readers in enumerate(graph.consumers):
-        producer = graph.producer[tensor]
-        if producer < 0 or not readers:
-            continue
-        ends = [place[producer], *(place[reader] for reader in readers)]
-        change[min(ends) + 1] += graph.tensor_bytes[tensor]
-        change[max(ends) + 1 if max(ends) + 1 <= len(step.forward) else -1] -= graph.tensor_bytes[
-            tensor
-        ]
-    return np.cumsum(change)[:-1]
-
-
-def costs_of(
-    made: Parallel, costs: GraphCosts, problem: Problem, communicator: int | None
-) -> GraphCosts:
-    """Times of a step over several devices: those of the step's operators, and of what was added beside them.
-
-    Sums and copies of a graph whose times are given with it take none: nobody knows them.
-    """
-    cluster = problem.cluster
-    added = np.flatnonzero(made.origin < 0).tolist()
-    rows = _auxiliary_costs(made.graph, added, problem) if problem.prices is not None else {}
-
-    def column(name: str, blank: float) -> np.ndarray | None:
-        known = getattr(costs, name)
-        if known is None:
-            return None
-        values: np.ndarray = known[made.origin]
-        values[added] = blank
-        for operator in added:
-            row = rows.get(_key(made.graph, operator))
-            if row is not None and (given := getattr(row[0], name)) is not None:
-                values[operator] = given[row[1]]
-        return values
-
-    seconds = column("seconds", 0.0)
-    assert seconds is not None
-    if communicator is not None:
-        seconds[:, communicator] = np.inf
-        for operator in added:
-            if made.graph.operators[operator].kind == "all_reduce":
-                ranks = [
-                    cluster.space_of[int(made.device[made.graph.producer[t]])]
-                    for t in made.graph.reads[operator]
-                ]
-                size = float(made.graph.tensor_bytes[made.graph.reads[operator][0]])
-                seconds[operator] = np.inf
-                seconds[operator, communicator] = _reduced(cluster, ranks, size)
-    return GraphCosts(
-        seconds, column("spread", 0.0), column("in_range", True), column("cached", 1.0)
-    )
-
-
 def _beside(cluster: Cluster, taken: Collection[int]) -> dict[int, int]:
     """For each device a spare one of its memory, which can sum while it computes: a stream, a thread."""
     spare = [d for d in range(len(cluster.devices)) if d not in taken]
@@ -545,78 +422,6 @@ def _beside(cluster: Cluster, taken: Collection[int]) -> dict[int, int]:
             found[device] = near[0]
             spare.remove(near[0])
     return found
-
-
-def _reduced(cluster: Cluster, spaces: Sequence[int], size: float) -> float:
-    """The closed form of a ring over some memories."""
-    ring = [*spaces[1:], spaces[0]]
-    routes = [cluster.route(a, b) for a, b in zip(spaces, ring, strict=True)]
-    slowest = min(route.bandwidth for route in routes)
-    latency = max(route.latency for route in routes)
-    return all_reduce_seconds(size, len(spaces), slowest, latency)
-
-
-def _key(graph: DataflowGraph, operator: int) -> tuple[object, ...]:
-    row = graph.operators[operator]
-    return row.kind, row.inputs, row.outputs, tuple(sorted(map(str, row.attributes.items())))
-
-
-def _auxiliary_costs(
-    graph: DataflowGraph, added: Sequence[int], problem: Problem
-) -> dict[tuple[object, ...], tuple[GraphCosts, int]]:
-    """Times of the operators that were added, each distinct one priced once."""
-    chosen: dict[tuple[object, ...], int] = {}
-    for operator in added:
-        if graph.operators[operator].kind != "all_reduce":
-            chosen.setdefault(_key(graph, operator), operator)
-    if not chosen:
-        return {}
-    tensors: list[Tensor] = []
-    reads, writes = [], []
-    for operator in chosen.values():
-        first = len(tensors)
-        tensors += [
-            dataclasses.replace(graph.tensors[t], name=f"{len(tensors) + n}", role="input")
-            for n, t in enumerate(graph.reads[operator])
-        ]
-        reads.append(list(range(first, len(tensors))))
-        first = len(tensors)
-        tensors += [
-            dataclasses.replace(graph.tensors[t], name=f"{len(tensors) + n}")
-            for n, t in enumerate(graph.writes[operator])
-        ]
-        writes.append(list(range(first, len(tensors))))
-    operators = [graph.operators[operator] for operator in chosen.values()]
-    alone = DataflowGraph(f"{graph.name}/sums", operators, tensors, reads, writes)
-    priced = problem.price([alone])[alone]
-    return {key: (priced, position) for position, key in enumerate(chosen)}
-
-
-def _proportional(step: Step, costs: GraphCosts, parts: int) -> tuple[Step, GraphCosts]:
-    """A step of a part of the batch where nobody can trace or price another batch: times and activations in proportion.
-
-    Weights, their gradients and updates stay as they are.
-    """
-    graph = step.graph
-    kept = set(graph.weights) | {
-        t for o in np.flatnonzero(step.phase == UPDATE).tolist() for t in graph.writes[o]
-    }
-    for operator in np.flatnonzero(step.phase == BACKWARD).tolist():
-        for t in graph.writes[operator]:
-            if graph.consumers[t] and all(
-                step.phase[r] == UPDATE or step.weight_only[r] for r in graph.consumers[t]
-            ):
-                kept.add(t)
-    tensors = [
-        row if t in kept else dataclasses.replace(row, bytes=row.bytes / parts, spec=None)
-        for t, row in enumerate(graph.tensors)
-    ]
-    batch = None
-    made = DataflowGraph(
-        graph.name, graph.operators, tensors, graph.reads, graph.writes, graph.results, batch
-    )
-    share = np.where(step.phase == UPDATE, 1.0, 1.0 / parts)[:, None]
-    return Step.of(made), dataclasses.replace(costs, seconds=costs.seconds * share)
 
 
 def check_peaks(plan: Plan, problem: Problem) -> None:
@@ -636,4 +441,4 @@ def check_peaks(plan: Plan, problem: Problem) -> None:
             )
 
 
-__all__ = ["DataParallel", "ParallelTraining", "TensorParallel", "crossing_bytes", "shared_out"]
+__all__ = ["DataParallel", "ParallelTraining", "TensorParallel", "shared_out"]

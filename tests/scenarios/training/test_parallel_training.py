@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from scenarios.partition.partitioner import Problem, partition
+from scenarios.training.layers import crossing_bytes
 from scenarios.training.parallel_training import (
     DataParallel,
     ParallelTraining,
-    crossing_bytes,
     shared_out,
 )
 from scenarios.training.step import Step
