@@ -225,7 +225,7 @@ class MovingRun(BatchingContext):
                     tensor, job, home, space, channel, requested, start, self.now, size
                 )
             local = tensor - self.first_tensor[job]
-            if space in self.goals(job, local):
+            if self.is_awaited(job, local, space):
                 self.done_at[job] = max(self.done_at[job], self.now)
             self._note_delivery(tensor, space)
         self.stale = [True] * len(self.stale)

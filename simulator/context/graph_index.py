@@ -66,6 +66,15 @@ class GraphIndex:
         return {t: self.graph.consumers[weight] for t, weight in self.graph.updates.items()}
 
     @cached_property
+    def inherits(self) -> Mapping[int, Sequence[int]]:
+        """For each operator that reads weights which change the tensors that these become."""
+        found: dict[int, list[int]] = {}
+        for tensor, readers in self.updates.items():
+            for reader in readers:
+                found.setdefault(reader, []).append(tensor)
+        return found
+
+    @cached_property
     def wanted(self) -> Set[int]:
         """Tensors that must arrive somewhere before the job is done."""
         return self.outputs | self.updates.keys()

@@ -288,6 +288,7 @@ class SchedulingContext(RunState):
         self.task_rank[task] = rank
         self.placed_at[task] = now
         data = self.accept(task, device, rank)
+        self._request_state(task, device)
         queue = self.queues[device]
         tail = not queue or rank >= self.tail_rank[device]
         # The common case, a task at the tail of a queue whose end is known, needs no projection.
@@ -563,18 +564,33 @@ class SchedulingContext(RunState):
             if t in index.wanted:
                 self._request_result(job, t, home)
 
-    def goals(self, job: int, tensor: int) -> list[int]:
-        """Memory spaces in which a tensor (of a job's graph) must arrive before the job is done: a result at the
-        job's destination, what becomes of a weight where the weight was read.
+    def _request_state(self, task: int, device: int) -> None:
+        """A reader of weights is placed: ask for what has become of them already."""
+        job = self.task_job[task]
+        index, first = self.job_index[job], self.first_tensor[job]
+        for t in index.inherits.get(task - self.first_task[job], ()) if index.inherits else ():
+            if self.tensor_home[first + t] not in (self.space_of[device], EVERYWHERE):
+                self.request(first + t, self.space_of[device], index.bytes[t])
+
+    def goals(self, job: int, tensor: int, without: int = -1) -> list[int]:
+        """Memory spaces in which a tensor (of a job's graph) is wanted for itself: a result at the job's destination,
+        what becomes of a weight wherever a reader of the weight other than ``without`` is placed.
         """
         index, found = self.job_index[job], []
         if tensor in index.outputs and self.destination[job] != EVERYWHERE:
             found.append(self.destination[job])
         for reader in index.updates.get(tensor, ()):
-            device = self.task_device[self.first_task[job] + reader]
-            if device >= 0 and self.space_of[device] not in found:
+            task = self.first_task[job] + reader
+            device = self.task_device[task]
+            if task != without and device >= 0 and self.space_of[device] not in found:
                 found.append(self.space_of[device])
         return found
+
+    def is_awaited(self, job: int, tensor: int, space: int) -> bool:
+        """Whether a job is not done before a transfer of a tensor (of its graph) to a space has ended."""
+        index = self.job_index[job]
+        delivers = self.destination[job] == space and tensor in index.outputs
+        return delivers or tensor in index.updates
 
     def _request_result(self, job: int, output: int, space: int) -> None:
         """Ask for a result, just written in a space, to go where it must arrive."""

@@ -276,18 +276,19 @@ class BatchingContext(SchedulingContext):
         if members is None:
             super()._request_result(job, output, space)
             return
-        for member in members:
+        is_result = output in self.job_index[job].outputs
+        for member in members if is_result else (job,):
             tensor = self.first_tensor[member] + output
             if member != job:
                 self.tensor_home[tensor] = space
                 self.tensor_written[tensor] = self.now
-            destination = self.destination[member]
-            if destination not in (EVERYWHERE, space):
-                # The leader's index is that of the batch.
-                own = self.job_index[member]
-                if member == job:
-                    own = self._index_of(self.jobs[member].graph)
-                self.request(tensor, destination, own.bytes[output])
+            # The leader's index is that of the batch.
+            own = self.job_index[member]
+            if is_result and member == job:
+                own = self._index_of(self.jobs[member].graph)
+            for goal in self.goals(member, output):
+                if goal != space:
+                    self.request(tensor, goal, own.bytes[output])
 
     def _note_delivery(self, tensor: int, space: int) -> None:
         """A tensor has arrived: it may have been sent ahead."""

@@ -337,6 +337,7 @@ class Simulation(DataMovement):
     def _arrive(self) -> None:
         job = self._joining.popleft()
         number = self._admit(job)
+        self._keeps_state |= bool(self.job_index[number].updates)
         self.actual_seconds.append(self._actual_of(job.graph, job.arrival))
         if self.memory is not None:
             self.memory.arrived(number)
@@ -671,7 +672,7 @@ class Simulation(DataMovement):
         }
         for tensor, space in self.under_way:
             job = self.job_of_tensor(tensor)
-            if space in self.goals(job, tensor - self.first_tensor[job]):
+            if self.is_awaited(job, tensor - self.first_tensor[job], space):
                 unfinished.add(job)
         return unfinished
 

@@ -46,6 +46,7 @@ class DataMovement(EngineRun):
         self._link_model = link_model(setting.contention)
         self._book = self._link_model.book
         self._results: list[tuple[int, int]] = []  # results among the requests of this instant
+        self._keeps_state = False  # whether a job changes weights
         self._free_before: dict[int, float] = {}  # when channels were free before them
         self._fetched: list[int] = []  # tasks whose data was asked for at this instant
         self.data_at = []
@@ -204,7 +205,7 @@ class DataMovement(EngineRun):
         job = self.job_of_tensor(tensor)
         index = self.job_index[job]
         t = tensor - self.first_tensor[job]
-        if t in index.wanted and space in self.goals(job, t):
+        if t in index.wanted and space in self.goals(job, t, without):
             return True
         for reader in index.consumers[t]:
             task = self.first_task[job] + reader
@@ -216,16 +217,21 @@ class DataMovement(EngineRun):
 
     def _request_result(self, job: int, output: int, space: int) -> None:
         super()._request_result(job, output, space)
-        if self.booked:
+        if self.booked and output in self.job_index[job].outputs:
             for member in self.members.get(job, (job,)):
-                for goal in self.goals(member, output):
-                    if goal != space:
-                        self._results.append((self.first_tensor[member] + output, goal))
+                destination = self.destination[member]
+                if destination not in (EVERYWHERE, space):
+                    self._results.append((self.first_tensor[member] + output, destination))
 
     def _send_booked(self) -> None:
         """Send what was asked for at this instant, in the order of tensor id; its ends are final."""
         self._put_in_order()
         requests, self.requested = self.requested, []
+        if self._keeps_state:
+            for tensor, space, *_ in requests:
+                job = self.job_of_tensor(tensor)
+                if tensor - self.first_tensor[job] in self.job_index[job].updates:
+                    self._results.append((tensor, space))
         for tensor, destination in self._results:
             end, job = self.copies[destination][tensor], self.job_of_tensor(tensor)
             if end > self.done_at[job]:
@@ -332,7 +338,7 @@ class DataMovement(EngineRun):
             device = self.task_device[self.first_task[job] + reader]
             if device >= 0 and self.space_of[device] == space:
                 self.touched.add(device)
-        if t in index.wanted and space in self.goals(job, t):
+        if self.is_awaited(job, t, space):
             self.done_at[job] = self.now
             if self._reacts:
                 self._follow(job)

@@ -86,6 +86,18 @@ class _Shop:
             }
             for j, doc in enumerate(self.docs)
         ]
+        # What becomes of weights: (job, tensor) -> the operators that read the weight.
+        self.heirs: dict[Key, list[Key]] = {}
+        for j, names in enumerate(self.tensor_names):
+            for t, name in enumerate(names):
+                weight = name.removesuffix(":updated")
+                if weight != name and "weight" in (
+                    role for n, role in zip(names, self.roles[j], strict=True) if n == weight
+                ):
+                    number = names.index(weight)
+                    self.heirs[j, t] = [
+                        task for task, read in self.reads.items() if task[0] == j and number in read
+                    ]
         # State.
         self.arrived: dict[int, float] = {}
         self.placed: dict[Key, tuple[int, float, int, float]] = {}  # device, rank, number, time
@@ -218,6 +230,11 @@ class _Shop:
             if destination is not None:
                 space = self.space_names.index(destination)
                 asked |= {(j, t, space) for t in self.wanted[j] if (j, t) in self.writer}
+        for (j, t), heirs in self.heirs.items():
+            for task in heirs:
+                if task in self.placed or task in self.result.executions:
+                    device = (self.placed.get(task) or self.result.executions[task])[0]
+                    asked.add((j, t, self.space[device]))
         together = {(j, t, space) for message, space in self.messages for j, t in message}
         parcels = [
             *self.messages,
@@ -348,6 +365,7 @@ class _Shop:
                     and (j, t, self.space_names.index(job.destination)) in self.crossing
                     and (j, t) in self.writer
                 ]
+                + [end for (i, t, _), end in self.crossing.items() if i == j and (i, t) in self.heirs]
             )
             for j, job in enumerate(self.workload)
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from simulator.model.cluster import Cluster, Device, Link, MemorySpace
 from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph
 from simulator.model.noise import LogNormalNoise, NoiseModel
-from simulator.model.operator import Operator, Tensor
+from simulator.model.operator import UPDATED, Operator, Tensor
 from simulator.model.trace import Trace
 from simulator.model.workload import Job, Workload
 from simulator.schedulers import create
@@ -30,7 +30,7 @@ SIZES = st.sampled_from([0.0, 1.0, 2.0, 4.0, 0.3, 7.7, 12.0])
 @st.composite
 def graphs(draw: st.DrawFn, operators: int = 10, weights: int = 1) -> DataflowGraph:
     """A graph of up to ``operators`` operators that share tensors, read inputs and up to ``weights``
-    weights.
+    weights, of which it changes some.
     """
     tensors: list[Tensor] = []
     for role, most in (("input", 2), ("weight", weights)):
@@ -46,6 +46,13 @@ def graphs(draw: st.DrawFn, operators: int = 10, weights: int = 1) -> DataflowGr
         writes.append(list(range(len(tensors), len(tensors) + count)))
         tensors += [Tensor(f"o{o}.{i}", "activation", draw(SIZES)) for i in range(count)]
         names.append(f"o{o}")
+    written = [t for t, tensor in enumerate(tensors) if tensor.role == "activation"]
+    for tensor in [tensor for tensor in tensors if tensor.role == "weight"] if written else []:
+        if draw(st.booleans()):
+            became = written.pop(draw(st.integers(0, len(written) - 1)))
+            tensors[became] = replace(tensors[became], name=f"{tensor.name}{UPDATED}")
+            if not written:
+                break
     written = [t.name for t in tensors if t.role == "activation"]
     results = draw(st.lists(st.sampled_from(written), max_size=3, unique=True)) if written else []
     return DataflowGraph(
