@@ -61,12 +61,12 @@ class Attention(torch.nn.Module):
 
 
 class Convolutions(torch.nn.Module):
-    """A residual block between two convolutions; its statistics are of each channel by itself."""
+    """Two pairs, with statistics of each channel by itself between their products."""
 
     def __init__(self):
         super().__init__()
         self.first, self.bn = torch.nn.Conv2d(1, 8, 3, padding=1), torch.nn.BatchNorm2d(8)
-        self.second, self.pool = torch.nn.Conv2d(8, 6, 3, bias=False), torch.nn.MaxPool2d(2)
+        self.second, self.pool = torch.nn.Conv2d(8, 6, 3), torch.nn.MaxPool2d(2)
         self.third, self.bn3 = torch.nn.Conv2d(6, 4, 1), torch.nn.BatchNorm2d(4)
         self.head = torch.nn.Linear(4, WIDTH)
 
@@ -90,13 +90,13 @@ def chain():
 
 
 @functools.cache
-def unsplit(module, batch=BATCH):
+def unsplit(module, batch=BATCH, optimizer="sgd_momentum"):
     """A step, its inputs, and what it makes of weights and of momenta, which are gradients after one step."""
     torch.manual_seed(0)
     model = module()
     x = torch.randn(BATCH, TOKENS, WIDTH)
     target = torch.randn_like(model(x))
-    options = {"loss": "mse", "optimizer": "sgd_momentum", "check": False}
+    options = {"loss": "mse", "optimizer": optimizer, "check": False}
     graph = trace_training(model, x, batch=BATCH, target=target, **options)
     names = [row.name for row in graph.tensors if row.name.endswith(":updated")]
     model = module()
@@ -120,8 +120,10 @@ def assert_same(model, graph, given, expected):
         wanted = view(whole, row.part.views) if row.part else whole
         torch.testing.assert_close(found[name], wanted, atol=1e-5, rtol=1e-5)
         seen.add(row.part.of if row.part else row.name)
+    cut = {row.part.of for row in rows.values() if row.part and row.part.views}
+    assert cut.isdisjoint(rows), "a slice that is not updated, or not read"
     assert {f"{name}:updated" for name in seen} == expected.keys()
-    return {row.part.of for row in rows.values() if row.part and row.part.views}
+    return cut
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def assert_same(model, graph, given, expected):
         (Feedforward, 3, {"norm.weight", "norm.bias", "down.bias"}),
         (Attention, 2, {"norm.weight", "norm.bias", "o.bias"}),
         (chain, 4, {"1.bias", "2.weight", "2.bias"}),  # no product reads what the last one writes
-        (Convolutions, 2, {"head.bias"}),
+        (Convolutions, 2, {"second.bias", "head.bias"}),
     ],
 )
 def test_pairs_are_split_and_compute_the_same(module, shards, whole):
@@ -149,6 +151,17 @@ def test_pairs_are_split_and_compute_the_same(module, shards, whole):
     size = {name: expected[f"{name}:updated"].nbytes for name in cut}
     assert sizes[1:] == [sum(size.values()) / shards] * (shards - 1)
     assert sum(sizes) == sum(value.nbytes for value in expected.values())
+
+
+def test_each_slice_has_its_own_count_of_steps():
+    model, given, expected, step = unsplit(Feedforward, BATCH, "adam")
+    graph = sharded(step, 2).step.graph
+    assert_same(model, graph, given, expected)
+    names = {row.name for row in graph.tensors}
+    for state in ("", ":step", ":exp_avg"):
+        for part in ("0-12", "12-24"):
+            assert f"up.weight[0, {part}]{state}" in names
+            assert f"down.weight[1, {part}]{state}:updated" in names
 
 
 RING = [[0, 1]]
@@ -283,22 +296,19 @@ def test_what_cannot_be_split_is_refused():
 def test_every_split_of_what_only_training_has(module):
     """Backward kernels, statistics and optimiser steps one by one, along every dimension, on unequal parts."""
     model, given, expected, step = unsplit(module)
-    graph, seen = step.graph, set()
+    graph, kinds = step.graph, set()
     for index, operator in enumerate(graph.operators):
         kind = operator.kind
         if kind not in backward_rules.RULES and kind not in backward_rules.ELEMENTWISE:
             continue
         for axis in axes_of(operator).values():
-            if (kind, axis.dim) in seen:
-                continue
-            seen.add((kind, axis.dim))
+            kinds.add(kind)
             less = max(1, axis.length // 3)
             split = Split(axis.dim, (axis.length - less, less), (1, 0))
             made = split_graph(graph, [0] * len(graph), {index: split}, (0, 1)).graph
             assert len(made) > len(graph) or "step" in kind  # a weight that others read whole
             assert_same(model, made, given, expected)
             checked_run(made, weights_of(model, made), given)
-    kinds = {kind for kind, _ in seen}
     wanted = {"conv2d_backward", "batch_norm_training", "batch_norm_backward", "sgd_step"}
     wanted |= {"max_pool2d_backward", "threshold_backward", "silu_backward", "softmax_backward"}
     assert kinds >= (wanted if module is Convolutions else {"gelu_backward", ATTENTION})
