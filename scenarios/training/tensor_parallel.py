@@ -6,7 +6,8 @@ are needed: element-wise kernels and attention's heads likewise, the next produc
 parts are summands of the output, which one device adds up: the first sum of a pair. The backward pass follows by the
 same rule, and its second sum is that of the gradient of what the pair reads; gradients of weights, updates and states
 of the optimiser lie as the weights do. A group of operators is split only if every reader of a piece, forward,
-backward and in updates, can be split so; what else there is runs on the first shard.
+backward and in updates, can be split so; what else there is runs on the first shard. So queries, keys and values are
+split together, which one attention reads; a product that gives all three has pieces of another kind and stays whole.
 
 Source: M. Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3.
 """
@@ -180,21 +181,8 @@ class _Layouts:
                 assert shape is not None  # of graphs with templates
                 self._lay(tensor, self._equal(dim, shape.shape[dim]))
         for tensor, cuts in way.cuts:
-            if cuts is None or tensor in self.pieces:
-                continue
-            if tensor in self.trained:
+            if cuts is not None and tensor in self.trained and tensor not in self.pieces:
                 self._lay(tensor, cuts)
-            elif self.graph.producer[tensor] >= 0:
-                self._pull(tensor, cuts)
-
-    def _pull(self, tensor: int, cuts: list[Cut]) -> None:
-        """Split what makes a tensor of which a split operator needs pieces."""
-        producer = self.graph.producer[tensor]
-        place = self.graph.writes[producer].index(tensor)
-        if producer in self.splits or not cuts:
-            raise _Unfit
-        ways = (way for way in self._ways(producer) if way.outs[place] == cuts[0].dim)
-        self._split(producer, next((way for way in ways if self._fits(way)), None))
 
     def _lay(self, tensor: int, pieces: list[Cut]) -> None:
         if not pieces:

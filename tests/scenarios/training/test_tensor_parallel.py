@@ -7,6 +7,8 @@ import functools
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn import functional
 
 from calibration.kernels import view
@@ -26,6 +28,7 @@ from simulator.errors import InvalidInput
 from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.workload import Job, Workload
 from simulator.planners.pipeline_schedules import schedule
+from tests.examples import examples
 from tests.scenarios.partition.test_split_graph import checked_run
 from tests.scenarios.training.chains import chain_step, simulated, switched
 
@@ -61,12 +64,12 @@ class Attention(torch.nn.Module):
 
 
 class Convolutions(torch.nn.Module):
-    """A residual block between two convolutions; its statistics are of each channel by itself."""
+    """Two pairs, with statistics of each channel by itself between their products."""
 
     def __init__(self):
         super().__init__()
         self.first, self.bn = torch.nn.Conv2d(1, 8, 3, padding=1), torch.nn.BatchNorm2d(8)
-        self.second, self.pool = torch.nn.Conv2d(8, 6, 3, bias=False), torch.nn.MaxPool2d(2)
+        self.second, self.pool = torch.nn.Conv2d(8, 6, 3), torch.nn.MaxPool2d(2)
         self.third, self.bn3 = torch.nn.Conv2d(6, 4, 1), torch.nn.BatchNorm2d(4)
         self.head = torch.nn.Linear(4, WIDTH)
 
@@ -74,7 +77,8 @@ class Convolutions(torch.nn.Module):
         x = torch.relu(self.bn(self.first(x[:, None])))
         x = self.pool(torch.nn.functional.pad(self.second(x), (1, 1, 1, 1)))
         x = torch.nn.functional.silu(self.bn3(self.third(x)))
-        return self.head(x.flatten(2).softmax(-1).mean(2))
+        x = x.flatten(2)
+        return self.head((x.softmax(-1) * x).sum(2))
 
 
 def block():
@@ -90,28 +94,28 @@ def chain():
 
 
 @functools.cache
-def unsplit(module, batch=BATCH):
+def unsplit(module, batch=BATCH, optimizer="sgd_momentum"):
     """A step, its inputs, and what it makes of weights and of momenta, which are gradients after one step."""
     torch.manual_seed(0)
     model = module()
     x = torch.randn(BATCH, TOKENS, WIDTH)
     target = torch.randn_like(model(x))
-    options = {"loss": "mse", "optimizer": "sgd_momentum", "check": False}
+    options = {"loss": "mse", "optimizer": optimizer, "check": False}
     graph = trace_training(model, x, batch=BATCH, target=target, **options)
     names = [row.name for row in graph.tensors if row.name.endswith(":updated")]
     model = module()
-    given = dict(zip((graph.tensors[t].name for t in graph.inputs), (x, target), strict=True))
-    found = run_tensors(graph, weights_of(model, graph), given, names)
+    inputs = dict(zip((graph.tensors[t].name for t in graph.inputs), (x, target), strict=True))
+    found = run_tensors(graph, weights_of(model, graph), inputs, names)
     expected = {name: found[name] for name in names}
     if batch != BATCH:
         graph = trace_training(model, x[:batch], batch=batch, target=target[:batch], **options)
-    return model, given, expected, Step.of(graph)
+    return model, inputs, expected, Step.of(graph)
 
 
-def assert_same(model, graph, given, expected):
+def assert_same(model, graph, inputs, expected):
     """Every update of a graph is that of the unsplit step, or a slice of it; returns names of those that were cut."""
     names = [row.name for row in graph.tensors if row.name.endswith(":updated")]
-    found = run_tensors(graph, weights_of(model, graph), given, names)
+    found = run_tensors(graph, weights_of(model, graph), inputs, names)
     rows = {row.name: row for row in (graph.tensors[t] for t in graph.weights)}
     seen = set()
     for name in names:
@@ -120,8 +124,10 @@ def assert_same(model, graph, given, expected):
         wanted = view(whole, row.part.views) if row.part else whole
         torch.testing.assert_close(found[name], wanted, atol=1e-5, rtol=1e-5)
         seen.add(row.part.of if row.part else row.name)
+    cut = {row.part.of for row in rows.values() if row.part and row.part.views}
+    assert cut.isdisjoint(rows), "a slice that is not updated, or not read"
     assert {f"{name}:updated" for name in seen} == expected.keys()
-    return {row.part.of for row in rows.values() if row.part and row.part.views}
+    return cut
 
 
 @pytest.mark.parametrize(
@@ -131,16 +137,16 @@ def assert_same(model, graph, given, expected):
         (Feedforward, 3, {"norm.weight", "norm.bias", "down.bias"}),
         (Attention, 2, {"norm.weight", "norm.bias", "o.bias"}),
         (chain, 4, {"1.bias", "2.weight", "2.bias"}),  # no product reads what the last one writes
-        (Convolutions, 2, {"head.bias"}),
+        (Convolutions, 2, {"second.bias", "head.bias"}),
     ],
 )
 def test_pairs_are_split_and_compute_the_same(module, shards, whole):
-    model, given, expected, step = unsplit(module)
+    model, inputs, expected, step = unsplit(module)
     made = sharded(step, shards)
-    cut = assert_same(model, made.step.graph, given, expected)
+    cut = assert_same(model, made.step.graph, inputs, expected)
     parameters = dict(model.named_parameters())
     assert parameters.keys() - cut == whole
-    checked_run(made.step.graph, weights_of(model, made.step.graph), given)
+    checked_run(made.step.graph, weights_of(model, made.step.graph), inputs)
     # A memory holds its shard's slices alone, of weights and of momenta, and the first one what is whole.
     graph, held = made.step.graph, [set() for _ in range(shards)]
     for operator, reads in enumerate(graph.reads):
@@ -149,6 +155,17 @@ def test_pairs_are_split_and_compute_the_same(module, shards, whole):
     size = {name: expected[f"{name}:updated"].nbytes for name in cut}
     assert sizes[1:] == [sum(size.values()) / shards] * (shards - 1)
     assert sum(sizes) == sum(value.nbytes for value in expected.values())
+
+
+def test_each_slice_has_its_own_count_of_steps():
+    model, inputs, expected, step = unsplit(Feedforward, BATCH, "adam")
+    graph = sharded(step, 2).step.graph
+    assert_same(model, graph, inputs, expected)
+    names = {row.name for row in graph.tensors}
+    for state in ("", ":step", ":exp_avg"):
+        for part in ("0-12", "12-24"):
+            assert f"up.weight[0, {part}]{state}" in names
+            assert f"down.weight[1, {part}]{state}:updated" in names
 
 
 RING = [[0, 1]]
@@ -166,7 +183,7 @@ RING = [[0, 1]]
     ],
 )
 def test_shards_of_stages_and_replicas_compute_the_same(cuts, worker_of, name, options):
-    model, given, expected, step = unsplit(block, BATCH // 2)
+    model, inputs, expected, step = unsplit(block, BATCH // 2)
 
     def starts(names):
         named = [step.graph.operators[i].name for i in step.forward]
@@ -184,7 +201,7 @@ def test_shards_of_stages_and_replicas_compute_the_same(cuts, worker_of, name, o
         step.stages(starts(cuts)), worker_of, workers, schedule(name, worker_of), **options
     )
     parallel = parallelised(made.step, made.laid_out(layout))
-    parts = {f"{n}#{p}": half for n, v in given.items() for p, half in enumerate(v.chunk(2))}
+    parts = {f"{n}#{p}": half for n, v in inputs.items() for p, half in enumerate(v.chunk(2))}
     assert_same(model, parallel.graph, parts, expected)
     # Slices of the second shard are where it is, those of each stage on its devices.
     for operator, reads in enumerate(parallel.graph.reads):
@@ -270,11 +287,11 @@ def test_what_cannot_be_split_is_refused():
         sharded(Step.of(chain_step(2)), 2)
     prices = ByWork()
     times = prices.price([step.graph])
-    given = Problem(Workload([Job(step.graph)]), switched(4), times)
+    timed = Problem(Workload([Job(step.graph)]), switched(4), times)
     with pytest.raises(InvalidInput, match="times of 'Sequential' are given with it"):
-        TensorParallel(shards=2, micro_batches=1, devices=["d-m0", "d-m1"]).plan(given)
+        TensorParallel(shards=2, micro_batches=1, devices=["d-m0", "d-m1"]).plan(timed)
     with pytest.raises(InvalidInput, match="5 shards take as many devices, and 4 can"):
-        ParallelTraining(shards=5).plan(given)
+        ParallelTraining(shards=5).plan(timed)
     with pytest.raises(InvalidInput, match="has shards=0"):
         ParallelTraining(shards=0)
 
@@ -282,26 +299,45 @@ def test_what_cannot_be_split_is_refused():
 @pytest.mark.parametrize("module", [Convolutions, block])
 def test_every_split_of_what_only_training_has(module):
     """Backward kernels, statistics and optimiser steps one by one, along every dimension, on unequal parts."""
-    model, given, expected, step = unsplit(module)
+    model, inputs, expected, step = unsplit(module)
     graph, seen = step.graph, set()
     for index, operator in enumerate(graph.operators):
         kind = operator.kind
         if kind not in backward_rules.RULES and kind not in backward_rules.ELEMENTWISE:
             continue
         for axis in axes_of(operator).values():
-            if (kind, axis.dim) in seen:
+            if (kind, axis.dim, len(operator.outputs)) in seen:
                 continue
-            seen.add((kind, axis.dim))
+            seen.add((kind, axis.dim, len(operator.outputs)))
             less = max(1, axis.length // 3)
             split = Split(axis.dim, (axis.length - less, less), (1, 0))
             made = split_graph(graph, [0] * len(graph), {index: split}, (0, 1)).graph
             assert len(made) > len(graph) or "step" in kind  # a weight that others read whole
-            assert_same(model, made, given, expected)
-            checked_run(made, weights_of(model, made), given)
-    kinds = {kind for kind, _ in seen}
+            assert_same(model, made, inputs, expected)
+            checked_run(made, weights_of(model, made), inputs)
+    kinds = {kind for kind, *_ in seen}
     wanted = {"conv2d_backward", "batch_norm_training", "batch_norm_backward", "sgd_step"}
     wanted |= {"max_pool2d_backward", "threshold_backward", "silu_backward", "softmax_backward"}
     assert kinds >= (wanted if module is Convolutions else {"gelu_backward", ATTENTION})
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(data=st.data(), module=st.sampled_from([Convolutions, Feedforward]))
+def test_any_splits_of_a_step(data, module):
+    """A weight whose readers need other slices of it stays whole everywhere, and so does its update."""
+    model, inputs, expected, step = unsplit(module)
+    splits = {}
+    for index, operator in enumerate(step.graph.operators):
+        axes = [axis for axis in axes_of(operator).values() if axis.length % (2 * axis.unit) == 0]
+        if axes and data.draw(st.integers(0, 3)):
+            axis = data.draw(st.sampled_from(axes))
+            splits[index] = Split(axis.dim, (axis.length // 2,) * 2, (0, 1))
+    try:
+        graph = split_graph(step.graph, [0] * len(step.graph), splits, (0, 1)).graph
+    except InvalidInput as error:
+        assert "would read padding alone" in str(error)  # noqa: PT017
+        return
+    assert_same(model, graph, inputs, expected)
 
 
 ATTENTION = "scaled_dot_product_attention_backward"
