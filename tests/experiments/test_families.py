@@ -190,3 +190,31 @@ def test_refusals(command, words, message, capsys):
     assert command.main(words) == 2
     assert message in capsys.readouterr().err
     assert not Path("outputs").exists()
+
+
+def test_a_layer_profile_runs_on_the_types_of_a_cluster(folder, capsys):
+    profile = Path(__file__).parents[1] / "oracles" / "msr_fiddle" / "bert24_training.json"
+    (folder / "cluster" / "typed.yaml").write_text(
+        "{name: typed, host: m, spaces: {m: {}, n: {}}, devices: {slow: {profile: cpu, space: m}, fast: "
+        "{profile: fpga, space: n}}, links: {l: {ends: [m, n], bandwidth: 1 GB/s}}}"
+    )
+    words = ["--config-dir", str(folder), "model=layer_profile", f"model.profile={profile}"]
+    alone = ["scheduler=single_device", "scheduler.options.device=fast"]
+    assert simulate.main([*words, "cluster=typed", *alone]) == 0
+    first = result()
+    assert first["graph"]["name"] == "bert24_training"
+    assert {entry["label"] for entry in first["profiles"]} == {"given"}
+    assert first["config"]["simulation"]["contention"] == "fifo"
+    seconds = sum(node["fpgaLatency"] for node in json.loads(profile.read_text())["nodes"]) / 1e3
+    assert first["metrics"]["makespan_s"] == pytest.approx(seconds, rel=1e-6)
+    assert sweep.main([*words, "scheduler=heft,fcfs", "cluster=typed", "name=study"]) == 0
+    assert len(load_results(SWEEP)) == 2
+    capsys.readouterr()
+    for wrong, message in (
+        (["cluster=typed", "cluster.devices.fast.profile=V100"], "no times of device type 'V100'"),
+        (["cluster=typed", "workload=serving"], "has the times of one batch"),
+        (["cluster=typed", "model.profile=none.txt"], "There is no layer profile none.txt"),
+        (["cluster=typed", "model.target=a.B"], "has both a model.target and a model.profile"),
+    ):
+        assert simulate.main([*words, *wrong]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
