@@ -25,6 +25,8 @@ from simulator.planners.shares import whole_units
 
 LEAST_GAIN = 1e-9
 """Relative gain below which nothing moves."""
+PRICES = (0.0, 0.1, 1.0)
+"""Of a second of samples, in seconds of a link, that the first step is tried with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +114,7 @@ def two_step(problem: ServerProblem, seed: int = 0) -> Allocation:
     """The two-step heuristic with its local moves; the best of samples weighed by several prices of their time."""
     found = [
         refined(problem, Allocation(worker, owners(problem, worker)))
-        for worker in (greedy_samples(problem, price) for price in (0.1, 1.0, 10.0))
+        for worker in (greedy_samples(problem, price) for price in PRICES)
     ]
     return min(found, key=lambda one: float(one.seconds(problem).max()))
 
@@ -120,18 +122,28 @@ def two_step(problem: ServerProblem, seed: int = 0) -> Allocation:
 def greedy_samples(problem: ServerProblem, price: float = 1.0) -> np.ndarray:
     """Step 1: int64[samples], each where new parameters and the machine's time take least.
 
+    Samples of one connected part of the data follow each other, large parts first, so that parts are not mixed.
+
     Args:
         problem: the samples and machines.
-        price: of a second of a machine's samples, in seconds of its link.
+        price: of a second of a machine's samples, in seconds of its link; 0: new bytes alone count, whatever the link,
+            and of equal ones the time.
     """
     touches, size = problem.touches, problem.size
     mean = problem.seconds.mean(axis=0)
-    link = 2.0 / problem.bandwidth
+    link = 2.0 / problem.bandwidth if price else np.ones(problem.machines)
+    price = price or 1e-9 * float(size.min()) / float((len(touches) + 1) * mean.max())
     # Bytes that each sample would bring to each machine anew; a parameter counts until the machine has it.
     held = np.zeros((problem.machines, len(size)), dtype=bool)
     count = np.zeros(problem.machines, dtype=np.int64)
     worker = np.zeros(len(touches), dtype=np.int64)
-    for sample in np.argsort(-(touches @ size), kind="stable").tolist():
+    from scipy.sparse import bmat, csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    edges = csr_matrix(touches)
+    part = connected_components(bmat([[None, edges], [edges.T, None]]))[1][: len(touches)]
+    order = np.lexsort((-(problem.real @ size), part, -np.bincount(part)[part]))
+    for sample in order.tolist():
         needed = touches[sample]
         new = (~held[:, needed]) @ size[needed]
         cost = link * new + price * (count + 1) * mean
