@@ -143,14 +143,17 @@ def greedy_samples(problem: ServerProblem, price: float = 1.0) -> np.ndarray:
     edges = csr_matrix(touches)
     part = connected_components(bmat([[None, edges], [edges.T, None]]))[1][: len(touches)]
     order = np.lexsort((-(problem.real @ size), part, -np.bincount(part)[part]))
+    # Of machines with nothing in common with a sample one that has others of its part comes first.
+    home = np.zeros((problem.machines, part.max() + 1))
     for sample in order.tolist():
         needed = touches[sample]
-        new = (~held[:, needed]) @ size[needed]
+        new = (~held[:, needed]) @ size[needed] - 1e-6 * size.min() * home[:, part[sample]]
         cost = link * new + price * (count + 1) * mean
         cost[count >= problem.most_samples] = np.inf
         chosen = int(cost.argmin())
         worker[sample] = chosen
         held[chosen] |= needed
+        home[chosen, part[sample]] = 1.0
         count[chosen] += 1
     return worker
 
