@@ -83,7 +83,7 @@ def ratios(results: pd.DataFrame, baseline: str | None = None) -> tuple[pd.DataF
         if not len(base):
             raise InvalidInput(f"The baseline '{baseline}' has no run of {setting}; name another")
         for scheduler, mine in index.groupby("scheduler", sort=False):
-            both = mine.join(base, rsuffix="_base", how="inner")
+            both = mine.merge(base, left_index=True, right_index=True, suffixes=("", "_base"))
             moved, reference = both["transferred_bytes"].sum(), both["transferred_bytes_base"].sum()
             logs = np.log(both["makespan_s"] / both["makespan_s_base"])
             rows.append(
@@ -131,7 +131,7 @@ def draw_communication(found: pd.DataFrame, baseline: str, stem: Path) -> list[P
             panel.grid(axis="y", color="#DDDDDD", linewidth=0.5)
             panel.set_axisbelow(True)
             panel.set_xlabel(f"{label} (baseline: 1)")
-        panels[0].set_yticks(range(len(settings)), [shorten(text, 48) for text in settings])
+        panels[0].set_yticks(range(len(settings)), [shorten(text, 60) for text in settings])
         panels[0].set_ylim(len(settings) - 0.4, -0.6)
         options = [name.partition("(")[2].removesuffix(")") for name in names]
         one = len({name.partition("(")[0] for name in names}) == 1
