@@ -329,7 +329,7 @@ def _work(plan: Plan, console: Console) -> None:
     with progress_bar(console) as progress:
         asked: dict[str, CellTask] = {}
         for task in plan.todo:
-            if not task.scenario.bare:
+            if not task.scenario.bare and task.scenario.model.profile is None:
                 asked.setdefault(digest(task.scenario.document()["model"]), task)
         models = {key: task for key, task in asked.items() if not has_graph(task)}
         # Each model once, before two workers could both need it; what fails here fails in its cell.

@@ -12,12 +12,15 @@ from typing import Any
 
 from scenarios.graph_files import FORMS, read_graph
 from scenarios.random_graphs import FAMILIES, Draws, Family, Times
+from scenarios.training.parameter_access import ParameterAccess
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
 from simulator.model.costs import CostTable
 from simulator.model.graph import DataflowGraph
-from simulator.model.units import parse_bandwidth, parse_seconds
+from simulator.model.units import parse_bandwidth, parse_bytes, parse_seconds
 
+SERVERS = "parameter_server"
+"""Generator of samples and the parameters that they touch (:mod:`scenarios.training.parameter_access`)."""
 FILE = "file"
 """Generator of a config that gives devices to the graph of a file."""
 
@@ -28,7 +31,7 @@ class FamilyConfig:
 
     Attributes:
         generator: one of :data:`scenarios.random_graphs.FAMILIES`; ``file``: the graph is read from a
-            file, only its times are drawn; None: neither.
+            file, only its times are drawn; ``parameter_server``: samples and parameters; None: neither.
         devices, heterogeneity, speeds, beta, work_spread, data_spread, ccr, half_duplex: see
             :class:`scenarios.random_graphs.times.Times`.
         task_time: mean time of a task like ``1s``; ``bandwidth`` like ``1 GB/s``; see there.
@@ -57,6 +60,12 @@ class FamilyConfig:
     tiles: int | None = None
     levels: int | None = None
     arity: int | None = None
+    pattern: str | None = None
+    samples: int | None = None
+    parameters: int | None = None
+    skew: float | None = None
+    parameter_size: str | None = None
+    link_bandwidths: list[str] | None = None
     devices: int = 3
     heterogeneity: str = "unrelated"
     speeds: list[float] | None = None
@@ -92,14 +101,23 @@ class FamilyConfig:
             hint = f"Nearest: {', '.join(near)}. " if near else ""
             raise InvalidInput(
                 f"Family '{self.name}' has unknown generator '{self.generator}'. {hint}Known: "
-                f"{', '.join((*FAMILIES, FILE))}"
+                f"{', '.join((*FAMILIES, SERVERS, FILE))}"
             )
-        wanted = list(inspect.signature(kind).parameters)
-        given = self._given(wanted)
-        for key in wanted:
-            if key not in given:
-                raise InvalidInput(f"Family '{self.name}' needs family.{key}")
-        return kind(**given)
+        return kind(**self._complete(kind))
+
+    def access(self) -> ParameterAccess:
+        """Samples and parameters, of the generator :data:`SERVERS`.
+
+        Raises:
+            InvalidInput: as :meth:`family`.
+        """
+        given = self._complete(ParameterAccess)
+        what = f"of family '{self.name}'"
+        given["parameter_size"] = parse_bytes(given["parameter_size"], f"parameter size {what}")
+        given["link_bandwidths"] = tuple(
+            parse_bandwidth(text, f"link bandwidth {what}") for text in given["link_bandwidths"]
+        )
+        return ParameterAccess(**given)
 
     def times(self) -> Times:
         """The devices.
@@ -140,6 +158,8 @@ class FamilyConfig:
         """
         if self.of_file:
             self._given(())
+        elif self.generator == SERVERS:
+            self.access()
         else:
             self.family()
         self.times()
@@ -152,6 +172,14 @@ class FamilyConfig:
             for key, value in dataclasses.asdict(self).items()
             if value is not None and key not in ("description", "source", meaningless)
         }
+
+    def _complete(self, kind: Callable[..., Any]) -> dict[str, Any]:
+        wanted = list(inspect.signature(kind).parameters)
+        given = self._given(wanted)
+        for key in wanted:
+            if key not in given:
+                raise InvalidInput(f"Family '{self.name}' needs family.{key}")
+        return given
 
     def _given(self, wanted: Sequence[str]) -> dict[str, Any]:
         """The generator's own parameters, those that are none of the devices'; only wanted ones."""
@@ -187,6 +215,8 @@ def draw_instance(
     """
     config.check()
     times = config.times()
+    if config.generator == SERVERS:
+        return config.access().instance(config.name, times, seed)
     if not config.of_file:
         return times.instance(config.name, config.family().draw(Draws(seed)), seed)
     if path is None:

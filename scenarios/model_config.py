@@ -86,10 +86,12 @@ class ModelConfig:
         steps: training steps in a row, each with inputs of its own.
         fusion: ``none``, operators as eager PyTorch runs them, or ``inductor``, kernels as
             ``torch.compile`` makes them on CPUs (:mod:`cost_models.fusion`).
+        profile: a file or folder that gives the model's layers and their times on types of devices, instead
+            of a ``target`` (:mod:`scenarios.training.layer_profile`); ``batch`` is the one that was profiled.
     """
 
     name: str
-    target: str
+    target: str = ""
     description: str = ""
     arguments: dict[str, Any] = field(default_factory=dict)
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -100,8 +102,14 @@ class ModelConfig:
     loss: str = "cross_entropy"
     steps: int = 1
     fusion: str = "none"
+    profile: str | None = None
 
     def __post_init__(self) -> None:
+        if bool(self.target) == (self.profile is not None):
+            raise InvalidInput(
+                f"Model '{self.name}' has {'both' if self.target else 'neither'} a model.target "
+                f"{'and' if self.target else 'nor'} a model.profile; give one of them"
+            )
         if self.fusion not in FUSIONS:
             raise InvalidInput(
                 f"Model '{self.name}': there is no fusion '{self.fusion}'; known: "
@@ -411,7 +419,8 @@ def _tensor(config: ModelConfig, given: InputConfig, shape: list[int]) -> torch.
 def _content(config: ModelConfig) -> dict[str, Any]:
     """What of a configuration, and of the installed packages, decides the graph."""
     content = asdict(config)
-    del content["description"], content["batch"], content["fusion"], content["steps"]
+    for key in ("description", "batch", "fusion", "steps", "profile"):
+        del content[key]
     if not config.training:
         del content["training"], content["optimizer"], content["loss"]
     packages = {"torch", "transformers"}

@@ -126,13 +126,18 @@ def find_instance(name: str, config_dirs: Sequence[Path] = ()) -> Path:
     known = instances(config_dirs)
     if name in known:
         return known[name]
-    for folder in (Path(), *config_dirs):
-        path = (folder / name).expanduser()
-        if path.is_file():
-            return path
+    path = find_path(name, config_dirs)
+    if path.is_file():
+        return path
     raise InvalidInput(
         f"No instance '{name}'. {nearest(name, known)}Known: {', '.join(known)}; or a path to a file"
     )
+
+
+def find_path(name: str, config_dirs: Sequence[Path] = ()) -> Path:
+    """A file or folder in the current folder or a user's config folder; as it is where there is none."""
+    paths = [(folder / name).expanduser() for folder in (Path(), *config_dirs)]
+    return next((path for path in paths if path.exists()), Path(name))
 
 
 def resolve_class_path(class_path: str, config_dirs: Sequence[Path] = ()) -> str:

@@ -79,6 +79,7 @@ COLUMNS = {
     "jobs_queued": "double",
     "energy_j": "double",
     "cost": "double",
+    "transferred_bytes": "double",
     "utilisation": "double",
     "extrapolated_share": "double",
     "profiles": "string",

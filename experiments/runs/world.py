@@ -38,6 +38,7 @@ from scenarios.model_config import ModelConfig, graph_of
 from scenarios.partition.partitioner import Partition
 from scenarios.requests import RequestGraphs, named_models, prepare_requests
 from scenarios.serving.load_predictor import find_file
+from scenarios.training.layer_profile import files_of, read_layer_profile
 from simulator.analysis.bounds import Bounds, workload_bound
 from simulator.devices.weight_cache import shortest
 from simulator.engine.faults import Faults
@@ -355,6 +356,9 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
     found: dict[str, str] = {}
     if scenario.instance is not None:
         found["instance"] = digest_files([catalog.find_instance(scenario.instance, config_dirs)])
+    elif scenario.model.profile is not None and not scenario.family.drawn:
+        layers = files_of(catalog.find_path(scenario.model.profile, config_dirs))
+        found["layers"] = digest([[file.name for file in layers], digest_files(layers)])
     elif not scenario.family.drawn:
         found |= profile_digests(scenario.cluster)
     if scenario.workload.file is not None:
@@ -378,7 +382,7 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
         path = find_file(str((select.get("predictor_options") or {}).get("file") or ""))
         if path.is_file():
             found["predictor"] = digest_files([path])
-    targets = [] if scenario.bare else [scenario.model.target]
+    targets = [] if scenario.bare else list(filter(None, [scenario.model.target]))
     if scenario.workload.serves and not scenario.bare:
         found["requests"] = config_digest(_request_document(scenario, config_dirs))
         targets += [model.target for model in models_of(scenario, config_dirs).values()]
@@ -458,6 +462,8 @@ def _make(
         graph, cluster, costs = draw_instance(scenario.family, scenario.seed.workload)
         identity = ProfileIdentity(f"family {graph.name}", "given", parts["family"])
         return World(key, graph, cluster, costs, [identity], None)
+    if scenario.model.profile is not None:
+        return _of_layer_profile(key, scenario, parts, config_dirs)
     # Whatever can be refused at once is refused before a model is traced.
     kept = KeptPrices(parts)
     profiles = load_profiles(scenario.cluster, scenario.cost_model, read_models=not kept)
@@ -493,6 +499,29 @@ def _make(
 def speed_text(device: Device) -> str:
     """What is said of a device that is not as fast as its profile."""
     return "" if device.speed == 1.0 else f", assumed {device.speed:g} times as fast"
+
+
+def _of_layer_profile(
+    key: str, scenario: Scenario, parts: Mapping[str, str], config_dirs: Sequence[Path]
+) -> World:
+    """The world of a model whose layers and times a file gives."""
+    model = scenario.model
+    if scenario.workload.serves:
+        raise InvalidInput(
+            f"Model '{model.name}' has the times of one batch, and requests are served at several; take jobs of it, "
+            "such as workload=concurrent"
+        )
+    path = catalog.find_path(str(model.profile), config_dirs)
+    profile = read_layer_profile(path, model.batch)
+    types = dict.fromkeys(device.profile for device in scenario.cluster.devices.values())
+    cluster = build_cluster(scenario.cluster, dict.fromkeys(types, "given"))
+    cluster.check_connected()
+    graph, costs = profile.instance(cluster, model.batch)
+    identities = [
+        ProfileIdentity(name, "given", parts["layers"])
+        for name in dict.fromkeys(str(device.profile) for device in cluster.devices)
+    ]
+    return World(key, graph, cluster, costs, identities, None)
 
 
 def _priced(graphs: Sequence[DataflowGraph], pricer: Pricer, kept: KeptPrices) -> CostTable:

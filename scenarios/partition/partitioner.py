@@ -161,10 +161,12 @@ class Partitioner(ABC):
         name: what tables call it.
         makes_graphs: it transforms graphs, so that other schedulers may run what it made; else it only decides
             devices and orders, which ``planned`` alone executes.
+        beside_devices: everything on one device is an answer, too, and is taken where it is better.
     """
 
     name: ClassVar[str] = ""
     makes_graphs: ClassVar[bool] = False
+    beside_devices: ClassVar[bool] = True
 
     @abstractmethod
     def plan(self, problem: Problem) -> Plan:
@@ -221,7 +223,7 @@ def partition(partitioner: Partitioner, problem: Problem) -> Partition:
         check_memory(found, problem)
     makespans = {partitioner.name: problem.makespan(found)}
     best, least = found, makespans[partitioner.name]
-    for plan in alone(problem):
+    for plan in alone(problem) if partitioner.beside_devices else ():
         try:
             makespan = problem.makespan(plan)
         except HetsimError:

@@ -16,7 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from simulator.errors import InvalidInput
-from simulator.planners.stages import StageProblem, Stages, best_stages, equal_stages
+from simulator.planners.stages import (
+    StageProblem,
+    Stages,
+    best_stages,
+    equal_stages,
+    in_order,
+)
 
 Clusters = list[list[int]]
 LAYERS = ("best", "equal")
@@ -45,19 +51,19 @@ def fastest_first(problem: StageProblem, stages: int, least_bandwidth: float = 0
 
 def refined(problem: StageProblem, clusters: Sequence[Sequence[int]]) -> Stages:
     """The best stages of clusters between which devices change places, or move, while the slowest stage gets faster."""
-    best = best_stages(problem, clusters)
-    better: Stages | None = best
-    while better is not None:
-        best = better
-        better = None
-        for tried in _neighbours([list(stage.devices) for stage in best.stages]):
+    best = _fitting(best_stages, problem, clusters)
+    while True:
+        slowest, better = np.inf if best is None else best.slowest, None
+        for tried in _neighbours([list(cluster) for cluster in clusters]):
             # In the order as it stands: every order of every exchange would take long.
-            found = _fitting(problem, tried, orders=False)
-            if found is not None and found.slowest < (better or best).slowest:
-                better = found
-        if better is not None:
-            better = best_stages(problem, [stage.devices for stage in better.stages])
-    return best
+            found = _fitting(in_order, problem, tried)
+            if found is not None and found.slowest < slowest:
+                slowest, better = found.slowest, found
+        if better is None:
+            break
+        best = best_stages(problem, [stage.devices for stage in better.stages])
+        clusters = [stage.devices for stage in best.stages]
+    return best_stages(problem, clusters) if best is None else best
 
 
 def _neighbours(clusters: Clusters) -> Iterator[Clusters]:
@@ -74,9 +80,13 @@ def _neighbours(clusters: Clusters) -> Iterator[Clusters]:
                     yield swapped
 
 
-def _fitting(problem: StageProblem, clusters: Clusters, orders: bool = True) -> Stages | None:
+def _fitting(
+    made: Callable[[StageProblem, Sequence[Sequence[int]]], Stages],
+    problem: StageProblem,
+    clusters: Sequence[Sequence[int]],
+) -> Stages | None:
     try:
-        return best_stages(problem, clusters, orders)
+        return made(problem, clusters)
     except InvalidInput:  # it does not fit into memory
         return None
 
@@ -193,19 +203,16 @@ def plan_stages(
     devices = len(problem.devices.names)
     if not 1 <= stages <= devices:
         raise InvalidInput(f"{devices} devices cannot be {stages} stages; give 1 to {devices}")
+    made = best_stages if layers == "best" else equal_stages
     if clusters == "exhaustive":
-        found = [_fitting(problem, tried) for tried in every_clustering(devices, stages)]
-        fitting = [stage for stage in found if stage is not None]
-        if fitting:
-            return min(fitting, key=lambda one: one.slowest)
-    if clusters in ("fastest_first", "exhaustive"):
-        chosen = fastest_first(problem, stages, least_bandwidth)
-        if layers == "best":
-            return refined(problem, chosen)
-    else:
+        found = [_fitting(made, problem, tried) for tried in every_clustering(devices, stages)]
+        if any(found):
+            return min(filter(None, found), key=lambda one: one.slowest)
+    if clusters in BASELINES:
         home = range(devices) if nodes is None else nodes
-        chosen = BASELINES[clusters](problem, stages, home, seed)
-    return (best_stages if layers == "best" else equal_stages)(problem, chosen)
+        return made(problem, BASELINES[clusters](problem, stages, home, seed))
+    chosen = fastest_first(problem, stages, least_bandwidth)
+    return refined(problem, chosen) if layers == "best" else equal_stages(problem, chosen)
 
 
 def _members(nodes: Sequence[int]) -> Clusters:

@@ -294,54 +294,65 @@ def down_sets(
     return np.array([[known >> layer & 1 for layer in range(count)] for known in order], dtype=bool)
 
 
-def best_stages(
-    problem: StageProblem, clusters: Sequence[Sequence[int]], orders: bool = True
-) -> Stages:
-    """The best layers for clusters of devices, one stage each.
+def in_order(problem: StageProblem, clusters: Sequence[Sequence[int]]) -> Stages:
+    """The best layers for clusters of devices, one stage each, in the order in which they stand.
+
+    Raises:
+        InvalidInput: as :func:`best_stages`.
+    """
+    count = len(clusters)
+    _check_count(problem, count)
+    steps = []
+    for k, cluster in enumerate(clusters):
+        enters = problem.crossing_seconds(problem.crossing, clusters[k - 1], cluster) if k else None
+        steps.append(Step(k, k + 1, problem.step_seconds(cluster, k, count), enters))
+    pieces = least_slowest(steps, [count])
+    if pieces is None:
+        _refuse(problem, lambda free: in_order(free, clusters))
+    return _stages(problem, [(piece.first, piece.end) for piece in pieces], clusters)
+
+
+def best_stages(problem: StageProblem, clusters: Sequence[Sequence[int]]) -> Stages:
+    """The best layers for clusters of devices, one stage each, in the best order of up to :data:`ORDERS` clusters.
 
     Args:
         problem: the layers and devices.
-        clusters: numbers of devices; each is in one of them at most.
-        orders: try every order of up to :data:`ORDERS` clusters; else they run as they stand.
+        clusters: numbers of devices; each is in one of them at most. More of them run in the order as they stand.
 
     Raises:
         InvalidInput: more clusters than layers, or no partition fits into memory: names a stage of the best that
             does not, with the bytes.
     """
     count = len(clusters)
+    if not 1 < count <= ORDERS:
+        return in_order(problem, clusters)
     _check_count(problem, count)
-    steps: list[Step] = []
     seconds = [[problem.step_seconds(c, s, count) for s in range(count)] for c in clusters]
     crossing = [
         [problem.crossing_seconds(problem.crossing, a, b) for b in clusters] for a in clusters
     ]
-    if not orders or count > ORDERS:
-        chosen = list(range(count))
-        steps += [Step(k, k + 1, seconds[k][k], crossing[k - 1][k] if k else None) for k in chosen]
-        last = [count]
-    else:
-        # A state says which clusters have layers, and which of them has the last ones.
-        number = {(0, -1): 0}
-        for done in range(1, 1 << count):
-            for k in range(count):
-                if done >> k & 1:
-                    number[done, k] = len(number)
-        for (done, before), source in number.items():
-            for k in range(count):
-                if not done >> k & 1:
-                    enters = crossing[before][k] if done else None
-                    target = number[done | 1 << k, k]
-                    steps.append(Step(source, target, seconds[k][done.bit_count()], enters))
-        steps.sort(key=lambda step: step.source)
-        last = [number[(1 << count) - 1, k] for k in range(count)]
-        named = {state: k for (_, k), state in number.items()}
+    # A state says which clusters have layers, and which of them has the last ones.
+    states = [(0, -1)]
+    states += [(s, k) for s in range(1, 1 << count) for k in range(count) if s >> k & 1]
+    number = {state: at for at, state in enumerate(states)}
+    steps = [
+        Step(
+            source,
+            number[done | 1 << k, k],
+            seconds[k][done.bit_count()],
+            crossing[before][k] if done else None,
+        )
+        for source, (done, before) in enumerate(states)
+        for k in range(count)
+        if not done >> k & 1
+    ]
+    # Of equal orders the one as they stand comes first.
+    last = [number[(1 << count) - 1, k] for k in reversed(range(count))]
     pieces = least_slowest(steps, last)
     if pieces is None:
-        _refuse(problem, lambda free: best_stages(free, clusters, orders))
-    if orders and count <= ORDERS:
-        chosen = [named[steps[piece.step].target] for piece in pieces]
-    cuts = [(piece.first, piece.end) for piece in pieces]
-    return _stages(problem, cuts, [clusters[k] for k in chosen])
+        _refuse(problem, lambda free: best_stages(free, clusters))
+    order = [clusters[states[steps[piece.step].target][1]] for piece in pieces]
+    return _stages(problem, [(piece.first, piece.end) for piece in pieces], order)
 
 
 def replicated_stages(problem: StageProblem, stages: int | None = None) -> Stages:
@@ -441,5 +452,6 @@ __all__ = [
     "down_sets",
     "equal_stages",
     "from_the_end",
+    "in_order",
     "replicated_stages",
 ]

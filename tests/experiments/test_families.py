@@ -10,6 +10,7 @@ from experiments import describe, simulate, sweep
 from experiments.runs.command import Invocation
 from experiments.runs.grid import compose_grid
 from experiments.runs.results import COLUMNS, load_results
+from experiments.studies.communication import command as communication
 from scenarios import load_instance
 from tests.scenarios.graph_files.samples import DAGGEN, STG, wfformat
 
@@ -22,8 +23,8 @@ def _no_plots(folder, monkeypatch):
     monkeypatch.setattr(sweep, "_report", lambda *_: None)
 
 
-def result():
-    return json.loads(Path("outputs/latest/result.json").read_text())
+def result(output="outputs"):
+    return json.loads(Path(f"{output}/latest/result.json").read_text())
 
 
 def test_a_run_records_what_draws_it_again(capsys):
@@ -190,3 +191,54 @@ def test_refusals(command, words, message, capsys):
     assert command.main(words) == 2
     assert message in capsys.readouterr().err
     assert not Path("outputs").exists()
+
+
+def test_a_layer_profile_runs_on_the_types_of_a_cluster(folder, capsys):
+    profile = Path(__file__).parents[1] / "oracles" / "msr_fiddle" / "bert24_training.json"
+    (folder / "cluster" / "typed.yaml").write_text(
+        "{name: typed, host: m, spaces: {m: {}, n: {}}, devices: {slow: {profile: cpu, space: m}, fast: "
+        "{profile: fpga, space: n}}, links: {l: {ends: [m, n], bandwidth: 1 GB/s}}}"
+    )
+    words = ["--config-dir", str(folder), "model=layer_profile", f"model.profile={profile}"]
+    alone = ["scheduler=single_device", "scheduler.options.device=fast"]
+    assert simulate.main([*words, "cluster=typed", *alone]) == 0
+    first = result()
+    assert first["graph"]["name"] == "bert24_training"
+    assert {entry["label"] for entry in first["profiles"]} == {"given"}
+    assert first["config"]["simulation"]["contention"] == "fifo"
+    seconds = sum(node["fpgaLatency"] for node in json.loads(profile.read_text())["nodes"]) / 1e3
+    assert first["metrics"]["makespan_s"] == pytest.approx(seconds, rel=1e-6)
+    capsys.readouterr()
+    for wrong, message in (
+        (["cluster=typed", "cluster.devices.fast.profile=V100"], "no times of device type 'V100'"),
+        (["cluster=typed", "workload=serving"], "has the times of one batch"),
+        (["cluster=typed", "model.profile=none.txt"], "There is no layer profile none.txt"),
+        (["cluster=typed", "model.target=a.B"], "has both a model.target and a model.profile"),
+    ):
+        assert simulate.main([*words, *wrong]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_partitions_move_is_drawn_against_one_of_them(folder, capsys):
+    words = [
+        "family=parameter_server",
+        "family.samples=40",
+        "family.parameters=30",
+        "family.degree=4",
+    ]
+    words += ["family.devices=3", "partition=parameter_server", "simulation.contention=fair"]
+    for policy in ("two_step", "hash"):
+        assert simulate.main([*words, f"partition.options.policy={policy}", "output_dir=runs"]) == 0
+        assert result("runs")["plan"]["policy"] == policy
+    baseline = "parameter_server(policy=hash)"
+    assert communication.main(["runs", f"baseline={baseline}"]) == 0
+    found, _ = communication.ratios(load_results("runs"), baseline)
+    assert list(found["setting"]) == ["all", "all"]
+    ratio = found.set_index("scheduler")["bytes_ratio"]
+    assert ratio[baseline] == 1
+    assert ratio["parameter_server"] < 1
+    for name in ("communication.txt", "fig_communication.png", "fig_communication.csv"):
+        assert (Path("runs") / name).stat().st_size > 0
+    capsys.readouterr()
+    assert communication.main(["runs", "baseline=heft"]) == 2
+    assert "There is no scheduler 'heft'" in " ".join(capsys.readouterr().err.split())

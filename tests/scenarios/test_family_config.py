@@ -51,7 +51,7 @@ DIGESTS = {
 
 def test_every_generator_is_shipped():
     generators = {shipped(name).generator for name in SHIPPED}
-    assert generators == {*FAMILIES, "file", None}
+    assert generators == {*FAMILIES, "parameter_server", "file", None}
     assert DIGESTS.keys() == set(FAMILIES)
 
 

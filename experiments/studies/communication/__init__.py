@@ -1,0 +1,1 @@
+"""What schedulers and partitions move, beside what they take."""
