@@ -30,6 +30,7 @@ class Stages:
         is_first: of each operator whether its stage begins with it.
         children: of each operator those that follow its stage.
         total: seconds of all operators.
+        after: of each operator the device of its stage's next phase, or the first device of a child's.
         most: phases of the stage that has most.
 
     Raises:
@@ -52,6 +53,7 @@ class Stages:
         self.children: list[Sequence[int]] = [()] * len(own)
         self.is_first = [True] * len(own)
         tail = [0.0] * len(own)
+        self.after = [self.device[after[0]] if after else 0 for after in successors]
         for i in range(len(own) - 1, -1, -1):
             after = successors[i]
             if (
