@@ -1,7 +1,8 @@
 """What schedulers of staged jobs share: stages as chains of phases, and one task at a time on each device.
 
-A phase is a task that one device alone can run. The phases of a stage follow one another on devices of ascending
-numbers (network, processor, disk), with nothing else between them.
+A phase is a task, on the device that takes least time for it (ties: the smaller number), usually the only one that
+can run it. The phases of a stage follow one another on devices of ascending numbers (network, processor, disk),
+with nothing else between them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import numpy as np
 
 from simulator.context import SchedulingContext
 from simulator.context.scheduler import Scheduler
-from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
 from simulator.planners.priorities import rounded_all
 from simulator.planners.ranks import longest_ways
@@ -23,7 +23,7 @@ class Stages:
     """The stages of one graph, believed seconds.
 
     Attributes:
-        device: of each operator, the one that can run it.
+        device: of each operator.
         phases: of each operator its seconds and those of the later phases of its stage.
         rank: of each operator the longest path to the end, its own seconds included; rounded.
         tail: the part of it that lies behind the operator's stage; rounded.
@@ -32,21 +32,11 @@ class Stages:
         total: seconds of all operators.
         after: of each operator the device of its stage's next phase, or the first device of a child's.
         most: phases of the stage that has most.
-
-    Raises:
-        InvalidInput: an operator can run on several devices.
     """
 
-    def __init__(self, graph: DataflowGraph, seconds: np.ndarray, able: Sequence[Sequence[int]]
-    ) -> None:
-        for operator, devices in enumerate(able):
-            if len(devices) != 1:
-                raise InvalidInput(
-                    f"Task '{graph.operator_names[operator]}' can run on {len(devices)} devices; schedulers of staged "
-                    "jobs take one for each phase: family=staged_jobs with family.heterogeneity=dedicated"
-                )
-        self.device = [devices[0] for devices in able]
-        own = seconds[np.arange(len(able)), self.device].tolist()
+    def __init__(self, graph: DataflowGraph, seconds: np.ndarray) -> None:
+        self.device: list[int] = seconds.argmin(axis=1).tolist()
+        own: list[float] = seconds.min(axis=1).tolist()
         successors, parents = graph.successors, graph.in_degree.tolist()
         rank = longest_ways(graph, own)
         self.phases: list[tuple[float, ...]] = [()] * len(own)
@@ -95,11 +85,7 @@ class OneAtATime(Scheduler):
         """The task that a device runs next, of two or more that wait for it, the oldest first."""
 
     def decide(self, context: SchedulingContext) -> None:
-        """See :class:`simulator.context.scheduler.Scheduler`.
-
-        Raises:
-            InvalidInput: a task can run on several devices.
-        """
+        """See :class:`simulator.context.scheduler.Scheduler`."""
         if context.lost or context.failed:
             self.waiting = [[t for t in tasks if context.is_ready(t)] for tasks in self.waiting]
         for job in context.arrived:
@@ -126,8 +112,7 @@ class OneAtATime(Scheduler):
         """Look at the stages of a job that arrived."""
         graph = context.jobs[job].graph
         if graph not in self.of_graph:
-            able = [context.able(task) for task in context.tasks_of(job)]
-            self.of_graph[graph] = Stages(graph, context.cost_matrix(job), able)
+            self.of_graph[graph] = Stages(graph, context.cost_matrix(job))
         self._of_job[job] = (self.of_graph[graph], context.tasks_of(job)[0])
 
     def start(self, context: SchedulingContext, task: int, device: int) -> None:

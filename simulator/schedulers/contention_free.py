@@ -29,7 +29,7 @@ class ContentionFree(OneAtATime):
         seed: of the draws of ``random``; ``seed.search`` unless given.
 
     Raises:
-        InvalidInput: there is no such rule; when jobs arrive, a task can run on several devices.
+        InvalidInput: there is no such rule.
 
     Source: Duan, Wang, Wu, *Accelerating DAG-Style Job Execution via Optimizing Resource Pipeline Scheduling*,
     JCST 37(4):852-868, 2022 (of its abstract: contention-free stages, three phases); the rule for ready
@@ -58,8 +58,9 @@ class ContentionFree(OneAtATime):
         if self.rule == "critical_path":
             return waiting[by_rank[0]]
         if any(stages.is_first[operator] for stages, operator in known):
-            columns = max(2, *(stages.most for stages in self.of_graph.values()))
+            most = max(2, *(stages.most for stages in self.of_graph.values()))
             phases = [known[i][0].phases[known[i][1]] for i in by_rank]
-            return waiting[by_rank[johnson([(*p, 0.0, 0.0)[:columns] for p in phases])[0]]]
+            machines = [(sum(p[: most - 1]), sum(p[1:])) for p in phases]
+            return waiting[by_rank[johnson(machines)[0]]]
         tails = [stages.tail[operator] for stages, operator in known]
         return waiting[tails.index(max(tails))]

@@ -33,8 +33,7 @@ class Learnt(OneAtATime):
         policy: instead of a file.
 
     Raises:
-        InvalidInput: the file holds no policy, or one of other features; when jobs arrive, a task can run on
-            several devices.
+        InvalidInput: the file holds no policy, or one of other features.
 
     Source: H. Mao et al., *Learning scheduling algorithms for data processing clusters*, SIGCOMM 2019
     (doi:10.1145/3341302.3342080), with features of stages in place of a graph network.

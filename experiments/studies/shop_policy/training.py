@@ -26,6 +26,7 @@ from simulator.context.scheduler import Scheduler
 from simulator.errors import InvalidInput
 from simulator.model.trace import Trace
 from simulator.schedulers._stage_policy import FEATURES, StagePolicy
+from simulator.schedulers.contention_free import ContentionFree
 from simulator.schedulers.learnt import Learnt
 from simulator.support.atomic_io import write_whole
 
@@ -49,11 +50,11 @@ class Training:
     """
 
     objective: str = "makespan"
-    iterations: int = 150
+    iterations: int = 80
     sequences: int = 8
     runs: int = 8
     hidden: tuple[int, ...] = (16, 8)
-    learning_rate: float = 5e-3
+    learning_rate: float = 1e-2
     entropy: float = 0.02
     validate_every: int = 10
     validations: int = 40
@@ -79,8 +80,9 @@ class Progress:
     Attributes:
         tensors: by name, weights and Adam's moments.
         done: iterations.
-        best: validation of the policy kept, seconds.
-        curve: of each validation the iteration, the seconds of the validation and the entropy, nats a decision.
+        best: validation of the policy kept.
+        curve: of each validation the iteration, the objective as a mean share of FIFO's, and the entropy, nats a
+            decision.
     """
 
     tensors: dict[str, np.ndarray]
@@ -133,7 +135,7 @@ def train(
         settings: how.
         seed: of the initial weights, the sequences and the choices.
         checkpoint: a file that each validation writes and from which an interrupted training goes on.
-        progress: called after each iteration with those done and the last validation, seconds.
+        progress: called after each iteration with those done and the last validation.
 
     Raises:
         InvalidInput: the checkpoint is none, or cannot be written.
@@ -194,17 +196,24 @@ class _Trainer:
     ) -> tuple[StagePolicy, Progress]:
         state, settings = self.state, self.settings
         assert state is not None
-        held = [
+        drawn = [
             mixes.training_mix(seed).draw(seed)
             for seed in range(mixes.VALIDATION, mixes.VALIDATION + settings.validations)
+        ]
+        held = [
+            (sequence, outcome(run(sequence, ContentionFree("fifo")), settings.objective))
+            for sequence in drawn
         ]
         while state.done < settings.iterations:
             entropy = self._step(state.done)
             state.done += 1
             if state.done % settings.validate_every == 0 or state.done == settings.iterations:
                 policy = self.policy()
-                taken = [outcome(run(s, Learnt(policy=policy)), settings.objective) for s in held]
-                state.curve.append((state.done, float(np.mean(taken)), entropy))
+                shares = [
+                    outcome(run(s, Learnt(policy=policy)), settings.objective) / fifo
+                    for s, fifo in held
+                ]
+                state.curve.append((state.done, float(np.mean(shares)), entropy))
                 for name, parameter in self.parameters.items():
                     state.tensors[f"policy.{name}"] = parameter.detach().numpy().copy()
                     moments = self.optimiser.state[parameter]
@@ -232,9 +241,8 @@ class _Trainer:
             sequence = mixes.training_mix(seed).draw(seed)
             runs = [Drawing(policy, [seed, number]) for number in range(settings.runs)]
             values = np.array([outcome(run(sequence, r), settings.objective) for r in runs])
-            # How much shorter than the others of the sequence; sequences of any length weigh the same.
-            spread = values.std() or 1.0
-            for drawing, advantage in zip(runs, (values.mean() - values) / spread, strict=True):
+            # By which share shorter than the mean of the sequence.
+            for drawing, advantage in zip(runs, 1.0 - values / values.mean(), strict=True):
                 seen += drawing.seen
                 taken += drawing.taken
                 weight += [advantage] * len(drawing.taken)
@@ -255,12 +263,13 @@ class _Trainer:
         entropy = -(log.exp() * log).sum() / len(seen)
         left = 1.0 - 0.99 * iteration / max(1, settings.iterations - 1)
         advantage = torch.tensor(weight, dtype=torch.float32)
+        advantage = advantage / (advantage.std() + 1e-8)
         loss = -(advantage * chosen).mean() - settings.entropy * left * entropy
         self.optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), 1.0)
         self.optimiser.step()
-        return float(entropy)
+        return float(entropy.detach())
 
 
 def _write(path: Path, state: Progress, settings: Training) -> None:
