@@ -366,7 +366,9 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
     if file := scenario.scheduler.options.get("file"):
         path = find_file(str(file))
         if path.is_file():  # if not, the scheduler itself says so
-            found["plan" if scenario.scheduler.name == "planned" else "policy"] = digest_files([path])
+            found["plan" if scenario.scheduler.name == "planned" else "policy"] = digest_files(
+                [path]
+            )
     select = scenario.scheduler.options.get("select")
     if isinstance(select, Mapping):
         path = find_file(str((select.get("predictor_options") or {}).get("file") or ""))

@@ -70,6 +70,7 @@ class OneAtATime(Scheduler):
     Attributes:
         waiting: by device the ready tasks that are not placed, the oldest first.
         free_at: by device when its task is believed to end.
+        left: by job the seconds that are not placed.
         of_graph: the stages of the graphs of all jobs so far.
     """
 
@@ -77,6 +78,7 @@ class OneAtATime(Scheduler):
         """See :class:`simulator.context.scheduler.Scheduler`."""
         self.waiting: list[list[int]] = [[] for _ in context.cluster.devices]
         self.free_at = [0.0] * len(context.cluster.devices)
+        self.left: dict[int, float] = {}
         self.of_graph: dict[DataflowGraph, Stages] = {}
         self._of_job: dict[int, tuple[Stages, int]] = {}
 
@@ -114,11 +116,13 @@ class OneAtATime(Scheduler):
         if graph not in self.of_graph:
             self.of_graph[graph] = Stages(graph, context.cost_matrix(job))
         self._of_job[job] = (self.of_graph[graph], context.tasks_of(job)[0])
+        self.left[job] = self.of_graph[graph].total
 
     def start(self, context: SchedulingContext, task: int, device: int) -> None:
         """Place a task on its device, which has none."""
         stages, operator = self.stages(context, task)
         self.free_at[device] = context.now + stages.phases[operator][0]
+        self.left[context.job_of(task)] -= stages.phases[operator][0]
         context.place(task, device)
 
     def stages(self, context: SchedulingContext, task: int) -> tuple[Stages, int]:

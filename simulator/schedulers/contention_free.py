@@ -11,7 +11,7 @@ from simulator.errors import InvalidInput
 from simulator.planners.flow_shop import johnson
 from simulator.schedulers._one_at_a_time import OneAtATime
 
-RULES = ("johnson", "critical_path", "fifo", "random")
+RULES = ("johnson", "critical_path", "shortest_job", "fifo", "random")
 
 
 class ContentionFree(OneAtATime):
@@ -21,8 +21,8 @@ class ContentionFree(OneAtATime):
     by the larger upward rank; stages of three phases f, g, h count as two of f + g, g + h, all of them as
     soon as one stage of any job has three. A later phase is chosen by the longest path behind its stage (what
     Schrage's rule goes by), ties by age. Without precedence this is exactly Johnson's schedule. The other
-    rules choose every phase alike and are baselines: ``critical_path`` by the largest upward rank, ``fifo`` by age,
-    ``random``.
+    rules choose every phase alike and are baselines: ``critical_path`` by the largest upward rank, ``shortest_job``
+    by the least seconds of its job that are left, ties by age, ``fifo`` by age, ``random``.
 
     Args:
         rule: one of :data:`RULES`.
@@ -52,6 +52,8 @@ class ContentionFree(OneAtATime):
             return waiting[0]
         if self.rule == "random":
             return self._random.choice(waiting)
+        if self.rule == "shortest_job":
+            return min(waiting, key=lambda task: self.left[context.job_of(task)])
         known = [self.stages(context, task) for task in waiting]
         ranks = [stages.rank[operator] for stages, operator in known]
         by_rank = sorted(range(len(waiting)), key=lambda i: -ranks[i])

@@ -48,22 +48,12 @@ class Learnt(OneAtATime):
     ) -> None:
         self.policy = load_policy(find_file(file)) if policy is None else policy
         self._seconds, self._phases = 0.0, 0
-        self._left: dict[int, float] = {}  # by job the seconds that are not placed
 
     def admit(self, context: SchedulingContext, job: int) -> None:
         """See :class:`OneAtATime`."""
         super().admit(context, job)
-        tasks = context.tasks_of(job)
-        total = self.stages(context, tasks[0])[0].total
-        self._seconds += total
-        self._phases += len(tasks)
-        self._left[job] = total
-
-    def start(self, context: SchedulingContext, task: int, device: int) -> None:
-        """See :class:`OneAtATime`."""
-        super().start(context, task, device)
-        stages, operator = self.stages(context, task)
-        self._left[context.job_of(task)] -= stages.phases[operator][0]
+        self._seconds += self.left[job]
+        self._phases += len(context.tasks_of(job))
 
     def choose(self, context: SchedulingContext, waiting: Sequence[int]) -> int:
         """See :class:`OneAtATime`."""
@@ -83,7 +73,7 @@ class Learnt(OneAtATime):
         known = [self.stages(context, task) for task in waiting]
         longest = max(stages.rank[operator] for stages, operator in known) or 1.0
         jobs = [context.job_of(task) for task in waiting]
-        most = max(self._left[job] for job in jobs) or 1.0
+        most = max(self.left[job] for job in jobs) or 1.0
         place = {job: number for number, job in enumerate(sorted(set(jobs)))}
         rows = []
         for age, (job, (stages, operator)) in enumerate(zip(jobs, known, strict=True)):
@@ -103,7 +93,7 @@ class Learnt(OneAtATime):
                     len(children) / 4,
                     sum(context.pending[base + child] == 1 for child in children)
                     / max(1, len(children)),
-                    self._left[job] / most,
+                    self.left[job] / most,
                     place[job] / max(1, len(place) - 1),
                     age / (len(waiting) - 1) if len(waiting) > 1 else 0.0,
                     stages.is_first[operator],

@@ -5,7 +5,7 @@
 
 ``train`` trains a policy for each seed and writes the one that did best in validation, and the curves of all as
 a figure and CSV. An interrupted training goes on where it last validated when the same command is given again.
-``evaluate`` runs the policy and six other schedulers on the held-out mixes of jobs and prints by how much it is
+``evaluate`` runs the policy and seven other schedulers on the held-out mixes of jobs and prints by how much it is
 shorter, with 95% intervals of the paired differences. ``objective=job_time`` trains for the mean time from a
 job's arrival to its end. Both leave what they found in ``outputs/policies``.
 """
@@ -121,10 +121,12 @@ def _print(found: Evaluation, sequences: int, console: Console) -> None:
             cells = []
             for other in OTHERS:
                 share, around = found.gain(mix, other, objective=objective)
-                between = "" if around is None else f"\n{100 * around.low:.1f} to {100 * around.high:.1f}"
+                between = (
+                    "" if around is None else f"\n{100 * around.low:.1f} to {100 * around.high:.1f}"
+                )
                 cells.append(f"{100 * share:.1f}{between}")
             table.add_row(mix, *cells)
-        console.print(table)
+        console.print(table, width=132, crop=False, overflow="ignore")
 
 
 def _number(given: Mapping[str, str], key: str, default: int, most: int) -> int:

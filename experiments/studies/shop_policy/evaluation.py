@@ -27,6 +27,7 @@ MOST_OF_CRITICAL_PATH = 1 / 0.9
 OTHERS: Mapping[str, Callable[[int], Scheduler]] = {
     "contention_free": lambda seed: create("contention_free"),
     "critical_path": lambda seed: create("contention_free", rule="critical_path"),
+    "shortest_job": lambda seed: create("contention_free", rule="shortest_job"),
     "fifo": lambda seed: create("contention_free", rule="fifo"),
     "random": lambda seed: create("contention_free", rule="random", seed=seed),
     "delay_stage": lambda seed: create("delay_stage"),
@@ -58,7 +59,10 @@ class Evaluation:
     def overall(self, other: str, method: str = LEARNT) -> tuple[float, Interval | None]:
         """:meth:`gain` of the makespan over the sequences of all mixes."""
         shares = np.concatenate(
-            [reduction(rows["makespan"][method], rows["makespan"][other]) for rows in self.seconds.values()]
+            [
+                reduction(rows["makespan"][method], rows["makespan"][other])
+                for rows in self.seconds.values()
+            ]
         )
         return float(shares.mean()), bootstrap_mean(shares) if len(shares) >= FEWEST else None
 

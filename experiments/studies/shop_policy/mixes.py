@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from scenarios.random_graphs import Draws, Times
 from scenarios.random_graphs.staged_jobs import StagedJobs
 from simulator.model.cluster import Cluster
-from simulator.model.costs import CostTable
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph
 from simulator.model.workload import Job, Workload
 
 MIX, GAPS = 20, 21
@@ -45,7 +46,8 @@ class Mix:
         sizes = draws.integers(*self.stages, self.jobs).tolist()
         # -ln of a uniform number; 1 - u is never 0.
         gaps = [-math.log(1.0 - u) for u in draws.uniform(self.jobs).tolist()]
-        jobs, tables, clock, busiest = [], {}, 0.0, 0.0
+        tables: dict[DataflowGraph, GraphCosts] = {}
+        jobs, clock, busiest = [], 0.0, 0.0
         for number, (stages, gap) in enumerate(zip(sizes, gaps, strict=True)):
             family = StagedJobs(
                 1,

@@ -57,7 +57,7 @@ def draw_evaluation(evaluation: Evaluation, stem: Path) -> list[Path]:
     methods = [name for name in (LEARNT, *OTHERS) if name != "fair_sharing"]
     rows = []
     with figure_style():
-        figure = new_figure(TWO_COLUMNS, 0.6 + 0.33 * len(evaluation.seconds))
+        figure = new_figure(TWO_COLUMNS, 0.6 + 0.36 * len(evaluation.seconds))
         axis = figure.subplots()
         for number, method in enumerate(methods):
             for place, mix in enumerate(evaluation.seconds):
@@ -65,9 +65,9 @@ def draw_evaluation(evaluation: Evaluation, stem: Path) -> list[Path]:
                 low, high = (share, share) if around is None else (around.low, around.high)
                 rows.append((mix, method, share, low, high))
                 axis.errorbar(
-                    100 * share, place + 0.12 * (number - (len(methods) - 1) / 2),
+                    100 * share, place + 0.11 * (number - (len(methods) - 1) / 2),
                     xerr=[[100 * (share - low)], [100 * (high - share)]],
-                    fmt=MARKERS[number], color=COLOURS[(0, 5, 2, 1, 7, 3)[number]], markersize=3.5, linewidth=0.8,
+                    fmt=MARKERS[number], color=COLOURS[(0, 5, 2, 1, 4, 7, 3)[number]], markersize=3.5, linewidth=0.8,
                     label=method if place == 0 else None,
                 )  # fmt: skip
         for line in range(1, len(evaluation.seconds)):
@@ -76,7 +76,9 @@ def draw_evaluation(evaluation: Evaluation, stem: Path) -> list[Path]:
         axis.set_yticks(range(len(evaluation.seconds)), list(evaluation.seconds))
         axis.set_ylim(len(evaluation.seconds) - 0.5, -0.5)
         axis.set_xlabel("makespan below fair sharing's (%)")
-        figure.legend(loc="outside upper center", ncols=6)
+        figure.legend(loc="outside upper center", ncols=7)
         columns = ["mix", "scheduler", "below_fair_sharing", "low", "high"]
-        caption = "Means of paired shares over held-out sequences; whiskers are their 95% intervals."
+        caption = (
+            "Means of paired shares over held-out sequences; whiskers are their 95% intervals."
+        )
         return save_figure(figure, stem, pd.DataFrame(rows, columns=columns), caption)

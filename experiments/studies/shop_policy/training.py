@@ -11,6 +11,7 @@ doi:10.1145/3341302.3342080.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -160,7 +161,7 @@ class _Trainer:
         widths = (len(FEATURES), *settings.hidden, 1)
         draws = np.random.default_rng([seed, 0])
         names, start = [], {}
-        for i, (inputs, outputs) in enumerate(zip(widths, widths[1:], strict=False)):
+        for i, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
             size = draws.normal(size=(inputs, outputs)) / np.sqrt(inputs)
             start[f"weights{i}"] = size.astype(np.float32)
             names.append(f"weights{i}")
@@ -191,9 +192,7 @@ class _Trainer:
         weights = [found[f"weights{i}"] for i in range(len(self.settings.hidden) + 1)]
         return StagePolicy(weights, [found[f"bias{i}"] for i in range(len(self.settings.hidden))])
 
-    def train(
-        self, progress: Callable[[int, float], None] | None
-    ) -> tuple[StagePolicy, Progress]:
+    def train(self, progress: Callable[[int, float], None] | None) -> tuple[StagePolicy, Progress]:
         state, settings = self.state, self.settings
         assert state is not None
         drawn = [
@@ -295,7 +294,9 @@ def _read(path: Path, settings: Training) -> Progress | None:
             found = json.loads(file.metadata()[CHECKPOINT])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError, KeyError, TypeError, ValueError):
-        raise InvalidInput(f"{path} is no checkpoint of a training; delete it to begin anew") from None
+        raise InvalidInput(
+            f"{path} is no checkpoint of a training; delete it to begin anew"
+        ) from None
     if found["settings"] != json.loads(json.dumps(asdict(settings))):
         raise InvalidInput(
             f"{path} is of a training with other settings; delete it to begin anew, or give another folder"

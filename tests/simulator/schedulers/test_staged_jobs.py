@@ -22,7 +22,10 @@ from tests.simulator.test_properties import quick
 
 Edges = Sequence[tuple[int, int]]
 METHODS = {
-    **{rule: ("contention_free", {"rule": rule}) for rule in ("johnson", "critical_path", "fifo", "random")},
+    **{
+        rule: ("contention_free", {"rule": rule})
+        for rule in ("johnson", "critical_path", "shortest_job", "fifo", "random")
+    },
     "learnt": ("learnt", {}),
     "delay_stage": ("delay_stage", {}),
     "fair": ("olb", {}),
@@ -52,10 +55,14 @@ def staged(stages: Sequence[Sequence[float]], edges: Edges = ()) -> tuple[Datafl
     return graph, CostTable.of(graph, seconds)
 
 
-def run(method: str, stages: Sequence[Sequence[float]], edges: Edges = (), sharing: str = "processor") -> Trace:
+def run(
+    method: str, stages: Sequence[Sequence[float]], edges: Edges = (), sharing: str = "processor"
+) -> Trace:
     graph, costs = staged(stages, edges)
     name, options = METHODS[method]
-    return simulate(graph, shop(sharing, costs[graph].seconds.shape[1]), costs, create(name, **options))
+    return simulate(
+        graph, shop(sharing, costs[graph].seconds.shape[1]), costs, create(name, **options)
+    )
 
 
 def order(trace: Trace, phase: int) -> list[int]:
@@ -127,7 +134,9 @@ TIMES = st.integers(1, 9).map(float)
 
 
 @settings(quick, max_examples=examples(60))
-@given(st.integers(2, 3).flatmap(lambda m: st.lists(st.tuples(*[TIMES] * m), min_size=1, max_size=9)))
+@given(
+    st.integers(2, 3).flatmap(lambda m: st.lists(st.tuples(*[TIMES] * m), min_size=1, max_size=9))
+)
 def test_without_precedence_it_is_johnson(stages: list[tuple[float, ...]]) -> None:
     """Order, makespan and starts on every device; ties by rank, then by number."""
     trace = run("johnson", stages)
