@@ -156,6 +156,7 @@ class FamilyConfig:
             "unrelated": ("speeds", "sharing"),
             "related": ("beta", "sharing"),
             "both": ("sharing",),
+            "dedicated": ("speeds", "beta"),
         }.get(self.heterogeneity, ())
         return {
             key: value

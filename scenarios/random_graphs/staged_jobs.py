@@ -95,7 +95,7 @@ class StagedJobs:
             pairs[:, 0],
             pairs[:, 1],
             np.array(work),
-            np.zeros(len(pairs)),
+            np.ones(len(pairs)),
             tuple(names),
             machines=np.array(machines, dtype=np.int64),
             kinds=KINDS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,13 @@ from simulator.schedulers._stage_policy import StagePolicy, load_policy
 from simulator.schedulers.learnt import Learnt
 
 SHIPPED = "conf/predictors/staged_jobs.safetensors"
-SMALL = {"sequences": 2, "runs": 2, "hidden": (4,), "validate_every": 1, "validations": 2}
+SMALL: dict[str, Any] = {
+    "sequences": 2,
+    "runs": 2,
+    "hidden": (4,),
+    "validate_every": 1,
+    "validations": 2,
+}
 
 
 @pytest.fixture(autouse=True)
