@@ -32,7 +32,7 @@ class FamilyConfig:
     Attributes:
         generator: one of :data:`scenarios.random_graphs.FAMILIES`; ``file``: the graph is read from a
             file, only its times are drawn; ``parameter_server``: samples and parameters; None: neither.
-        devices, heterogeneity, speeds, beta, work_spread, data_spread, ccr, half_duplex: see
+        devices, heterogeneity, speeds, beta, work_spread, data_spread, ccr, half_duplex, sharing: see
             :class:`scenarios.random_graphs.times.Times`.
         task_time: mean time of a task like ``1s``; ``bandwidth`` like ``1 GB/s``; see there.
         n, alpha, ...: parameters of the generator; those of other generators are None.
@@ -66,6 +66,10 @@ class FamilyConfig:
     skew: float | None = None
     parameter_size: str | None = None
     link_bandwidths: list[str] | None = None
+    jobs: int | None = None
+    fetch_share: float | None = None
+    share_spread: float | None = None
+    writing: float | None = None
     devices: int = 3
     heterogeneity: str = "unrelated"
     speeds: list[float] | None = None
@@ -76,6 +80,7 @@ class FamilyConfig:
     task_time: str | None = None
     bandwidth: str | None = None
     half_duplex: bool = False
+    sharing: str = "processor"
     description: str = ""
     source: str = ""
 
@@ -148,6 +153,7 @@ class FamilyConfig:
                 parse_bandwidth, self.bandwidth, f"bandwidth of family '{self.name}'"
             ),
             half_duplex=self.half_duplex,
+            sharing=self.sharing,
         )
 
     def check(self) -> None:
@@ -166,11 +172,16 @@ class FamilyConfig:
 
     def document(self) -> dict[str, Any]:
         """What decides the graph and its times, JSON-ready."""
-        meaningless = {"unrelated": "speeds", "related": "beta"}.get(self.heterogeneity)
+        meaningless = {
+            "unrelated": ("speeds", "sharing"),
+            "related": ("beta", "sharing"),
+            "both": ("sharing",),
+            "dedicated": ("speeds", "beta"),
+        }.get(self.heterogeneity, ())
         return {
             key: value
             for key, value in dataclasses.asdict(self).items()
-            if value is not None and key not in ("description", "source", meaningless)
+            if value is not None and key not in ("description", "source", *meaningless)
         }
 
     def _complete(self, kind: Callable[..., Any]) -> dict[str, Any]:

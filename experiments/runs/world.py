@@ -37,7 +37,6 @@ from scenarios.instances import load_instance
 from scenarios.model_config import ModelConfig, graph_of
 from scenarios.partition.partitioner import Partition
 from scenarios.requests import RequestGraphs, named_models, prepare_requests
-from scenarios.serving.load_predictor import find_file
 from scenarios.training.layer_profile import files_of, read_layer_profile
 from simulator.analysis.bounds import Bounds, workload_bound
 from simulator.devices.weight_cache import shortest
@@ -51,6 +50,7 @@ from simulator.model.noise import LogNormalNoise, NoiseModel
 from simulator.model.workload import Workload
 from simulator.schedulers import create
 from simulator.support import own_code
+from simulator.support.shipped import find_file
 
 V = TypeVar("V")
 _KEEP = 32  # worlds a process remembers; a graph and its tables take a few MB
@@ -373,10 +373,12 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
     ]
     if files := [path for file in varying if (path := Path(file).expanduser()).is_file()]:
         found["bandwidth"] = digest_files(files)
-    if scenario.scheduler.name == "planned" and scenario.scheduler.options.get("file"):
-        path = Path(str(scenario.scheduler.options["file"])).expanduser()
+    if file := scenario.scheduler.options.get("file"):
+        path = find_file(str(file))
         if path.is_file():  # if not, the scheduler itself says so
-            found["plan"] = digest_files([path])
+            found["plan" if scenario.scheduler.name == "planned" else "policy"] = digest_files(
+                [path]
+            )
     select = scenario.scheduler.options.get("select")
     if isinstance(select, Mapping):
         path = find_file(str((select.get("predictor_options") or {}).get("file") or ""))

@@ -15,6 +15,7 @@ from scenarios.random_graphs.gaussian_elimination import GaussianElimination
 from scenarios.random_graphs.layered import Layered
 from scenarios.random_graphs.series_parallel import SeriesParallel
 from scenarios.random_graphs.shape import Family, Shape
+from scenarios.random_graphs.staged_jobs import StagedJobs
 from scenarios.random_graphs.stencils import Stencil1D, Stencil2D
 from scenarios.random_graphs.times import Times
 from scenarios.random_graphs.trees import InTree, OutTree
@@ -30,6 +31,7 @@ FAMILIES: Mapping[str, type[Family]] = {
     "layered": Layered,
     "out_tree": OutTree,
     "series_parallel": SeriesParallel,
+    "staged_jobs": StagedJobs,
     "stencil_1d": Stencil1D,
     "stencil_2d": Stencil2D,
 }

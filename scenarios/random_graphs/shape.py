@@ -28,6 +28,8 @@ class Shape:
         data: float64[edges], what each edge moves, in any unit.
         names: of the tasks; None for ``t0``, ``t1``, ...
         notes: for people: what a file did not say, and what was taken instead.
+        machines: int64[tasks], the kind of device that each task is for; None: any.
+        kinds: names of those kinds of devices.
     """
 
     tasks: int
@@ -37,6 +39,8 @@ class Shape:
     data: np.ndarray
     names: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    machines: np.ndarray | None = None
+    kinds: tuple[str, ...] = ()
 
     @classmethod
     def of(

@@ -11,11 +11,20 @@ import numpy as np
 from scenarios.random_graphs.draws import DATA, DEVICES, WORK, Draws
 from scenarios.random_graphs.shape import Shape, check_number
 from simulator.errors import InvalidInput
-from simulator.model.cluster import MOST_PAIRED, Cluster, fully_connected
+from simulator.model.cluster import (
+    MOST_PAIRED,
+    SHARINGS,
+    Cluster,
+    Device,
+    MemorySpace,
+    fully_connected,
+)
 from simulator.model.costs import CostTable
 from simulator.model.graph import DataflowGraph, from_arrays
 
-HETEROGENEITIES = ("unrelated", "related", "both")
+MOST_SHARING = 256
+"""Tasks that share a dedicated device; more wait for a place."""
+HETEROGENEITIES = ("unrelated", "related", "both", "dedicated")
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,9 @@ class Times:
     - ``related``: w / its speed,
     - ``unrelated``: w times a factor from 1 - ``beta`` / 2 to 1 + ``beta`` / 2, drawn for each task on
       each device (the range-based method of Topcuoglu, Hariri, Wu, IEEE TPDS 13(3), 2002),
-    - ``both``: w / its speed times such a factor.
+    - ``both``: w / its speed times such a factor,
+    - ``dedicated``: w on the device of the kind that its shape says, and it can run on no other; the devices
+      share one memory.
 
     All times are scaled to a mean of ``task_s`` over tasks and devices, all edges to a mean of
     ``ccr`` times that, between any two devices. Shape, work, data and each device have draws of
@@ -44,6 +55,8 @@ class Times:
         task_s: seconds; None: ``work`` is seconds at speed 1.
         bandwidth: bytes per second, where there is no ``ccr``.
         half_duplex: both directions of a link share one channel.
+        sharing: of dedicated devices: ``processor``: the tasks on one share its rate equally, up to :data:`MOST_SHARING`;
+            ``slots``: one task at a time.
 
     Raises:
         InvalidInput: a parameter is out of its range or has no meaning beside another.
@@ -59,6 +72,7 @@ class Times:
     task_s: float | None = 1.0
     bandwidth: float | None = None
     half_duplex: bool = False
+    sharing: str = "processor"
 
     def __post_init__(self) -> None:
         check_number("devices", self.devices, 1, MOST_PAIRED)
@@ -66,6 +80,10 @@ class Times:
             raise InvalidInput(
                 f"There is no family.heterogeneity={self.heterogeneity}; known: "
                 f"{', '.join(HETEROGENEITIES)}"
+            )
+        if self.sharing not in SHARINGS:
+            raise InvalidInput(
+                f"There is no family.sharing={self.sharing}; known: {', '.join(SHARINGS)}"
             )
         if not self.speeds:
             raise InvalidInput("family.speeds is empty; give at least one, e.g. [1,4,10]")
@@ -97,9 +115,11 @@ class Times:
         if self.ccr is not None and not sizes.any():
             sizes = np.ones(len(sizes))
         data = _spread(sizes, self.data_spread, Draws(seed, DATA))
-        seconds = self._seconds(work, seed)
+        dedicated = self.heterogeneity == "dedicated"
+        seconds = self._dedicated(name, shape, work) if dedicated else self._seconds(work, seed)
         # fsum rounds once, whatever the order: the same sum everywhere.
-        mean = math.fsum(seconds.ravel().tolist()) / seconds.size
+        finite = seconds[np.isfinite(seconds)]
+        mean = math.fsum(finite.tolist()) / finite.size
         if self.task_s is not None:
             if not mean > 0:
                 raise InvalidInput(
@@ -122,11 +142,37 @@ class Times:
         )
         place = {task: row for row, task in enumerate(shape.names or ())}
         order = [place[label] if shape.names else int(label[1:]) for label in graph.operator_names]
+        if dedicated:
+            return graph, self._shop(shape), CostTable.of(graph, seconds[order])
         kind = "mixed" if self.heterogeneity == "both" else self.heterogeneity
         cluster = fully_connected(
             f"{self.devices} {kind} devices", self.devices, half_duplex=self.half_duplex
         )
         return graph, cluster, CostTable.of(graph, seconds[order])
+
+    def _dedicated(self, name: str, shape: Shape, work: np.ndarray) -> np.ndarray:
+        """float64[tasks, devices]: the work on the device that a task is for, infinite elsewhere."""
+        if shape.machines is None:
+            raise InvalidInput(
+                f"Tasks of '{name}' are for no device of their own; take another family.heterogeneity than "
+                "dedicated, or family=staged_jobs"
+            )
+        if self.devices != len(shape.kinds):
+            raise InvalidInput(
+                f"Tasks of '{name}' are for {len(shape.kinds)} kinds of devices ({', '.join(shape.kinds)}), one of "
+                f"each: family.devices={self.devices} must be {len(shape.kinds)}"
+            )
+        seconds = np.full((shape.tasks, self.devices), math.inf)
+        seconds[np.arange(shape.tasks), shape.machines] = work
+        return seconds
+
+    def _shop(self, shape: Shape) -> Cluster:
+        slots = MOST_SHARING if self.sharing == "processor" else 1
+        return Cluster(
+            f"shop ({self.sharing})",
+            [MemorySpace("memory")],
+            [Device(kind, "memory", slots=slots, sharing=self.sharing) for kind in shape.kinds],
+        )
 
     def _seconds(self, work: np.ndarray, seed: int) -> np.ndarray:
         """float64[tasks, devices], not scaled yet."""

@@ -23,6 +23,7 @@ import numpy as np
 
 from simulator.errors import InvalidInput
 from simulator.support.atomic_io import write_whole
+from simulator.support.shipped import find_file
 
 HEADER = "hetsim.load_predictor"
 """The key of a file's metadata under which its description stands, as JSON."""
@@ -32,7 +33,6 @@ LEARNING_RATE = 3e-3
 VALIDATION = 0.2
 """Share of the training time, its end, by which the epoch to keep is chosen."""
 MOST_HIDDEN = 4096
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,8 @@ class LstmPredictor:
     """A :class:`simulator.serving.two_stage.LoadPredictor` of a file.
 
     Args:
-        file: what ``python -m experiments.train_predictor`` wrote; see :func:`find_file`.
+        file: what ``python -m experiments.train_predictor`` wrote; see
+            :func:`simulator.support.shipped.find_file`.
 
     Attributes:
         trained_for: options that the selection must have.
@@ -180,13 +181,6 @@ class LstmPredictor:
     def predict(self, history: np.ndarray) -> np.ndarray:
         """See :class:`simulator.serving.two_stage.LoadPredictor`."""
         return self.network.predict(history)
-
-
-def find_file(name: str) -> Path:
-    """A path relative to the current folder or, if nothing is there, to the project's."""
-    path = Path(name).expanduser()
-    shipped = CHECKOUT / path
-    return shipped if not path.exists() and shipped.exists() else path
 
 
 def windows(

@@ -30,7 +30,7 @@ from simulator.model.plan import Plan
 from simulator.model.units import format_bytes
 from simulator.planners.device_clusters import CLUSTERS, LAYERS, plan_stages
 from simulator.planners.pipeline_schedules import SCHEDULES, schedule
-from simulator.planners.stages import Stages, best_stages
+from simulator.planners.stages import Stages, in_order
 
 REDUCTIONS = (*ALGORITHMS, "owner")
 TRIED = ("fastest_first", "node", "equal_distribution", "hybrid"), ("one_each",)
@@ -300,7 +300,7 @@ class ParallelTraining(Partitioner):
         found = plan_stages(asked, stages, clusters, self.layers, nodes)
         if self.chunks > 1:
             order = [stage.devices for stage in found.stages]
-            found = best_stages(asked, order * self.chunks, orders=False)
+            found = in_order(asked, order * self.chunks)
         return [firsts[stage.layers[0]] for stage in found.stages], found
 
     def _layout(

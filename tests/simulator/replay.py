@@ -365,7 +365,11 @@ class _Shop:
                     and (j, t, self.space_names.index(job.destination)) in self.crossing
                     and (j, t) in self.writer
                 ]
-                + [end for (i, t, _), end in self.crossing.items() if i == j and (i, t) in self.heirs]
+                + [
+                    end
+                    for (i, t, _), end in self.crossing.items()
+                    if i == j and (i, t) in self.heirs
+                ]
             )
             for j, job in enumerate(self.workload)
         ]

@@ -40,6 +40,15 @@ SMALL = {
     },
     "out_tree": {"levels": st.integers(1, 5), "arity": st.integers(2, 4)},
     "series_parallel": {"n": st.integers(2, 80), "parallel": st.floats(0, 1)},
+    "staged_jobs": {
+        "jobs": st.integers(1, 3),
+        "stages": st.integers(1, 20),
+        "alpha": st.floats(0.1, 4),
+        "degree": st.integers(1, 6),
+        "fetch_share": st.floats(0.2, 0.8),
+        "share_spread": st.floats(0, 0.19),
+        "writing": st.floats(0, 1),
+    },
     "stencil_1d": {"width": st.integers(1, 9), "steps": st.integers(1, 6)},
     "stencil_2d": {"width": st.integers(1, 5), "steps": st.integers(1, 5)},
 }
@@ -89,7 +98,8 @@ def test_every_graph_is_sound(case):
         shape.source.tolist(),
         shape.work.tolist(),
     ]
-    if family not in ("erdos_renyi", "layered", "daggen", "stencil_1d", "stencil_2d"):
+    unconnected = ("erdos_renyi", "layered", "daggen", "staged_jobs", "stencil_1d", "stencil_2d")
+    if family not in unconnected:
         assert nx.is_weakly_connected(digraph(shape))
 
 
@@ -434,6 +444,15 @@ def test_refusals_name_the_parameter_and_its_range(family, change, message):
         "layered": {"n": 10, "alpha": 1.0, "degree": 2},
         "out_tree": {"levels": 3, "arity": 2},
         "series_parallel": {"n": 10, "parallel": 0.5},
+        "staged_jobs": {
+            "jobs": 1,
+            "stages": 5,
+            "alpha": 1.0,
+            "degree": 2,
+            "fetch_share": 0.5,
+            "share_spread": 0.4,
+            "writing": 0.5,
+        },
         "stencil_1d": {"width": 3, "steps": 3},
         "stencil_2d": {"width": 3, "steps": 3},
     }[family]
