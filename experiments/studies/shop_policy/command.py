@@ -107,6 +107,7 @@ def evaluate_policy(given: Mapping[str, str], console: Console) -> Evaluation:
 
 
 def _print(found: Evaluation, sequences: int, console: Console) -> None:
+    wide = Console(highlight=False, width=max(console.width, 132))
     for objective in OBJECTIVES:
         console.print(
             f"[bold]{LEARNT}'s {objective.replace('_', ' ')} is shorter by[/] (%, with 95% intervals; {sequences} held-out "
@@ -126,7 +127,7 @@ def _print(found: Evaluation, sequences: int, console: Console) -> None:
                 )
                 cells.append(f"{100 * share:.1f}{between}")
             table.add_row(mix, *cells)
-        console.print(table, width=132, crop=False, overflow="ignore")
+        wide.print(table)
 
 
 def _number(given: Mapping[str, str], key: str, default: int, most: int) -> int:
