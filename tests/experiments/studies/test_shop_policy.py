@@ -184,7 +184,7 @@ def test_the_preset_runs_every_scheduler(tmp_path: Path, monkeypatch) -> None:  
     cells = compose_grid(
         ["experiment=dag_shop", "seed.workload=0", "family.alpha=1.0", "family.writing=0.0"]
     ).cells
-    assert len(cells) == 9 * 2 * 2
+    assert len(cells) == 7 * 2 * 2
     names = {cell.scenario.scheduler.name for cell in cells}
     assert {"contention_free", "learnt", "delay_stage", "shop/fair_sharing"} < names
     for cell in cells[::4]:

@@ -15,6 +15,7 @@ from simulator.errors import InvalidInput
 from simulator.model.trace import Trace
 from simulator.planners.flow_shop import johnson, makespan
 from simulator.schedulers import create
+from simulator.schedulers._one_at_a_time import Stages
 from simulator.schedulers._stage_policy import FEATURES, HEADER, StagePolicy, load_policy
 from simulator.schedulers.learnt import Learnt
 from tests.examples import examples
@@ -294,3 +295,12 @@ def test_a_policy_of_other_features_is_refused(tmp_path) -> None:  # type: ignor
         load_policy(tmp_path / "none")
     with pytest.raises(InvalidInput, match="no rule 'lifo'"):
         create("contention_free", rule="lifo")
+
+
+def test_what_two_parents_feed_begins_a_stage() -> None:
+    graph = from_edges("join", 3, [(0, 2, 0.0), (1, 2, 0.0)])
+    stages = Stages(graph, np.array([[1.0, math.inf], [2.0, math.inf], [math.inf, 4.0]]))
+    assert stages.is_first == [True, True, True]
+    assert stages.phases == [(1.0,), (2.0,), (4.0,)]
+    assert stages.rank == [5.0, 6.0, 4.0]
+    assert stages.tail == [4.0, 4.0, 0.0]
