@@ -208,4 +208,8 @@ def _with_overhead(seconds: np.ndarray, cluster: Cluster) -> np.ndarray:
 
 
 def _slots(cluster: Cluster) -> np.ndarray:
-    return np.array([device.slots for device in cluster.devices], dtype=np.float64)
+    """Operators at full rate at once: one where they share a processor, however many run."""
+    return np.array(
+        [1 if device.sharing == "processor" else device.slots for device in cluster.devices],
+        dtype=np.float64,
+    )

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator import Cluster, CostTable, DataflowGraph, Device, MemorySpace, from_edges, simulate
+from simulator.analysis.bounds import lower_bound
 from simulator.errors import InvalidInput
 from simulator.model.trace import Trace
 from simulator.planners.flow_shop import johnson, makespan
@@ -127,6 +128,10 @@ def test_identical_stages(n: int, a: float, b: float) -> None:
         for sharing in ("processor", "slots"):
             alone = run(method, stages, sharing=sharing).makespan
             assert alone == pytest.approx(n * max(a, b) + min(a, b))
+    graph, costs = staged(stages)
+    for sharing in ("processor", "slots"):  # tasks that share a processor do no more in a second
+        bound = lower_bound(graph, costs[graph].seconds, shop(sharing, 2)).bound_s
+        assert bound == pytest.approx(n * max(a, b) + min(a, b))
     # Devices of one slot make anything contention-free.
     assert run("fair", stages, sharing="slots").makespan == pytest.approx(n * max(a, b) + min(a, b))
 
