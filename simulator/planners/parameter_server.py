@@ -211,6 +211,8 @@ class _State:
         owned = np.eye(machines)[self.owner] * problem.size[:, None]
         touched = problem.real[mine]
         best = np.inf, -1, -1
+        if not len(mine):  # it serves alone
+            return best
         # Bytes of parameters, by owner, that the machine no longer needs, and that another one then needs.
         freed = touched @ (owned * (self.count[:, slow, None] == 1))
         freed[:, slow] = 0.0
