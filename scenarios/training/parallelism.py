@@ -279,9 +279,11 @@ class _Transformation:
                     self.shared[tensor] = self.parts.tensor(row)
                 return self.shared[tensor]
             owner = self._worker(self.updater[tensor], micro_batch)
-            latest = self._latest(tensor, owner)
             if self.step.phase[self.updater[tensor]] == FORWARD:
-                return latest
+                return self._latest(tensor, owner)
+            if self.layout.reduction.algorithm == "owner":  # all read the first replica's
+                owner = self._replicas(self.updater[tensor])[0]
+            self._latest(tensor, owner)
             # Backward as forward: with the weight as the updates before the forward pass left it.
             updates = self.updates_before.get((owner, micro_batch, self.part[operator]), 0)
             return self.versions[tensor, owner][updates]

@@ -64,6 +64,7 @@ class Disturbances:
         self._given_up: set[tuple[int, int]] = set()  # asked for once more than they may be sent
         self._unissued: Counter[int] = Counter()  # by task: failures while it was being issued
         self._over: set[int] = set()  # jobs that no fault can reach
+        self._settled: set[int] = set()  # tensors that weights have become wherever they are read
         self._rests = False  # whether nothing but faults was to come after the last instant
         self._handlers: dict[str, Callable[[Fault, bool], None]] = {
             "device_failure": self._on_failure,
@@ -215,6 +216,8 @@ class Disturbances:
         for t in writes:
             if run.pushes or t in index.wanted:
                 self._request_again(first + t)
+            if t in index.updates:
+                self.note_state(first + t)
         for member in run.members.get(job, (job,)):
             results = [run.first_tensor[member] + t for t in writes]
             if job in self._missing:
@@ -225,6 +228,17 @@ class Disturbances:
                         run.tensor_home[tensor] = run.space_of[run.task_device[task]]
                         run.tensor_written[tensor] = run.now
                     self._request_again(tensor)
+
+    def placed(self, task: int) -> None:
+        """A reader of weights is placed: ask for what has become of them already."""
+        run = self._run
+        job = run.task_job[task]
+        inherits = run.job_index[job].inherits
+        for t in inherits.get(task - run.first_task[job], ()) if inherits else ():
+            tensor = run.first_tensor[job] + t
+            if tensor not in self._settled:
+                self._request_again(tensor)
+                self.note_state(tensor)
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -430,7 +444,8 @@ class Disturbances:
         """Whether a missing tensor (of a job's graph) is a result or has readers yet to start."""
         run = self._run
         index = run.job_index[job]
-        if tensor in index.wanted and not self._is_beyond(job):
+        settled = run.first_tensor[job] + tensor in self._settled
+        if tensor in index.wanted and not settled and not self._is_beyond(job):
             return True
         readers = (run.first_task[job] + reader for reader in index.consumers[tensor])
         return any(task not in self._done and not run.started[task] for task in readers)
@@ -460,7 +475,7 @@ class Disturbances:
             task = run.first_task[job] + reader
             if run.is_queued(task) and (run.pushes or not run.pending[task]):
                 wanted.add(run.space_of[run.task_device[task]])
-        if t in index.wanted and t not in index.inputs:
+        if t in index.wanted and t not in index.inputs and tensor not in self._settled:
             wanted.update(run.goals(job, t))
         if t in index.inputs and job in run.coming:
             wanted.add(run.coming[job][0])
@@ -481,7 +496,7 @@ class Disturbances:
         first, index = run.first_tensor[job], run.job_index[job]
         asked = {row[:2] for row in run.requested}
         for t in index.wanted - set(index.inputs):
-            for goal in run.goals(job, t):
+            for goal in () if first + t in self._settled else run.goals(job, t):
                 key = (first + t, goal)
                 if run.tensor_home[key[0]] == goal:
                     continue
@@ -489,6 +504,24 @@ class Disturbances:
                     return False
         self._over.add(job)
         return True
+
+    def note_state(self, tensor: int) -> None:
+        """What becomes of a weight may lie wherever the weight is read: it has taken its place then, and can no more be
+        lost than that.
+        """
+        run = self._run
+        job = run.job_of_tensor(tensor)
+        t, asked = tensor - run.first_tensor[job], {row[:2] for row in run.requested}
+        heirs = [run.first_task[job] + reader for reader in run.job_index[job].updates.get(t, ())]
+        unplaced = any(run.device_of(heir) < 0 for heir in heirs)
+        if not heirs or unplaced or run.tensor_written[tensor] == math.inf:
+            return
+        for goal in run.goals(job, t):
+            key = (tensor, goal)
+            there = tensor in run.copies[goal] and key not in run.under_way and key not in asked
+            if run.tensor_home[tensor] != goal and not there:
+                return
+        self._settled.add(tensor)
 
     def _is_over(self) -> bool:
         """Whether no fault can change anything any more."""

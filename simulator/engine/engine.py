@@ -599,6 +599,12 @@ class Simulation(DataMovement):
             return None
         return self._fetch(task, device)
 
+    def _request_state(self, task: int, device: int) -> None:
+        if self._faults is None:
+            super()._request_state(task, device)
+        else:
+            self._faults.placed(task)
+
     def _return_foreseen(self, device: int) -> None:
         """Put a task whose start was foreseen back into the queue, whose order changes."""
         task = self.foreseen[device]

@@ -340,6 +340,8 @@ class DataMovement(EngineRun):
                 self.touched.add(device)
         if self.is_awaited(job, t, space):
             self.done_at[job] = self.now
+            if self._faults is not None:
+                self._faults.note_state(tensor)
             if self._reacts:
                 self._follow(job)
         self._note_delivery(tensor, space)

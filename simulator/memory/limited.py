@@ -209,7 +209,7 @@ class LimitedMemory:
             live = self._live.all.get(tensor)
             self._copies.abandon(tensor)
             if live is not None:
-                live.unplaced, live.result = 0, False
+                live.unplaced, live.heirs, live.result = 0, 0, False
                 live.owed.clear()
                 self._live.review(tensor, live)
 
@@ -224,6 +224,10 @@ class LimitedMemory:
         for tensor, live in self._live.read_by(task):
             live.unplaced -= 1
             live.users[space] = live.users.get(space, 0) + 1
+            self._live.review(tensor, live)
+        for tensor, live in self._live.inherited_by(task):
+            live.heirs -= 1
+            self._live.owe(tensor, live)
             self._live.review(tensor, live)
         self._weights.placed(task, space)
 
@@ -258,7 +262,16 @@ class LimitedMemory:
             if not live.users[space]:
                 del live.users[space]
             self._live.review(tensor, live)
+        if back:
+            self._seek_heir(task)
         self._weights.released(task, space)
+
+    def _seek_heir(self, task: int) -> None:
+        """A reader of weights is in no queue any more."""
+        for tensor, live in self._live.inherited_by(task):
+            live.heirs += 1
+            self._live.owe(tensor, live, task)
+            self._live.review(tensor, live)
 
     def fetch(self, task: int, device: int) -> None:
         """See :class:`simulator.memory.memory.Memory`."""
@@ -298,8 +311,6 @@ class LimitedMemory:
         result = tensor - tensors.first(job) in run.job_index[job].outputs
         target = run.destination[job]
         live = LiveTensor(tensors.bytes(tensor), space, result, target, False)
-        if not result:
-            live.owed.update(set(run.goals(job, tensor - tensors.first(job))) - {space})
         self._live.hold(tensor, live)
 
     def finished(self, task: int, device: int) -> None:
@@ -343,6 +354,7 @@ class LimitedMemory:
                 self._live.review(tensor, live)
             elif self._tensors.is_brought(tensor):
                 self._bring_back(tensor)
+        self._seek_heir(task)
 
     def _give_back_inner(self, task: int, space: int) -> None:
         if inner := self._tensors.inner_bytes(task):
@@ -386,6 +398,7 @@ class LimitedMemory:
         for tensor, live in list(self._live.all.items()):
             if space in live.copies:
                 self._live.lose_copy(tensor, live, space)
+                self._live.owe(tensor, live)
 
     def moved(self, tensor: int, space: int) -> None:
         """See :class:`simulator.memory.memory.Memory`."""

@@ -3,7 +3,7 @@
 A tensor that an operator writes, or a job brings, is wanted in its home until every reader has finished
 there or has its copy elsewhere, and no transfer of it is under way; a copy until every reader has finished
 or is placed elsewhere; a result until its job is done, at the job's destination or where it was written. What becomes of
-a weight for the next step is wanted until it has arrived wherever the weight was read; there it takes the weight's place.
+a weight for the next step is wanted until it has arrived wherever the weight was read; there it takes the weight's place. Until all that read the weight are placed it may be wanted anywhere and keeps the original.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class LiveTensor:
         "bytes",
         "copies",
         "flying",
+        "heirs",
         "home",
         "idle",
         "input",
@@ -56,6 +57,7 @@ class LiveTensor:
         self.users: dict[int, int] = {}  # space -> placed readers that have not finished
         self.copies: dict[int, bool] = {}  # space -> whether it has arrived
         self.flying = 0  # transfers under way
+        self.heirs = 0  # readers in no queue of the weight that becomes it
         self.owed: set[int] = set()  # spaces where a weight has still to become it
         self.idle: set[int] = set()  # spaces where nobody wants it, and it still lies
 
@@ -63,7 +65,7 @@ class LiveTensor:
         """Whether anybody wants it where it or a copy of it lies."""
         if self.unplaced or not self.written or space in self.users:
             return True
-        if self.owed and space == self.home:
+        if (self.heirs or self.owed) and space == self.home:
             return True
         delivers = self.result and self.target != EVERYWHERE
         if space != self.home:
@@ -111,7 +113,21 @@ class LiveTensors:
             else:
                 space = run.cluster.space_of[device]
                 live.users[space] = live.users.get(space, 0) + 1
+        live.heirs = sum(run.device_of(heir) < 0 for heir in self._tensors.heirs(tensor))
+        self.owe(tensor, live)
         self.all[tensor] = live
+
+    def owe(self, tensor: int, live: LiveTensor, without: int = -1) -> None:
+        """Note where a weight has still to become a tensor, for readers other than ``without``."""
+        run, space_of = self._run, self._run.cluster.space_of
+        devices = [run.device_of(heir) for heir in self._tensors.heirs(tensor) if heir != without]
+        read = {space_of[device] for device in devices if device >= 0}
+        live.owed = {s for s in read if s != live.home and not live.copies.get(s)}
+
+    def inherited_by(self, task: int) -> list[tuple[int, LiveTensor]]:
+        """What becomes of the weights that a task reads, if it is accounted for."""
+        live = self.all
+        return [(t, live[t]) for t in self._tensors.inherited(task) if t in live]
 
     def read_by(self, task: int) -> list[tuple[int, LiveTensor]]:
         """The tensors that a task reads and that are accounted for."""
@@ -121,7 +137,8 @@ class LiveTensors:
     def review(self, tensor: int, live: LiveTensor) -> None:
         """Give back the room of what nobody wants, take it for what is wanted again."""
         room = self._room
-        wanted = live.unplaced or live.users or live.flying or live.result or live.owed
+        wanted = live.unplaced or live.users or live.flying or live.result
+        wanted = wanted or live.heirs or live.owed
         if live.written and not wanted:
             for space in (live.home, *live.copies):
                 self._leave(tensor, live, space)

@@ -122,6 +122,20 @@ class JobTensors:
         consumers = run.job_index[leader].consumers[tensor - run.first_tensor[job]]
         return [first + operator for operator in consumers]
 
+    def heirs(self, tensor: int) -> list[int]:
+        """Of what a weight becomes the tasks that read the weight."""
+        run = self._run
+        job = run.job_of_tensor(tensor)
+        readers = run.job_index[job].updates.get(tensor - run.first_tensor[job], ())
+        return [run.first_task[job] + operator for operator in readers]
+
+    def inherited(self, task: int) -> list[int]:
+        """What becomes of the weights that a task reads."""
+        run = self._run
+        job = run.job_of(task)
+        inherits = run.job_index[job].inherits
+        return [run.first_tensor[job] + t for t in inherits.get(run.operator_of(task), ())]
+
     # -- where they are -------------------------------------------------------------------------
 
     def home(self, tensor: int) -> int:

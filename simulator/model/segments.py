@@ -2,9 +2,9 @@
 
 Serving runs on them: a request then is one task for each segment, whose time is that of the operators in
 it, one after another. Planners search on them. What a segment writes for later ones keeps its name and its bytes, as
-does what its operators make of a weight or an input in place (``cache:updated``); of what only its
-own operators read the most that lies there at once is left, as the segment's ``inner_bytes``, and what is written
-in all, which goes through the cache, as its ``inner_written``.
+does what its operators make of a weight or an input in place (``cache:updated``), and what becomes of a weight that
+others read, too; of what only its own operators read the most that lies there at once is left, as the segment's
+``inner_bytes``, and what is written in all, which goes through the cache, as its ``inner_written``.
 """
 
 from __future__ import annotations
@@ -117,6 +117,9 @@ def coarsen(
     count = int(owner.max()) + 1
     weights = frozenset(graph.weights)
     kept = {*graph.outputs, *_updated(graph)}
+    for tensor, weight in graph.updates.items():
+        if any(owner[r] != owner[graph.producer[tensor]] for r in graph.consumers[weight]):
+            kept.add(tensor)
     reads: list[list[int]] = [[] for _ in range(count)]
     writes: list[list[int]] = [[] for _ in range(count)]
     for operator in range(len(graph)):
@@ -128,7 +131,10 @@ def coarsen(
             outside = any(owner[reader] != segment for reader in graph.consumers[tensor])
             if outside or tensor in kept:
                 writes[segment].append(tensor)
-    # Weights that the same segments read are one tensor: models of other depths then look alike.
+    # Weights that the same segments read are one tensor: models of other depths then look alike. What becomes of a
+    # weight is known by its name.
+    written = {tensor for row in writes for tensor in row}
+    changed = {weight for tensor, weight in graph.updates.items() if tensor in written}
     readers: dict[int, tuple[int, ...]] = {}
     for segment, row in enumerate(reads):
         for tensor in row:
@@ -136,7 +142,8 @@ def coarsen(
                 readers[tensor] = (*readers.get(tensor, ()), segment)
     groups: dict[tuple[int, ...], list[int]] = {}
     for tensor in sorted(readers):
-        groups.setdefault(readers[tensor], []).append(tensor)
+        alone = (-1 - tensor,) if tensor in changed else ()
+        groups.setdefault((*readers[tensor], *alone), []).append(tensor)
     others = {t for rows in (reads, writes) for row in rows for t in row if t not in weights}
     tensors = [_plain(graph.tensors[t]) for t in sorted(others | set(graph.inputs))]
     position = {t: i for i, t in enumerate(sorted(others | set(graph.inputs)))}

@@ -89,6 +89,9 @@ def intervals(
                 stays += [f for s, _, _, _, f in readers if s == space]
                 if result and (target == space or (target is None and number == 0)):
                     stays.append(done)
+                heirs = graph.consumers[graph.updates[t]] if t in graph.updates else ()
+                if not hindsight and not number:
+                    stays += [ran[j, o][2] for o in heirs]
                 if number:
                     _, _, begin, finish = moved[j, t][number - 1]
                     if not hindsight:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scenarios.training.parallelism import Layout, Reduction, parallelised
+from scenarios.training.step import Step
+from simulator.analysis.critical import critical_path
 from simulator.analysis.residency import occupancy
 from simulator.engine.evaluator import Evaluator
 from simulator.engine.faults import Fault, Faults
 from simulator.engine.run import simulate
 from simulator.errors import HetsimError, InvalidInput
+from simulator.model.closed_loop import ClosedLoop
 from simulator.model.cluster import Cluster, Device, MemorySpace, fully_connected
 from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph
-from simulator.model.operator import Operator, Tensor
+from simulator.model.operator import Operator, Part, Tensor
 from simulator.model.plan import Plan
+from simulator.model.segments import coarsen
 from simulator.model.workload import Job, Workload
+from simulator.planners.pipeline_schedules import schedule
 from simulator.schedulers import create
 from simulator.schedulers.planned import Planned
 from tests.examples import examples
-from tests.scenarios.training.chains import chain_step
+from tests.scenarios.training.chains import chain_step, simulated
 
 
 def tied(readers):
@@ -120,6 +128,105 @@ def test_the_evaluator_gives_what_the_engine_gives(data):
         home = device[graph.producer[tensor]]
         read = {device[reader] for reader in graph.consumers[weight]}
         assert read - {home} <= {space for t, space in pairs if t == tensor}
+
+
+def late_reader():
+    """A weight that is read early and late, and changed between."""
+    tensors = [Tensor("w", "weight", 8.0)]
+    tensors += [Tensor(n, "activation", 1.0) for n in ("a", "slow", "late")]
+    tensors += [Tensor("w:updated", "activation", 8.0)]
+    names = ("f", "slow", "update", "late")
+    reads, writes = [[0], [], [0, 1], [0, 2]], [[1], [2], [4], [3]]
+    operators = [Operator(name, "task") for name in names]
+    return DataflowGraph("late", operators, tensors, reads, writes)
+
+
+@pytest.mark.parametrize("movement", ["push", "pull"])
+@pytest.mark.parametrize("contention", ["none", "fifo", "fair"])
+@pytest.mark.parametrize("memory", ["unlimited", "limited"])
+def test_who_reads_a_weight_after_its_change_is_sent_what_it_became(movement, contention, memory):
+    """A scheduler that places ready tasks places the late reader at 5; the update was done at 2."""
+    graph, cluster = late_reader(), fully_connected("two", 2)
+    seconds = np.array([[1, np.inf], [np.inf, 5], [1, np.inf], [np.inf, 1]])
+    costs = CostTable({graph: GraphCosts(seconds)})
+    options = {"movement": movement, "contention": contention, "memory": memory}
+    trace = simulate(graph, cluster, costs, create("fcfs"), **options)
+    assert trace.transfers["bytes"].tolist() == [8]
+    assert trace.transfers["requested"].tolist() == [5]
+    assert trace.makespan == 13
+    assert critical_path(trace)[-1].what == "transfer"
+    names = tuple(d.name for d in cluster.devices)
+    plan = Plan("test", (graph,), names, np.array([0, 1, 0, 1]), np.arange(4))
+    planned = simulate(graph, cluster, costs, Planned(plan), **options)
+    assert planned.makespan == 10  # it is sent when it is written
+
+
+def test_what_has_arrived_everywhere_needs_no_second_update_after_a_failure():
+    """The update is written by 3 and needed on its device alone; another device fails while the job goes on."""
+    graph = tied(1)
+    tensors = [*graph.tensors, Tensor("tail", "activation", 1.0)]
+    operators = [*graph.operators, Operator("tail", "task")]
+    graph = DataflowGraph(
+        "tail", operators, tensors, [*graph.reads, [1]], [*graph.writes, [len(tensors) - 1]]
+    )
+    cluster = fully_connected("two", 2)
+    plan = Plan("test", (graph,), ("P1", "P2"), np.array([0, 0, 0, 1]), np.arange(4))
+    costs = CostTable({graph: GraphCosts(np.array([[1.0, 1.0]] * 3 + [[20.0, 20.0]]))})
+    faults = Faults([Fault("device_failure", "P2", 8.0, 9.0)])
+    for memory in ("unlimited", "limited"):
+        trace = simulate(graph, cluster, costs, Planned(plan), faults=faults, memory=memory)
+        ran = trace.executions["operator"].tolist()
+        assert (ran.count(2), ran.count(3)) == (1, 2), memory
+
+
+def test_jobs_follow_when_their_weights_are_back():
+    """In a closed loop the next step is asked for when the last one's weights have arrived."""
+    graph, cluster = tied(1), fully_connected("two", 2)
+    seconds = np.array([[1, np.inf], [1, np.inf], [np.inf, 1]])
+    costs = CostTable({graph: GraphCosts(seconds)})
+    loop = ClosedLoop([[Job(graph)] * 3])
+    trace = simulate(loop, cluster, costs, create("fcfs"), contention="fifo")
+    assert trace.jobs["finish"].tolist() == [13, 26, 39]
+
+
+@pytest.mark.parametrize("cuts", [[0, 3], [0, 1], [0, 1, 2, 3, 4]])
+def test_joined_operators_owe_what_single_ones_do(cuts):
+    graph, cluster = tied(3), fully_connected("some", 5)
+    segments = coarsen(graph, cuts)
+    device = np.arange(len(segments.graph))
+    readers = {*device[segments.owner][graph.consumers[0],].tolist()}
+    for whole, place in ((segments.graph, device), (graph, device[segments.owner])):
+        trace = run(whole, cluster, place)
+        updated = [t.name for t in whole.tensors].index("w:updated")
+        assert (trace.transfers["tensor"] == updated).sum() == len(readers - {device[-1]})
+
+
+def test_the_first_replica_of_an_owner_sends_its_weights_to_all_others():
+    """Two layers of 8 bytes on three devices: each of two others gets both weights, and sends two gradients."""
+    step, workers = Step.of(chain_step(2, 0.0, 8.0)), np.array([[0, 1, 2]])
+    layout = Layout(
+        np.zeros(len(step.graph), dtype=int),
+        workers,
+        [(0,), (1,), (2,)],
+        schedule("1f1b", workers),
+        reduction=Reduction("owner"),
+    )
+    made = parallelised(step, layout)
+    cluster = fully_connected("three", 3)
+    seconds = np.zeros((len(made.graph), 3))
+    trace = simulated(made.graph, seconds, cluster, made.device, made.order)
+    ways = zip(trace.transfers["source"], trace.transfers["destination"], strict=True)
+    assert Counter(ways) == {(0, 1): 2, (0, 2): 2, (1, 0): 2, (2, 0): 2}
+
+
+def test_state_without_an_owner_is_refused():
+    graph = tied(1)
+    stray = [*graph.tensors[:-1], Tensor("v:updated", "activation", 8.0)]
+    with pytest.raises(InvalidInput, match=r"without an owner: 'v:updated' .* no weight or input"):
+        DataflowGraph("stray", graph.operators, stray, graph.reads, graph.writes)
+    copied = [*graph.tensors, Tensor("w@1", "weight", 8.0, part=Part("w", ()))]
+    with pytest.raises(InvalidInput, match=r"'w@1' is part of the weight 'w'.* 'w@1:updated'"):
+        DataflowGraph("copied", graph.operators, copied, graph.reads, graph.writes)
 
 
 def test_a_weight_without_a_way_back_is_refused():
