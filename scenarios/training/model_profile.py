@@ -1,32 +1,36 @@
 """A model's layers by closed forms: parameters, buffers, outputs, multiply-adds, FLOPs of training and bytes.
 
-The module runs once in training mode on tensors without data, and every call of a function whose work has a closed form
-is a layer's: convolutions ``(k Cin/g + bias) Cout`` parameters and outputs ``floor((H + 2p - d(k-1) - 1)/s) + 1``, linear
-layers ``(in + bias) out``, normalisations ``2C`` and as many statistics, embeddings ``V d``, LSTM ``4h(i+h) + 8h`` and GRU three in place of four,
-attention ``4d^2 + 4d`` where it is one function. Nothing here knows of traced graphs, which have the same figures.
+The module runs once in training mode on tensors without data, and every call of a function that has a closed form
+(:mod:`scenarios.training.closed_forms`) counts for the module that makes it. Nothing here knows of traced graphs, which
+have the same figures.
 
-Training takes three times the forward FLOPs, but no gradient of what needs none (a first layer's input), and two and a half times
-the forward FLOPs for the backward pass of fused attention, which computes its scores again. Attention that drops out, has
-a mask with a gradient or gives its weights away is two products with two gradients each.
+Training takes three times the forward FLOPs, but no gradient of what needs none (a first layer's input), no backward pass
+of layers that the loss, of the model's first output, does not reach, and two and a half times the forward FLOPs for the backward pass of fused attention, which computes
+its scores again. Attention that drops out, has a mask with a gradient or gives its weights away is two products with two gradients each.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from scenarios.outputs import leaves_of
+from scenarios.refusals import reason_of
+from scenarios.training.closed_forms import FORMS, Call, Product
+from scenarios.training_graph import faked, mode_of, without_data
 from simulator.errors import InvalidInput
+from simulator.support.atomic_io import replacing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Tensor = torch.Tensor
-Lengths = int | Sequence[int]
-Product = tuple[int, float]
-"""Multiply-adds, and how many times as many the backward pass takes."""
 
 
 @dataclass
@@ -66,49 +70,34 @@ class Layer:
         return 2 * self.macs
 
 
-class Call(NamedTuple):
-    """What a closed form says of one call.
-
-    Attributes:
-        outputs: elements.
-        parameters: (tensor or None, elements by the form).
-        products: of matrices or windows.
-        statistics: (tensor or None, elements by the form), running means and variances.
-    """
-
-    outputs: int
-    parameters: Sequence[tuple[Tensor | None, int]] = ()
-    products: Sequence[Product] = ()
-    statistics: Sequence[tuple[Tensor | None, int]] = ()
-
-
 def profile_model(
     module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
 ) -> list[Layer]:
     """The layers of a module, in the order in which they first run, and what is held beside them.
 
     Args:
-        module: with or without data; it is run in training mode and put back.
-        args, kwargs: inputs of ``forward``.
+        module: with or without data; it stays as it is.
+        args: inputs of ``forward`` by position.
+        kwargs: by name.
 
     Raises:
         InvalidInput: the module cannot run so.
     """
-    modes = {part: part.training for part in module.modules()}
     counting = _Counting()
-    module.train()
+    mode = mode_of(module, (args, kwargs))
     try:
-        with torch.enable_grad(), counting.paths(module), counting:
-            module(*args, **(kwargs or {}))
+        with mode, torch.enable_grad():
+            copied = without_data(module, mode).train()
+            args, kwargs = faked(mode, (args, dict(kwargs or {})))
+            with counting.paths(copied), counting:
+                output = copied(*args, **kwargs)
     except Exception as error:  # user code, and torch's refusals
         raise InvalidInput(
-            f"Model '{type(module).__name__}' cannot be profiled: it does not run in training mode on its inputs "
-            f"({type(error).__name__}: {error})"
+            f"Model '{type(module).__name__}' cannot be profiled: it does not run in training mode on tensors without "
+            f"data: {reason_of(error)}"
         ) from error
-    finally:
-        for part, training in modes.items():
-            part.training = training
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+    counting.train(next((t for t in leaves_of(output) if isinstance(t, Tensor)), None))
+    for name, tensor in [*copied.named_parameters(), *copied.named_buffers()]:
         counting.hold(name, tensor)
     return list(counting.layers.values())
 
@@ -120,6 +109,7 @@ class _Counting(TorchFunctionMode):
         super().__init__()
         self.layers: dict[tuple[str, str], Layer] = {}
         self._counted: dict[int, Tensor] = {}
+        self._calls: list[tuple[Layer, Sequence[Product], list[Any]]] = []
         self._path = [""]
 
     def __torch_function__(
@@ -127,22 +117,25 @@ class _Counting(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "").strip("_")
-        if name in FORMS:
-            self._count(name, FORMS[name](*args, **kwargs), args)
-        return func(*args, **kwargs)
+        if name not in FORMS:
+            return func(*args, **kwargs)
+        call = FORMS[name](*args, **kwargs)
+        result = func(*args, **kwargs)
+        self._count(name, call, result)
+        return result
 
     def _layer(self, path: str, kind: str) -> Layer:
         return self.layers.setdefault((path, kind), Layer(path, kind))
 
-    def _count(self, kind: str, call: Call, args: Sequence[Any]) -> None:
+    def _count(self, kind: str, call: Call, result: Any) -> None:
         layer = self._layer(self._path[-1], kind)
         layer.calls += 1
         layer.outputs += call.outputs
-        of_floats = [t for t in _tensors(args) if t.is_floating_point()]
-        layer.output_bytes += call.outputs * (of_floats[0].element_size() if of_floats else 4)
-        for macs, backward in call.products:
-            layer.macs += macs
-            layer.training_flops += 2 * macs * (1 + backward)
+        made = list(_tensors([result]))
+        layer.output_bytes += call.outputs * made[0].element_size()
+        layer.macs += sum(macs for macs, _ in call.products)
+        if call.products:
+            self._calls.append((layer, call.products, [t.grad_fn for t in made]))
         for tensor, elements in call.parameters:
             if tensor is not None and self._is_new(tensor):
                 layer.parameters += elements
@@ -155,6 +148,20 @@ class _Counting(TorchFunctionMode):
         new = id(tensor) not in self._counted
         self._counted[id(tensor)] = tensor  # kept, so that no id is given twice
         return new
+
+    def train(self, output: Tensor | None) -> None:
+        """Count what training takes if the loss is of one output."""
+        reached, waiting = set(), [None if output is None else output.grad_fn]
+        while waiting:
+            node = waiting.pop()
+            if node is not None and node not in reached:
+                reached.add(node)
+                waiting += [after for after, _ in node.next_functions]
+        for layer, products, nodes in self._calls:
+            is_reached = any(node in reached for node in nodes)
+            layer.training_flops += sum(
+                2 * macs * (1 + back * is_reached) for macs, back in products
+            )
 
     def hold(self, name: str, tensor: Tensor) -> None:
         """Count a parameter or buffer that no call took."""
@@ -176,9 +183,7 @@ class _Counting(TorchFunctionMode):
         """Know which module runs."""
         handles = []
         for path, part in module.named_modules():
-            before = part.register_forward_pre_hook(
-                lambda *_, path=path: self._path.append(path)  # type: ignore[misc]
-            )
+            before = part.register_forward_pre_hook(lambda *_, path=path: self._path.append(path))
             after = part.register_forward_hook(lambda *_: self._left(), always_call=True)
             handles += [before, after]
         try:
@@ -199,373 +204,27 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-# -- closed forms, with the signatures of torch's functions ------------------------------------
+def save_profile(layers: Sequence[Layer], path: str | Path) -> pd.DataFrame:
+    """Write layers as Parquet, or as CSV if the name ends so, whole or not at all, and give them.
 
+    Columns: those of :class:`Layer`, and ``flops``.
 
-def _convolution(dimensions: int, transposed: bool = False) -> Callable[..., Call]:
-    def form(
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Lengths = 1,
-        padding: Lengths | str = 0,
-        dilation: Lengths = 1,
-        groups: int = 1,
-    ) -> Call:
-        strides, dilations = _each(stride, dimensions), _each(dilation, dimensions)
-        kernel, lengths = weight.shape[2:], input.shape[-dimensions:]
-        extent = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
-        if padding == "same":
-            out = [math.ceil(n / s) for n, s in zip(lengths, strides, strict=True)]
+    Raises:
+        InvalidInput: the name ends otherwise.
+        CannotWrite: the disk is full, say.
+    """
+    import pandas as pd
+
+    path = Path(path).expanduser()
+    if path.suffix not in (".parquet", ".csv"):
+        raise InvalidInput(f"A profile is written as .parquet or .csv, not '{path}'")
+    table = pd.DataFrame([asdict(layer) | {"flops": layer.flops} for layer in layers])
+    with replacing(path) as temporary:
+        if path.suffix == ".csv":
+            table.to_csv(temporary, index=False)
         else:
-            pads = _each(0 if isinstance(padding, str) else padding, dimensions)
-            out = [
-                (n + 2 * p - e - 1) // s + 1
-                for n, p, e, s in zip(lengths, pads, extent, strides, strict=True)
-            ]
-        batch = math.prod(input.shape[: -dimensions - 1])
-        channels, made = input.shape[-dimensions - 1], weight.shape[0]
-        parameters = math.prod(kernel) * channels // groups * made
-        outputs = batch * made * math.prod(out)
-        macs = outputs * math.prod(kernel) * channels // groups
-        return Call(outputs, [(weight, parameters), (bias, made)], [_product(macs, input, weight)])
-
-    def transposed_form(
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Lengths = 1,
-        padding: Lengths = 0,
-        output_padding: Lengths = 0,
-        groups: int = 1,
-        dilation: Lengths = 1,
-    ) -> Call:
-        kernel, lengths = weight.shape[2:], input.shape[-dimensions:]
-        each = [_each(v, dimensions) for v in (stride, padding, output_padding, dilation)]
-        out = [
-            (n - 1) * s - 2 * p + d * (k - 1) + o + 1
-            for n, k, s, p, o, d in zip(lengths, kernel, *each, strict=True)
-        ]
-        batch = math.prod(input.shape[: -dimensions - 1])
-        channels, made = input.shape[-dimensions - 1], weight.shape[1] * groups
-        parameters = math.prod(kernel) * channels * made // groups
-        macs = batch * math.prod(lengths) * parameters
-        parts = [(weight, parameters), (bias, made)]
-        return Call(batch * made * math.prod(out), parts, [_product(macs, input, weight)])
-
-    return transposed_form if transposed else form
+            table.to_parquet(temporary, index=False)
+    return table
 
 
-def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call:
-    rows, (made, width) = math.prod(input.shape[:-1]), weight.shape
-    products = [_product(rows * width * made, input, weight)]
-    return Call(rows * made, [(weight, width * made), (bias, made)], products)
-
-
-def _matmul(input: Tensor, other: Tensor, **_: Any) -> Call:
-    width = input.shape[-1]
-    one, two = input.shape[:-1], (*other.shape[:-2], *other.shape[-1:])
-    if other.dim() == 1:
-        one, two = input.shape, (1,)
-        outputs = input.numel() // width
-    else:
-        batch = torch.broadcast_shapes(one[:-1], two[:-1]) if one else two[:-1]
-        outputs = math.prod(batch) * (one[-1] if one else 1) * two[-1]
-    parts = _parameters(input, other)
-    return Call(outputs, parts, [_product(outputs * width, input, other)])
-
-
-def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, **_: Any) -> Call:
-    rows, width = mat1.shape[-2:]
-    outputs = math.prod(mat1.shape[:-2]) * rows * mat2.shape[-1]
-    return Call(
-        outputs, _parameters(input, mat1, mat2), [_product(outputs * width, mat1, mat2)]
-    )
-
-
-def _parameters(*tensors: Tensor) -> list[tuple[Tensor, int]]:
-    return [(t, math.prod(t.shape)) for t in tensors if isinstance(t, torch.nn.Parameter)]
-
-
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Call:
-    pairs = math.prod(query.shape[:-1]) * key.shape[-2]
-    fused = dropout_p == 0 and (attn_mask is None or not attn_mask.requires_grad)
-    outputs = math.prod(query.shape[:-1]) * value.shape[-1]
-    return Call(outputs, products=_attended(pairs, query, key, value, fused))
-
-
-def _attended(pairs: int, query: Tensor, key: Tensor, value: Tensor, fused: bool) -> list[Product]:
-    """The two products of attention over pairs of query and key (of all heads)."""
-    width, made = query.shape[-1], value.shape[-1]
-    if fused:
-        asked = any(t.requires_grad for t in (query, key, value))
-        return [(pairs * width, 3.0 * asked), (pairs * made, 2.0 * asked)]
-    through = query.requires_grad or key.requires_grad
-    scores = _product(pairs * width, query, key)
-    return [scores, (pairs * made, float(through + value.requires_grad))]
-
-
-def _multi_head_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    embed_dim_to_check: int,
-    num_heads: int,
-    in_proj_weight: Tensor | None,
-    in_proj_bias: Tensor | None,
-    bias_k: Tensor | None,
-    bias_v: Tensor | None,
-    add_zero_attn: bool,
-    dropout_p: float,
-    out_proj_weight: Tensor,
-    out_proj_bias: Tensor | None,
-    training: bool = True,
-    need_weights: bool = True,
-    attn_mask: Tensor | None = None,
-    q_proj_weight: Tensor | None = None,
-    k_proj_weight: Tensor | None = None,
-    v_proj_weight: Tensor | None = None,
-    **_: Any,
-) -> Call:
-    # [L, batch, d], [S, batch, kd], [S, batch, vd]; without a batch [L, d] and so on.
-    d = embed_dim_to_check
-    rows, columns = math.prod(query.shape[:-1]), math.prod(key.shape[:-1])
-    weights = [in_proj_weight] * 3
-    if in_proj_weight is None:
-        weights = [q_proj_weight, k_proj_weight, v_proj_weight]
-    products = []
-    for given, count, weight in zip((query, key, value), (rows, columns, columns), weights, strict=True):
-        assert weight is not None
-        products.append(_product(count * d * given.shape[-1], given, weight))
-    pairs = rows * (key.shape[0] + (bias_k is not None) + add_zero_attn)
-    learns = any(w is not None and w.requires_grad for w in weights) or query.requires_grad
-    fused = not need_weights and not dropout_p
-    once = 2.5 if fused else 2.0
-    products += [(2 * pairs * d, once * learns)]
-    products.append((rows * d * d, float(learns + out_proj_weight.requires_grad)))
-    held: list[tuple[Tensor | None, int]] = [(in_proj_bias, 3 * d), (out_proj_weight, d * d)]
-    held += [(out_proj_bias, d), (bias_k, d), (bias_v, d)]
-    if in_proj_weight is not None:
-        held.append((in_proj_weight, 3 * d * d))
-    else:
-        widths = [t.shape[-1] for t in (query, key, value)]
-        held += [(w, d * n) for w, n in zip(weights, widths, strict=True)]
-    return Call(rows * d, held, products)
-
-
-def _embedding(input: Tensor, weight: Tensor, *_: Any, **__: Any) -> Call:
-    vocabulary, width = weight.shape
-    return Call(math.prod(input.shape) * width, [(weight, vocabulary * width)])
-
-
-def _batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    *_: Any,
-    **__: Any,
-) -> Call:
-    channels = input.shape[1]
-    return Call(
-        math.prod(input.shape),
-        [(weight, channels), (bias, channels)],
-        statistics=[(running_mean, channels), (running_var, channels)],
-    )
-
-
-def _instance_norm(
-    input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    *_: Any,
-    **__: Any,
-) -> Call:
-    return _batch_norm(input, running_mean, running_var, weight, bias)
-
-
-def _layer_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    *_: Any,
-    **__: Any,
-) -> Call:
-    width = math.prod(normalized_shape)
-    # rms_norm has its epsilon where a bias would be
-    bias = bias if isinstance(bias, Tensor) else None
-    return Call(math.prod(input.shape), [(weight, width), (bias, width)])
-
-
-def _group_norm(
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    *_: Any,
-    **__: Any,
-) -> Call:
-    channels = input.shape[1]
-    return Call(math.prod(input.shape), [(weight, channels), (bias, channels)])
-
-
-def _recurrent(gates: int) -> Callable[..., Call]:
-    """Layers of ``gates h (i + h)`` weights and as many biases twice: LSTM 4, GRU 3, plain ones 1."""
-
-    def form(
-        input: Tensor,
-        hx: Any,
-        weights: Sequence[Tensor],
-        has_biases: bool,
-        num_layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-        batch_first: bool,
-    ) -> Call:
-        states = (hx,) if isinstance(hx, Tensor) else tuple(hx)
-        made, hidden = states[0].shape[-1], states[-1].shape[-1]  # they differ under projection
-        time = input.shape[1 if batch_first and input.dim() == 3 else 0]
-        rows = math.prod(input.shape[:-1])
-        directions = 2 if bidirectional else 1
-        held: list[tuple[Tensor | None, int]] = []
-        products: list[Product] = []
-        remaining = iter(weights)
-        for layer in range(num_layers):
-            width = input.shape[-1] if layer == 0 else made * directions
-            for _ in range(directions):
-                of_input, of_state = next(remaining), next(remaining)
-                one, two = gates * hidden * width, gates * hidden * made
-                held += [(of_input, one), (of_state, two)]
-                if has_biases:
-                    held += [(next(remaining), gates * hidden), (next(remaining), gates * hidden)]
-                above = float((layer > 0 or input.requires_grad) + of_input.requires_grad)
-                later = rows // time * (time - 1)  # the first step's state needs no gradient
-                products += [(rows * one, above), (later * two, 1.0 + of_state.requires_grad)]
-                first = float(states[0].requires_grad + of_state.requires_grad)
-                products.append((rows // time * two, first))
-                if made != hidden:
-                    projection = next(remaining)
-                    held.append((projection, made * hidden))
-                    products.append((rows * made * hidden, 1.0 + projection.requires_grad))
-        return Call(rows * made * directions, held, products)
-
-    return form
-
-
-def _recurrent_cell(gates: int) -> Callable[..., Call]:
-    def form(
-        input: Tensor,
-        hx: Any,
-        w_ih: Tensor,
-        w_hh: Tensor,
-        b_ih: Tensor | None = None,
-        b_hh: Tensor | None = None,
-    ) -> Call:
-        state = hx if isinstance(hx, Tensor) else hx[0]
-        hidden, width = state.shape[-1], input.shape[-1]
-        rows = math.prod(input.shape[:-1])
-        one, two = gates * hidden * width, gates * hidden * hidden
-        held = [(w_ih, one), (w_hh, two), (b_ih, gates * hidden), (b_hh, gates * hidden)]
-        products = [_product(rows * one, input, w_ih), _product(rows * two, state, w_hh)]
-        return Call(rows * hidden, held, products)
-
-    return form
-
-
-def _pooling(dimensions: int, dilates: bool) -> Callable[..., Call]:
-    def form(
-        input: Tensor,
-        kernel_size: Lengths,
-        stride: Lengths | None = None,
-        padding: Lengths = 0,
-        *others: Any,
-        dilation: Lengths = 1,
-        ceil_mode: bool = False,
-        **_: Any,
-    ) -> Call:
-        if dilates and others:
-            dilation, *others_left = others
-            others = tuple(others_left)
-        if others:
-            ceil_mode = bool(others[0])
-        kernel = _each(kernel_size, dimensions)
-        strides = _each(stride, dimensions) if stride else kernel
-        pads, dilations = _each(padding, dimensions), _each(dilation, dimensions)
-        out = 1
-        for n, k, s, p, d in zip(
-            input.shape[-dimensions:], kernel, strides, pads, dilations, strict=True
-        ):
-            room = n + 2 * p - d * (k - 1) - 1
-            length = (-(-room // s) if ceil_mode else room // s) + 1
-            if ceil_mode and (length - 1) * s >= n + p:  # a window begins within the input
-                length -= 1
-            out *= length
-        return Call(math.prod(input.shape[:-dimensions]) * out)
-
-    return form
-
-
-def _adaptive_pooling(dimensions: int) -> Callable[..., Call]:
-    def form(input: Tensor, output_size: Any, *_: Any, **__: Any) -> Call:
-        asked = [output_size] * dimensions if isinstance(output_size, int) else list(output_size)
-        lengths = input.shape[-dimensions:]
-        out = [n if a is None else a for a, n in zip(asked, lengths, strict=True)]
-        return Call(math.prod(input.shape[:-dimensions]) * math.prod(out))
-
-    return form
-
-
-def _each(value: Lengths, dimensions: int) -> list[int]:
-    values = [value] if isinstance(value, int) else list(value)
-    return values * dimensions if len(values) == 1 else values
-
-
-def _product(macs: int, one: Tensor, other: Tensor) -> Product:
-    """A product whose backward pass is another one for each factor that needs a gradient."""
-    return macs, float(one.requires_grad + other.requires_grad)
-
-
-FORMS: Mapping[str, Callable[..., Call]] = {
-    **{f"conv{n}d": _convolution(n) for n in (1, 2, 3)},
-    **{f"conv_transpose{n}d": _convolution(n, transposed=True) for n in (1, 2, 3)},
-    "linear": _linear,
-    **dict.fromkeys(("matmul", "mm", "bmm", "mv"), _matmul),
-    **dict.fromkeys(("addmm", "baddbmm"), _addmm),
-    "scaled_dot_product_attention": _attention,
-    "multi_head_attention_forward": _multi_head_attention,
-    "embedding": _embedding,
-    "batch_norm": _batch_norm,
-    "instance_norm": _instance_norm,
-    "layer_norm": _layer_norm,
-    "rms_norm": _layer_norm,
-    "group_norm": _group_norm,
-    "lstm": _recurrent(4),
-    "gru": _recurrent(3),
-    "rnn_tanh": _recurrent(1),
-    "rnn_relu": _recurrent(1),
-    "lstm_cell": _recurrent_cell(4),
-    "gru_cell": _recurrent_cell(3),
-    "rnn_tanh_cell": _recurrent_cell(1),
-    "rnn_relu_cell": _recurrent_cell(1),
-    **{f"max_pool{n}d": _pooling(n, dilates=True) for n in (1, 2, 3)},
-    **{f"avg_pool{n}d": _pooling(n, dilates=False) for n in (1, 2, 3)},
-    **{f"adaptive_{how}_pool{n}d": _adaptive_pooling(n) for how in ("avg", "max") for n in (1, 2, 3)},
-}
-"""By the name of torch's function. What is not here has no parameters and no products, or is not known."""
-
-
-__all__ = ["Layer", "profile_model"]
+__all__ = ["Layer", "profile_model", "save_profile"]

@@ -38,7 +38,9 @@ class Static(NamedTuple):
     origin: np.ndarray  # int32[tensors], the space of inputs; -1 for everywhere, and for all others
     goal: np.ndarray  # int32[tensors], where results must arrive; -1 for nowhere
     state_offsets: np.ndarray  # [tensors + 1], into the next one
-    state_readers: np.ndarray  # int32, tasks that read the weight that a tensor becomes for the next step
+    state_readers: (
+        np.ndarray
+    )  # int32, tasks that read the weight that a tensor becomes for the next step
     size: np.ndarray  # float64[tensors], bytes
     space_of: np.ndarray  # int32[devices]
     slot_offsets: np.ndarray  # [devices + 1]
@@ -71,7 +73,9 @@ class Crossings(NamedTuple):
     space: np.ndarray  # int32
     tensor: np.ndarray  # int32
     of_read: np.ndarray  # int32[reads], -1 where a read needs none
-    delivers: np.ndarray  # bool, whether it brings a tensor to where it must arrive before its job is done
+    delivers: (
+        np.ndarray
+    )  # bool, whether it brings a tensor to where it must arrive before its job is done
     home: np.ndarray  # int32[tensors], where each lies first; -1 for everywhere
     at: np.ndarray  # [spaces], scratch
     end: np.ndarray  # -1 until it is asked for
