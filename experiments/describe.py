@@ -4,11 +4,12 @@ Structure (operators, depth, width, FLOPs, bytes, weights; of bare instances and
 communication to computation ratio), the time of every kind of operator on every
 kind of device, and how much any schedule could gain at most; of requests every model of the mix, and how many
 of them a device can serve at most. ``features=FILE.parquet`` keeps the features of all operators, ``advise=true`` says by
-features alone where each phase should run.
+features alone where each phase should run, ``profile=FILE.parquet`` (or ``.csv``) keeps layers by closed forms.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from experiments.runs.console import make_console
 from experiments.runs.prepare import partitioned, prepare
 from experiments.runs.structure import Structure
 from experiments.runs.world import World
+from scenarios.model_config import ModelConfig, load_model
 from scenarios.partition.advise import Advise, advise
 from scenarios.partition.device_profiles import profiles_of
 from scenarios.partition.subgraphs import phases
@@ -65,9 +67,13 @@ def communication_ratio(world: World) -> float:
 def describe_command(config: DescribeConfig, invocation: Invocation) -> None:
     """Print the description."""
     config = config.settled()
-    if config.workload.serves and (config.features is not None or config.advise):
+    if config.workload.serves and (config.features or config.advise or config.profile):
         raise InvalidInput(
-            "features and advise are of one model; take jobs of it, such as workload=single"
+            "features, advise and profile are of one model; take jobs of it, such as workload=single"
+        )
+    if config.profile is not None and config.bare:
+        raise InvalidInput(
+            "A profile is of a model's layers; take a model, not an instance or a family"
         )
     world = prepare(config, invocation.config_dirs)
     console = make_console()
@@ -87,6 +93,11 @@ def describe_command(config: DescribeConfig, invocation: Invocation) -> None:
     if config.features is not None:
         console.print()
         print_features(world.graph, config.features, console)
+    if config.profile is not None:
+        console.print()
+        target = catalog.resolve_class_path(config.model.target, invocation.config_dirs)
+        model = dataclasses.replace(config.model, target=target)
+        print_profile(model, world.graph, config.profile, console)
     if config.advise:
         console.print()
         print_advice(config, world, console)
@@ -106,6 +117,43 @@ def print_features(graph: DataflowGraph, file: str, console: Console) -> None:
         + (f" (up to {max(branches)} runs)" if branches else "")
     )
     console.print(f"features of {len(features)} operators: {file}", soft_wrap=True)
+
+
+def print_profile(model: ModelConfig, graph: DataflowGraph, file: str, console: Console) -> None:
+    """Keep the layers by closed forms and say what they add up to, and whether the traced graph agrees."""
+    from scenarios.training.model_profile import profile_model, save_profile
+
+    module, inputs = load_model(model, fake=True)
+    layers = profile_model(module, inputs.args, inputs.kwargs)
+    rows = save_profile(layers, file)
+    headings = ("parameters", "statistics", "outputs", "macs", "training_flops")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("layer")
+    table.add_column("kind")
+    for heading in headings:
+        table.add_column(heading.replace("_", " "), justify="right")
+    for layer in layers:
+        cells = [f"{getattr(layer, heading):,.0f}" for heading in headings]
+        table.add_row(layer.path or "(model)", layer.kind, *cells)
+    console.print(table)
+    total = rows.sum(numeric_only=True)
+    console.print(
+        f"{total.parameters:,.0f} parameters; buffers: {total.statistics:,.0f} running means and variances, "
+        f"{total.counters:,.0f} counters and positions, {total.constants:,.0f} others"
+    )
+    console.print(
+        f"{total.macs / 1e9:.4g} GMAC forward, {total.training_flops / 1e9:.4g} GFLOP forward and backward, of batch "
+        f"{model.batch}"
+    )
+    what = "training_flops" if model.training else "flops"
+    traced, own = Structure.of(graph).flops, total[what] * model.steps
+    console.print(
+        "the traced graph has as many"
+        if traced == own
+        else f"[bold]the traced graph has {traced / 1e9:.6g} GFLOP, these layers {own / 1e9:.6g}[/bold]: it leaves out "
+        "what no result needs, or a function has no closed form"
+    )
+    console.print(f"{len(layers)} layers: {file}", soft_wrap=True)
 
 
 def print_advice(config: DescribeConfig, world: World, console: Console) -> None:

@@ -124,11 +124,11 @@ def trace_training(
         raise InvalidInput(f"Model '{name}' has no parameter that asks for a gradient")
     given = (args, named, target)
     with quiet():
-        mode = _mode_of(module, (args, named))
+        mode = mode_of(module, (args, named))
         try:
             with mode:
-                copied = _without_data(module, mode).train()
-                args, named, target = _faked(mode, (args, named, target))
+                copied = without_data(module, mode).train()
+                args, named, target = faked(mode, (args, named, target))
                 step = _Step(copied, function)
                 if isinstance(loss, str):
                     step = named_step = _NamedLoss(copied, function)
@@ -228,7 +228,8 @@ def _target_for(loss: str, output: torch.Tensor) -> torch.Tensor:
     return torch.zeros(output.shape, dtype=output.dtype)
 
 
-def _mode_of(module: torch.nn.Module, inputs: Any) -> FakeTensorMode:
+def mode_of(module: torch.nn.Module, inputs: Any) -> FakeTensorMode:
+    """The mode of the tensors without data among a module's and its inputs; a new one if there are none."""
     tensors = [*module.parameters(), *module.buffers(), *pytree.tree_leaves(inputs)]
     for tensor in tensors:
         if isinstance(tensor, FakeTensor):
@@ -236,7 +237,7 @@ def _mode_of(module: torch.nn.Module, inputs: Any) -> FakeTensorMode:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def _without_data(module: torch.nn.Module, mode: FakeTensorMode) -> torch.nn.Module:
+def without_data(module: torch.nn.Module, mode: FakeTensorMode) -> torch.nn.Module:
     """A copy of a module whose tensors have no data; tied ones stay tied."""
     replaced: dict[int, Any] = {}
     held = [*module.parameters(), *module.buffers()]
@@ -256,7 +257,9 @@ def _without_data(module: torch.nn.Module, mode: FakeTensorMode) -> torch.nn.Mod
     return copied
 
 
-def _faked(mode: FakeTensorMode, values: Any) -> Any:
+def faked(mode: FakeTensorMode, values: Any) -> Any:
+    """Inputs, their tensors without data."""
+
     def fake(value: Any) -> Any:
         if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
             return mode.from_tensor(value.detach(), static_shapes=True)

@@ -544,9 +544,11 @@ class DescribeConfig(Preset):
     Attributes:
         features: a file for the features of the model's operators, as Parquet.
         advise: say where each phase of the model should run, by features alone.
+        profile: a file for the layers of the model by closed forms, as Parquet or CSV.
     """
 
     features: str | None = None
+    profile: str | None = None
     advise: bool = False
 
 

@@ -96,4 +96,19 @@ def test_features_and_advice(folder, tmp_path, capsys):
     assert "advised phase from" in out
     assert "as advised" in out
     assert describe.main([*words, "workload=serving", "advise=true"]) == 2
-    assert "features and advise are of one model" in capsys.readouterr().err
+    assert "features, advise and profile are of one model" in capsys.readouterr().err
+
+
+def test_profile(folder, tmp_path, capsys):
+    words = ["--config-dir", str(folder), "model=branches", "cluster=box"]
+    file = tmp_path / "layers.csv"
+    assert describe.main([*words, f"profile={file}"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "the traced graph has as many" in out
+    layers = pd.read_csv(file)
+    assert f"{layers.parameters.sum():,} parameters" in out
+    assert list(layers.kind) == ["linear"] * len(layers)
+    assert describe.main([*words, "profile=layers.txt"]) == 2
+    assert "as .parquet or .csv, not 'layers.txt'" in capsys.readouterr().err
+    assert describe.main(["instance=topcuoglu", "profile=layers.csv"]) == 2
+    assert "take a model, not an instance" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """The shipped models: published sizes, torch's own FLOP count, and their outputs."""
 
 import hashlib
+import re
 from functools import cache
 from itertools import pairwise
 
@@ -20,8 +21,9 @@ from torch.utils import _pytree as pytree  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from calibration.sequential import named_inputs, run_graph, weights_of  # noqa: E402
-from scenarios import trace_model  # noqa: E402
+from scenarios import trace_model, trace_training  # noqa: E402
 from scenarios.tracing import family_of  # noqa: E402
+from scenarios.training.model_profile import profile_model  # noqa: E402
 
 # Fields of wide_and_deep, of a user and of an item, each with a table of its own.
 WIDE_FIELDS, USER_FIELDS, ITEM_FIELDS = 26, 8, 4
@@ -156,8 +158,9 @@ def test_parameters_are_the_published_number(name, pytestconfig):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_flops_are_what_torch_counts_on_meta_tensors(name, pytestconfig):
-    _, _, graph = described(name, pytestconfig.rootpath)
+def test_flops_are_what_torch_and_closed_forms_count(name, pytestconfig):
+    described_module, given, graph = described(name, pytestconfig.rootpath)
+    check_closed_forms(name, described_module, given, graph)
     with torch.device("meta"):
         module, inputs = load_model(config(name, pytestconfig.rootpath), 1)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -324,3 +327,53 @@ def test_the_family_has_the_graph_of_every_batch(name, changes, pytestconfig):
         assert [getattr(o, part) for o in graph.operators] == [
             getattr(o, part) for o in traced.operators
         ]
+
+
+# -- closed forms (scenarios.training.model_profile) against the traced graphs ----------------
+
+
+def check_closed_forms(name, module, inputs, graph):
+    layers = profile_model(module, inputs.args, inputs.kwargs)
+    assert sum(layer.parameters for layer in layers) == PUBLISHED[name][0]
+    buffers = sum(layer.statistics + layer.counters + layer.constants for layer in layers)
+    assert buffers == sum(buffer.numel() for buffer in module.buffers())
+    found = {(la.path, la.kind): (la.calls, la.outputs, la.macs) for la in layers if la.calls}
+    traced = dict.fromkeys(found, (0, 0, 0.0))
+    for operator in graph.operators:
+        path, _, call = operator.name.rpartition("/")
+        key = path, re.sub(r"_\d+$", "", call)
+        calls, outputs, macs = traced.get(key, (0, 0, 0.0))
+        macs += operator_flops(operator) / 2
+        if key in found or operator_flops(operator):
+            traced[key] = calls + 1, outputs + operator.outputs[0].elements, macs
+    assert found == traced
+
+
+TRAINED = {  # the others have the same layers
+    name: changes
+    for name, changes in SMALL.items()
+    if only_thoroughly(name)
+    or name in ("alexnet", "densenet121", "bert_base", "vit_b_16", "gru_cells", "multi_exit")
+}
+
+
+@pytest.mark.parametrize(("name", "changes"), [*LARGE, *TRAINED.items()])
+def test_training_flops_are_those_of_the_traced_step(name, changes, pytestconfig):
+    module, inputs = load_model(config(name, pytestconfig.rootpath, **changes), 2, fake=True)
+    layers = profile_model(module, inputs.args, inputs.kwargs)
+    loss = "binary_cross_entropy" if name == "wide_and_deep" else "cross_entropy"
+    step = trace_training(module, inputs.args, kwargs=inputs.kwargs, loss=loss, check=False)
+    # What neither the loss nor a statistic needs is not in the step: a pooler, exits behind the first.
+    kept = {operator.name.rpartition("/")[0] for operator in step.operators}
+    assert sum(la.training_flops for la in layers if la.path in kept) == flops_of(step)
+    assert all(la.training_flops == la.flops for la in layers if la.path not in kept)
+
+
+def test_buffers_of_batch_normalisation_are_counted_apart(pytestconfig):
+    module, inputs, _ = described("resnet18", pytestconfig.rootpath)
+    layers = profile_model(module, inputs.args)
+    parameters, statistics = (
+        sum(getattr(layer, what) for layer in layers) for what in ("parameters", "statistics")
+    )
+    assert (parameters, parameters + statistics) == (11_689_512, 11_699_112)
+    assert sum(layer.counters for layer in layers) == 20
