@@ -42,6 +42,7 @@ from calibration.process import Visitor
 from calibration.samples import OperatorSample
 from calibration.timing import CpuTimer
 from experiments.runs.catalog import entry
+from experiments.validation.measured_runs import busy_cores
 from scenarios.model_config import ModelConfig
 from scenarios.partition.partitioner import Problem
 from scenarios.training.parallel_training import DataParallel, ParallelTraining
@@ -347,11 +348,14 @@ def report(
 ) -> None:
     """Simulate and measure a model's steps and print the table."""
     predictor = Predictor(config_of(name), prices, measured)
+    others = [busy_cores(2.0)]
     with environment.alone_on(min(os.sched_getaffinity(0))):
         simulated = simulations(predictor)
     rows = {m: simulated[pipeline_name(m)] for m in MICRO_BATCHES}
     cuts = {m: predictor.cut(simulation) for m, simulation in rows.items()}
+    others.append(busy_cores(2.0))
     ranks = in_two_processes(trained, predictor.config, cuts, repeats)
+    others.append(busy_cores(2.0))
     times = {way: np.stack([rank[1][way] for rank in ranks]) for way in ranks[0][1]}
     whole = {way: np.nanmax(t[..., 1], 0) - np.nanmin(t[..., 0], 0) for way, t in times.items()}
     own = {way: np.nanmedian(t[..., 1] - t[..., 0]) for way, t in times.items()}
@@ -360,7 +364,8 @@ def report(
     console.print(
         f"\n{name}, batch {len(predictor.x)}: {len(predictor.graph(len(predictor.x)))} operators, "
         f"{sum(p.nbytes for p in parameters) / 1e6:.1f} MB of parameters in {len(buckets(parameters))} buckets; "
-        f"both at once take {slowed:.3f} times as long\n{check([rank[0] for rank in ranks])}"
+        f"both at once take {slowed:.3f} times as long; other processes kept "
+        f"{', '.join(f'{busy:.2f}' for busy in others)} cores busy\n{check([rank[0] for rank in ranks])}"
     )
     for m, simulation in rows.items():
         begins = simulation.plan.notes["starts"][1]
@@ -413,15 +418,14 @@ def main() -> None:
         raise SystemExit("Two processes need two cores that this process may use")
     settle()
     console = Console(width=170)
-    load, processor = os.getloadavg()[0], environment.cpu_model()
-    console.print(f"{processor}, torch {torch.__version__}, load {load:.2f} at the beginning")
+    console.print(f"{environment.cpu_model()}, torch {torch.__version__}")
+    console.print(f"Other processes keep {busy_cores(2.0):.2f} cores busy.")
     measured, _ = in_two_processes(communication)
     console.print(said_of(measured))
     console.print(f"A process computes for {measured.computing:.0%} of the largest all-reduce.")
     prices = Measured()
     for name in options.models:
         report(name, console, prices, measured, options.repeats)
-    console.print(f"load {os.getloadavg()[0]:.2f} at the end")
 
 
 if __name__ == "__main__":
