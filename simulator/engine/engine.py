@@ -40,11 +40,10 @@ from simulator.engine.decision_delay import DecisionDelay
 from simulator.engine.disturbances import Disturbances
 from simulator.engine.movement import DataMovement
 from simulator.engine.recorder import TraceRecorder
-from simulator.engine.setting import EngineRun, Part, Recorder, Setting
+from simulator.engine.setting import EngineRun, Part, Recorder, Setting, check_possible
 from simulator.errors import InvalidInput
 from simulator.memory.registry import abilities, make_memory
-from simulator.model.cluster import Cluster
-from simulator.model.costs import CostTable, GraphCosts, rows_of
+from simulator.model.costs import CostTable, rows_of
 from simulator.model.graph import DataflowGraph
 from simulator.model.trace import FINISHED
 from simulator.model.workload import Job
@@ -74,7 +73,7 @@ class Simulation(DataMovement):
         if isinstance(setting.actual, CostTable):
             setting.actual.check_covers(cluster)
             for graph in setting.workload.graphs:
-                _check_possible(graph, cluster, costs[graph], setting.actual[graph])
+                check_possible(graph, cluster, costs[graph], setting.actual[graph])
         self._workload = setting.workload
         self.scheduler = setting.scheduler
         self.is_static = setting.scheduler.static
@@ -693,17 +692,3 @@ class Simulation(DataMovement):
                     row = (task, device, horizon if end is None else end)
                     rows.append((*row, "running" if end is None else FINISHED))
         return rows
-
-
-def _check_possible(
-    graph: DataflowGraph, cluster: Cluster, believed: GraphCosts, actual: GraphCosts
-) -> None:
-    """Refuse a belief that a device can run what it cannot."""
-    wrong = np.argwhere(np.isinf(actual.seconds) & np.isfinite(believed.seconds))
-    if len(wrong):
-        operator, device = wrong[0].tolist()
-        raise InvalidInput(
-            f"Operator '{graph.operators[operator].name}' of '{graph.name}' is believed to take "
-            f"{believed.seconds[operator, device]:g} s on '{cluster.devices[device].name}', which "
-            "cannot run it according to the actual times"
-        )

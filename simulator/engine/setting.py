@@ -8,12 +8,16 @@ from collections.abc import Iterable, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from simulator.context.scheduler import Scheduler
 from simulator.context.simulated import Request, SimulatedRun
 from simulator.engine.decision_cost import DecisionCost
 from simulator.engine.faults import Faults
+from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster
-from simulator.model.costs import CostTable
+from simulator.model.costs import CostTable, GraphCosts
+from simulator.model.graph import DataflowGraph
 from simulator.model.noise import NoiseModel
 from simulator.model.workload import Job, Workload
 
@@ -158,3 +162,17 @@ class EngineRun(SimulatedRun):
     @abstractmethod
     def cut_off(self) -> list[tuple[int, int, float, str]]:
         """Task, device, end and status of the executions of which the host knew no end at the horizon."""
+
+
+def check_possible(
+    graph: DataflowGraph, cluster: Cluster, believed: GraphCosts, actual: GraphCosts
+) -> None:
+    """Refuse a belief that a device can run what it cannot."""
+    wrong = np.argwhere(np.isinf(actual.seconds) & np.isfinite(believed.seconds))
+    if len(wrong):
+        operator, device = wrong[0].tolist()
+        raise InvalidInput(
+            f"Operator '{graph.operators[operator].name}' of '{graph.name}' is believed to take "
+            f"{believed.seconds[operator, device]:g} s on '{cluster.devices[device].name}', which "
+            "cannot run it according to the actual times"
+        )

@@ -137,9 +137,8 @@ class LiveTensors:
     def review(self, tensor: int, live: LiveTensor) -> None:
         """Give back the room of what nobody wants, take it for what is wanted again."""
         room = self._room
-        wanted = live.unplaced or live.users or live.flying or live.result
-        wanted = wanted or live.heirs or live.owed
-        if live.written and not wanted:
+        holders = live.unplaced, live.users, live.flying, live.result, live.heirs, live.owed
+        if live.written and not any(holders):
             for space in (live.home, *live.copies):
                 self._leave(tensor, live, space)
             del self.all[tensor]

@@ -65,6 +65,7 @@ from simulator.model.operator import (
     short,
     specs,
     string,
+    unowned_state,
 )
 from simulator.model.topological_order import sorted_topologically, topological_order
 
@@ -522,7 +523,7 @@ class DataflowGraph:
         wanted = [result["tensor"] for result in self.results if "tensor" in result]
         if not all(isinstance(name, str) and name in known for name in wanted):
             return False
-        return _unowned_state(self.tensors) is None
+        return unowned_state(self.tensors) is None
 
     def _refuse(
         self, all_reads: Sequence[Sequence[int]], all_writes: Sequence[Sequence[int]]
@@ -572,31 +573,9 @@ class DataflowGraph:
                 raise InvalidInput(
                     f"The result {short(wanted)} of graph '{self.name}' is not a tensor of it"
                 )
-        unowned = _unowned_state(self.tensors)
+        unowned = unowned_state(self.tensors)
         if unowned is not None:
             raise InvalidInput(f"Graph '{self.name}' has state without an owner: {unowned}")
-
-
-def _unowned_state(tensors: Sequence[Tensor]) -> str | None:
-    """What becomes of nothing, or a part of a weight that changes elsewhere but not there; None if all is well."""
-    written = {t.name for t in tensors if t.role == "activation" and t.name.endswith(UPDATED)}
-    if not written:
-        return None
-    for name in sorted(written - {f"{t.name}{UPDATED}" for t in tensors if t.role != "activation"}):
-        return f"'{name}' says what becomes of '{name.removesuffix(UPDATED)}', which is no weight or input of it"
-    changes: dict[str, dict[str, bool]] = {}  # by the module's weight: its parts, and whether they change
-    for t in tensors:
-        if t.role == "weight":
-            whole = t.name if t.part is None else t.part.of
-            changes.setdefault(whole, {})[t.name] = f"{t.name}{UPDATED}" in written
-    for whole, parts in changes.items():
-        still = [name for name, change in parts.items() if not change]
-        if still and len(still) < len(parts):
-            return (
-                f"'{still[0]}' is part of the weight '{whole}', of which the graph changes other parts; let an operator "
-                f"write '{still[0]}{UPDATED}', or read the parts that change"
-            )
-    return None
 
 
 def _check_writes(

@@ -241,3 +241,27 @@ def indices(row: Mapping[str, Any], key: str, index: Mapping[str, int]) -> list[
     raise InvalidInput(
         f"Operator '{row.get('name')}' has {key} {short(unknown)}, not tensors of the graph"
     )
+
+
+def unowned_state(tensors: Sequence[Tensor]) -> str | None:
+    """What becomes of nothing, or a part of a weight that changes elsewhere but not there; None if all is well."""
+    written = {t.name for t in tensors if t.role == "activation" and t.name.endswith(UPDATED)}
+    if not written:
+        return None
+    for name in sorted(written - {f"{t.name}{UPDATED}" for t in tensors if t.role != "activation"}):
+        return f"'{name}' says what becomes of '{name.removesuffix(UPDATED)}', which is no weight or input of it"
+    changes: dict[
+        str, dict[str, bool]
+    ] = {}  # by the module's weight: its parts, and whether they change
+    for t in tensors:
+        if t.role == "weight":
+            whole = t.name if t.part is None else t.part.of
+            changes.setdefault(whole, {})[t.name] = f"{t.name}{UPDATED}" in written
+    for whole, parts in changes.items():
+        still = [name for name, change in parts.items() if not change]
+        if still and len(still) < len(parts):
+            return (
+                f"'{still[0]}' is part of the weight '{whole}', of which the graph changes other parts; let an operator "
+                f"write '{still[0]}{UPDATED}', or read the parts that change"
+            )
+    return None
