@@ -128,8 +128,8 @@ def print_profile(model: ModelConfig, graph: DataflowGraph, file: str, console: 
     rows = save_profile(layers, file)
     headings = ("parameters", "statistics", "outputs", "macs", "training_flops")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("layer")
-    table.add_column("kind")
+    table.add_column("layer", overflow="fold")
+    table.add_column("kind", overflow="fold")
     for heading in headings:
         table.add_column(heading.replace("_", " "), justify="right")
     for layer in layers:
