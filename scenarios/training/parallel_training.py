@@ -178,14 +178,14 @@ class ParallelTraining(Partitioner):
         """The plan of some stages."""
         clusters = [stage.devices for stage in found.stages][: len(found.stages) // self.chunks]
         taken = {device for cluster in clusters for w in cluster for device in workers[w]}
-        reduction = Reduction(*self.reduction, communicator, _beside(problem.cluster, taken))
+        reduction = Reduction(*self.reduction, communicator, spare_devices(problem.cluster, taken))
         layout = self._layout(step, seconds, clusters, workers, starts, micro_batches, reduction)
         if split is not None:
             layout = split.laid_out(layout)
         made = parallelised(step if split is None else split.step, layout)
         priced = costs_of(made, costs, problem, communicator)
         problem.know(made.graph, priced)
-        order = self._order(problem, made, priced)
+        order = order_between_kernels(problem, made, priced)
         names = tuple(device.name for device in problem.cluster.devices)
         notes = {
             "schedule": self.schedule,
@@ -347,24 +347,6 @@ class ParallelTraining(Partitioner):
             asynchronous=self.schedule == "pipedream",
         )
 
-    def _order(self, problem: Problem, made: Parallel, costs: GraphCosts) -> np.ndarray:
-        """What computes in the order of its slots, what communicates on the same devices as it can between."""
-        computing = np.unique(made.device[~made.communicates])
-        if not np.isin(made.device[made.communicates], computing).any():
-            return made.order
-        cluster, count = problem.cluster, len(problem.cluster.devices)
-        twins = [dataclasses.replace(d, name=f"{d.name}'") for d in cluster.devices]
-        both = dataclasses.replace(cluster, devices=[*cluster.devices, *twins])
-        (job,) = problem.jobs
-        beside = dataclasses.replace(problem, cluster=both)
-        doubled = GraphCosts(np.hstack([costs.seconds, costs.seconds]))
-        evaluator = beside.evaluator(
-            dataclasses.replace(job, graph=made.graph), CostTable({made.graph: doubled})
-        )
-        device = np.where(made.communicates, made.device + count, made.device)
-        start = evaluator.schedule(device, made.order).start
-        return np.lexsort((np.arange(len(start)), start))
-
 
 class DataParallel(ParallelTraining):
     """A replica of the model on each device, or on each group of shards. Arguments as of :class:`ParallelTraining`."""
@@ -412,7 +394,26 @@ def shared_out(count: int, speeds: np.ndarray) -> list[int]:
     return found
 
 
-def _beside(cluster: Cluster, taken: Collection[int]) -> dict[int, int]:
+def order_between_kernels(problem: Problem, made: Parallel, costs: GraphCosts) -> np.ndarray:
+    """What computes in the order of its slots, what communicates on the same devices as it can between."""
+    computing = np.unique(made.device[~made.communicates])
+    if not np.isin(made.device[made.communicates], computing).any():
+        return made.order
+    cluster, count = problem.cluster, len(problem.cluster.devices)
+    twins = [dataclasses.replace(d, name=f"{d.name}'") for d in cluster.devices]
+    both = dataclasses.replace(cluster, devices=[*cluster.devices, *twins])
+    (job,) = problem.jobs
+    beside = dataclasses.replace(problem, cluster=both)
+    doubled = GraphCosts(np.hstack([costs.seconds, costs.seconds]))
+    evaluator = beside.evaluator(
+        dataclasses.replace(job, graph=made.graph), CostTable({made.graph: doubled})
+    )
+    device = np.where(made.communicates, made.device + count, made.device)
+    start = evaluator.schedule(device, made.order).start
+    return np.lexsort((np.arange(len(start)), start))
+
+
+def spare_devices(cluster: Cluster, taken: Collection[int]) -> dict[int, int]:
     """For each device a spare one of its memory, which can sum while it computes: a stream, a thread."""
     spare = [d for d in range(len(cluster.devices)) if d not in taken]
     found: dict[int, int] = {}
@@ -435,10 +436,18 @@ def check_peaks(plan: Plan, problem: Problem) -> None:
         if held.peak > space.capacity:
             devices = [d.name for d in problem.cluster.devices if d.space == space.name]
             raise InvalidInput(
-                f"The stage on '{', '.join(devices)}' needs {format_bytes(held.peak)} at its peak, and memory "
-                f"'{space.name}' holds {format_bytes(space.capacity)}; take more stages, smaller micro-batches or "
-                "recompute"
+                f"What runs on '{', '.join(devices)}' needs {format_bytes(held.peak)} at its peak, and memory "
+                f"'{space.name}' holds {format_bytes(space.capacity)}; take more devices or stages, smaller "
+                "batches or recompute"
             )
 
 
-__all__ = ["DataParallel", "ParallelTraining", "TensorParallel", "shared_out"]
+__all__ = [
+    "DataParallel",
+    "ParallelTraining",
+    "TensorParallel",
+    "check_peaks",
+    "order_between_kernels",
+    "shared_out",
+    "spare_devices",
+]
