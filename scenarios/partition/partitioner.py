@@ -234,11 +234,14 @@ def partition(partitioner: Partitioner, problem: Problem) -> Partition:
         if makespan < least:
             best, least = plan, makespan
     seconds = time.perf_counter() - began
+    notes = best.notes
+    if best is not found and found.notes:
+        notes = {**notes, "not_taken": found.notes}
     plan = dataclasses.replace(
         best,
         makespan_s=least,
         planning_s=seconds,
-        notes={**best.notes, "makespans_s": makespans},
+        notes={**notes, "makespans_s": makespans},
     )
     return Partition(plan, problem.price(plan.graphs), makespans)
 
