@@ -1,0 +1,1 @@
+"""Data, model and hybrid parallelism of layers, against each other."""
