@@ -87,6 +87,11 @@ class LimitedMemory:
         space_of = self._run.cluster.space_of
         return sum(size for d, _, size in self._blocked.heads() if space_of[d] == space)
 
+    def store_of(self, graph: DataflowGraph) -> int | None:
+        """See :class:`simulator.memory.memory.Memory`."""
+        store = self._weights.store
+        return None if store is None else store.get(graph)
+
     def settle(self) -> None:
         """See :class:`simulator.memory.memory.Memory`."""
         self._lines.settle()

@@ -119,10 +119,9 @@ class LiveTensors:
 
     def owe(self, tensor: int, live: LiveTensor, without: int = -1) -> None:
         """Note where a weight has still to become a tensor, for readers other than ``without``."""
-        run, space_of = self._run, self._run.cluster.space_of
-        devices = [run.device_of(heir) for heir in self._tensors.heirs(tensor) if heir != without]
-        read = {space_of[device] for device in devices if device >= 0}
-        live.owed = {s for s in read if s != live.home and not live.copies.get(s)}
+        job = self._tensors.job(tensor)
+        goals = self._run.state_goals(job, tensor - self._tensors.first(job), without)
+        live.owed = {s for s in goals if s != live.home and not live.copies.get(s)}
 
     def inherited_by(self, task: int) -> list[tuple[int, LiveTensor]]:
         """What becomes of the weights that a task reads, if it is accounted for."""
