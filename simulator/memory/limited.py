@@ -231,9 +231,7 @@ class LimitedMemory:
             live.users[space] = live.users.get(space, 0) + 1
             self._live.review(tensor, live)
         for tensor, live in self._live.inherited_by(task):
-            live.heirs -= 1
             self._live.owe(tensor, live)
-            self._live.review(tensor, live)
         self._weights.placed(task, space)
 
     def _check_together(self, task: int, space: int) -> None:
@@ -267,16 +265,11 @@ class LimitedMemory:
             if not live.users[space]:
                 del live.users[space]
             self._live.review(tensor, live)
-        if back:
-            self._seek_heir(task)
-        self._weights.released(task, space)
-
-    def _seek_heir(self, task: int) -> None:
-        """A reader of weights is in no queue any more."""
         for tensor, live in self._live.inherited_by(task):
-            live.heirs += 1
-            self._live.owe(tensor, live, task)
+            if back:
+                self._live.owe(tensor, live, task)
             self._live.review(tensor, live)
+        self._weights.released(task, space)
 
     def fetch(self, task: int, device: int) -> None:
         """See :class:`simulator.memory.memory.Memory`."""
@@ -323,6 +316,10 @@ class LimitedMemory:
         run = self._run
         space = run.cluster.space_of[device]
         job = run.job_of(task)
+        if self._tensors.inherited(task):
+            self._live.have_read.add(task)
+        for _, live in self._live.inherited_by(task):
+            live.heirs = max(live.heirs - 1, 0)
         self._leave(task, device, back=False)
         self._give_back_inner(task, space)
         for tensor in self._tensors.written(task):
@@ -359,7 +356,11 @@ class LimitedMemory:
                 self._live.review(tensor, live)
             elif self._tensors.is_brought(tensor):
                 self._bring_back(tensor)
-        self._seek_heir(task)
+        self._live.have_read.discard(task)
+        for tensor, live in self._live.inherited_by(task):
+            live.heirs += 1
+            self._live.owe(tensor, live, task)
+            self._live.review(tensor, live)
 
     def _give_back_inner(self, task: int, space: int) -> None:
         if inner := self._tensors.inner_bytes(task):
