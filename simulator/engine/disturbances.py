@@ -512,8 +512,11 @@ class Disturbances:
         run = self._run
         job = run.job_of_tensor(tensor)
         t, asked = tensor - run.first_tensor[job], {row[:2] for row in run.requested}
-        heirs = [run.first_task[job] + reader for reader in run.job_index[job].updates.get(t, ())]
-        if not heirs or run.tensor_written[tensor] == math.inf or not self._done.issuperset(heirs):
+        readers = run.job_index[job].updates.get(t)
+        if readers is None:
+            return
+        heirs = [run.first_task[job] + reader for reader in readers]
+        if run.tensor_written[tensor] == math.inf or not self._done.issuperset(heirs):
             return
         for goal in run.goals(job, t):
             key = (tensor, goal)

@@ -200,6 +200,9 @@ class LimitedMemory:
             return
         first = self._tensors.first(job)
         results = [first + t for t in run.jobs[job].graph.outputs if first + t in self._live.all]
+        state = [self._live.all.get(first + t) for t in run.job_index[job].updates]
+        if any(live is not None and (live.owed or live.flying) for live in state):
+            return
         if all(self._live.all[tensor].is_delivered for tensor in results):
             run.is_beyond_faults(job)
             for tensor in results:
@@ -382,15 +385,17 @@ class LimitedMemory:
         if live is None:
             self._weights.delivered(tensor, space)
             return
+        job = self._tensors.job(tensor)
         live.copies[space] = True
         live.owed.discard(space)
         live.flying -= 1
         if self._tensors.home(tensor) == space:
             self._live.move(tensor, live, space)
-        last = live.result and space == live.target
+        changes = tensor - self._tensors.first(job) in self._run.job_index[job].updates
+        last = (changes and not live.owed) or (live.result and space == live.target)
         self._live.review(tensor, live)
         if last:
-            self._settle_job(self._tensors.job(tensor))
+            self._settle_job(job)
 
     # -- what faults take -----------------------------------------------------------------------
 
