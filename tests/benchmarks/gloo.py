@@ -21,6 +21,9 @@ from calibration import environment
 from calibration.transfers import SIZES, fit_line
 
 TIMEOUT_S = 120
+BUCKETS, MESSAGES = (1 << 20, 1 << 28), (1 << 14, 1 << 24)
+"""Bytes between which lines are fitted: what steps sum and send. Below, a wake-up that waits for another thread's time
+slice decides."""
 
 
 def in_two_processes(task: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -68,15 +71,20 @@ class Communication:
     @property
     def all_reduce_line(self) -> tuple[float, float]:
         """Latency (s) and bandwidth (bytes/s)."""
-        return fit_line(list(self.all_reduce), list(self.all_reduce.values()))
+        return _line(self.all_reduce, BUCKETS)
 
     @property
     def message_line(self) -> tuple[float, float]:
         """Latency (s) and bandwidth (bytes/s)."""
-        return fit_line(list(self.message), list(self.message.values()))
+        return _line(self.message, MESSAGES)
 
 
-def communication(rank: int, sizes: Sequence[int] = SIZES, repeats: int = 15) -> Communication:
+def _line(seconds: Mapping[int, float], between: tuple[int, int]) -> tuple[float, float]:
+    found = {size: s for size, s in seconds.items() if between[0] <= size <= between[1]}
+    return fit_line(list(found), list(found.values()))
+
+
+def communication(rank: int, sizes: Sequence[int] = SIZES, repeats: int = 25) -> Communication:
     """Measure what gloo takes between two processes that do nothing else."""
     all_reduce, message, busy = {}, {}, 0.0
     for size in sizes:

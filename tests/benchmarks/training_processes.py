@@ -44,7 +44,6 @@ from calibration.process import Visitor
 from calibration.samples import OperatorSample
 from calibration.timing import CpuTimer
 from experiments.runs.catalog import entry
-from experiments.validation.measured_runs import busy_cores
 from scenarios.model_config import ModelConfig
 from scenarios.partition.partitioner import Problem
 from scenarios.training.parallel_training import DataParallel, ParallelTraining
@@ -75,7 +74,7 @@ from tests.benchmarks.training_steps import (
 )
 
 MICRO_BATCHES = (2, 4, 8)
-VISITS = 3
+VISITS = 5
 """To each operator; the median of their timings counts."""
 TOLERANCE = 1e-5
 MODELS: Mapping[str, dict[str, Any]] = {
@@ -350,13 +349,13 @@ def report(
 ) -> None:
     """Simulate and measure a model's steps and print the table."""
     predictor = Predictor(config_of(name), prices, measured)
-    began, before = time.perf_counter(), others_seconds()
+    others = Others()
     with environment.alone_on(min(os.sched_getaffinity(0))):
         simulated = simulations(predictor)
     rows = {m: simulated[pipeline_name(m)] for m in MICRO_BATCHES}
     cuts = {m: predictor.cut(simulation) for m, simulation in rows.items()}
     ranks = in_two_processes(trained, predictor.config, cuts, repeats)
-    busy = (others_seconds() - before) / (time.perf_counter() - began)
+    busy = others.cores()
     times = {way: np.stack([rank[1][way] for rank in ranks]) for way in ranks[0][1]}
     whole = {way: np.nanmax(t[..., 1], 0) - np.nanmin(t[..., 0], 0) for way, t in times.items()}
     own = {way: np.nanmedian(t[..., 1] - t[..., 0]) for way, t in times.items()}
@@ -387,11 +386,21 @@ def report(
     console.print(table)
 
 
-def others_seconds() -> float:
-    """Processor seconds so far of everything but this process and the children that it has seen end."""
-    ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    busy = sum(ticks) - ticks[3] - ticks[4]  # idle, and waiting for input or output
-    return busy / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
+class Others:
+    """How busy everything else keeps this machine from now on."""
+
+    def __init__(self) -> None:
+        self._began, self._before = time.perf_counter(), self._seconds()
+
+    def cores(self) -> float:
+        """Cores on average; of this process's children those count as its own that it has seen end."""
+        return (self._seconds() - self._before) / (time.perf_counter() - self._began)
+
+    @staticmethod
+    def _seconds() -> float:
+        ticks = [int(w) for w in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        busy = sum(ticks) - ticks[3] - ticks[4]  # idle, and waiting for input or output
+        return busy / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
 
 
 def said_of(measured: Communication) -> Table:
@@ -425,11 +434,13 @@ def main() -> None:
         raise SystemExit("Two processes need two cores that this process may use")
     settle()
     console = Console(width=170)
-    console.print(f"{environment.cpu_model()}, torch {torch.__version__}")
-    console.print(f"Other processes keep {busy_cores(2.0):.2f} cores busy.")
+    others = Others()
     measured, _ = in_two_processes(communication)
     console.print(said_of(measured))
-    console.print(f"A process computes for {measured.computing:.0%} of the largest all-reduce.")
+    console.print(
+        f"{environment.cpu_model()}, torch {torch.__version__}; a process computes for {measured.computing:.0%} of the "
+        f"largest all-reduce; meanwhile others kept {others.cores():.2f} cores busy"
+    )
     prices = Measured()
     for name in options.models:
         report(name, console, prices, measured, options.repeats)
