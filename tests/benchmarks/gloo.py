@@ -19,6 +19,7 @@ from torch import distributed
 
 from calibration import environment
 from calibration.transfers import SIZES, fit_line
+from simulator.support.exit_with_parent import end_with
 
 TIMEOUT_S = 120
 BUCKETS, MESSAGES = (1 << 20, 1 << 28), (1 << 14, 1 << 24)
@@ -30,7 +31,9 @@ def in_two_processes(task: Callable[..., Any], *arguments: Any) -> list[Any]:
     """What ``task(rank, *arguments)`` returns in each of two processes that can communicate."""
     with tempfile.TemporaryDirectory() as folder:
         meeting = str(Path(folder) / "meeting")
-        with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        spawn = get_context("spawn")
+        theirs, _ours = spawn.Pipe(duplex=False)
+        with ProcessPoolExecutor(2, spawn, initializer=end_with, initargs=(theirs,)) as pool:
             running = [pool.submit(_joined, r, meeting, task, arguments) for r in (0, 1)]
             return [future.result() for future in running]
 
