@@ -7,7 +7,7 @@ appear as the products that autograd sees (``addmm``, ``mm``), scaled dot produc
 that the CPU chooses: the flash kernel, or products and a softmax where it drops out.
 
 * The graph has the inputs of ``forward`` and, unless the loss needs none, ``target``. Its only result is
-  the loss: what becomes of parameters stays where the step ran.
+  the loss: what becomes of parameters goes where they are read and nowhere else.
 * Parameters, buffers and states of the optimiser are weights, states named ``fc.weight:exp_avg``. What
   becomes of them is written by operators whose tensors end in ``:updated`` (``fc.weight:updated``);
   batch normalisation's statistics among them.

@@ -574,17 +574,20 @@ class SchedulingContext(RunState):
 
     def goals(self, job: int, tensor: int, without: int = -1) -> list[int]:
         """Memory spaces in which a tensor (of a job's graph) is wanted for itself: a result at the job's destination,
-        what becomes of a weight wherever a reader of the weight other than ``without`` is placed.
+        what becomes of a weight where the weight lies.
         """
-        index, found = self.job_index[job], []
-        if tensor in index.outputs and self.destination[job] != EVERYWHERE:
-            found.append(self.destination[job])
-        for reader in index.updates.get(tensor, ()):
-            task = self.first_task[job] + reader
-            device = self.task_device[task]
-            if task != without and device >= 0 and self.space_of[device] not in found:
-                found.append(self.space_of[device])
-        return found
+        delivers = tensor in self.job_index[job].outputs and self.destination[job] != EVERYWHERE
+        found = [self.destination[job]] if delivers else []
+        return list(dict.fromkeys([*found, *self.state_goals(job, tensor, without)]))
+
+    def state_goals(self, job: int, tensor: int, without: int = -1) -> list[int]:
+        """Memory spaces in which readers, other than the task ``without``, of the weight that becomes a tensor are placed,
+        and the one that weights on demand come from.
+        """
+        readers = self.job_index[job].updates.get(tensor, ())
+        tasks = [self.first_task[job] + reader for reader in readers]
+        devices = [self.task_device[task] for task in tasks if task != without]
+        return [self.space_of[device] for device in devices if device >= 0]
 
     def is_awaited(self, job: int, tensor: int, space: int) -> bool:
         """Whether a job is not done before a transfer of a tensor (of its graph) to a space has ended."""

@@ -216,7 +216,8 @@ class Disturbances:
         for t in writes:
             if run.pushes or t in index.wanted:
                 self._request_again(first + t)
-            if t in index.updates:
+        if index.updates:
+            for t in (*writes, *index.inherits.get(task - run.first_task[job], ())):
                 self.note_state(first + t)
         for member in run.members.get(job, (job,)):
             results = [run.first_tensor[member] + t for t in writes]
@@ -238,7 +239,6 @@ class Disturbances:
             tensor = run.first_tensor[job] + t
             if tensor not in self._settled:
                 self._request_again(tensor)
-                self.note_state(tensor)
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -512,9 +512,11 @@ class Disturbances:
         run = self._run
         job = run.job_of_tensor(tensor)
         t, asked = tensor - run.first_tensor[job], {row[:2] for row in run.requested}
-        heirs = [run.first_task[job] + reader for reader in run.job_index[job].updates.get(t, ())]
-        unplaced = any(run.device_of(heir) < 0 for heir in heirs)
-        if not heirs or unplaced or run.tensor_written[tensor] == math.inf:
+        readers = run.job_index[job].updates.get(t)
+        if readers is None:
+            return
+        heirs = [run.first_task[job] + reader for reader in readers]
+        if run.tensor_written[tensor] == math.inf or not self._done.issuperset(heirs):
             return
         for goal in run.goals(job, t):
             key = (tensor, goal)

@@ -215,6 +215,14 @@ class DataMovement(EngineRun):
                 return True
         return False
 
+    def state_goals(self, job: int, tensor: int, without: int = -1) -> list[int]:
+        """See :class:`SchedulingContext`."""
+        found = super().state_goals(job, tensor, without)
+        store = None if self.memory is None else self.memory.store_of(self.job_index[job].graph)
+        return (
+            found if store is None or tensor not in self.job_index[job].updates else [*found, store]
+        )
+
     def _request_result(self, job: int, output: int, space: int) -> None:
         super()._request_result(job, output, space)
         if self.booked and output in self.job_index[job].outputs:

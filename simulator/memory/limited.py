@@ -87,6 +87,11 @@ class LimitedMemory:
         space_of = self._run.cluster.space_of
         return sum(size for d, _, size in self._blocked.heads() if space_of[d] == space)
 
+    def store_of(self, graph: DataflowGraph) -> int | None:
+        """See :class:`simulator.memory.memory.Memory`."""
+        store = self._weights.store
+        return None if store is None else store.get(graph)
+
     def settle(self) -> None:
         """See :class:`simulator.memory.memory.Memory`."""
         self._lines.settle()
@@ -195,6 +200,9 @@ class LimitedMemory:
             return
         first = self._tensors.first(job)
         results = [first + t for t in run.jobs[job].graph.outputs if first + t in self._live.all]
+        state = [self._live.all.get(first + t) for t in run.job_index[job].updates]
+        if any(live is not None and (live.owed or live.flying) for live in state):
+            return
         if all(self._live.all[tensor].is_delivered for tensor in results):
             run.is_beyond_faults(job)
             for tensor in results:
@@ -226,9 +234,7 @@ class LimitedMemory:
             live.users[space] = live.users.get(space, 0) + 1
             self._live.review(tensor, live)
         for tensor, live in self._live.inherited_by(task):
-            live.heirs -= 1
             self._live.owe(tensor, live)
-            self._live.review(tensor, live)
         self._weights.placed(task, space)
 
     def _check_together(self, task: int, space: int) -> None:
@@ -262,16 +268,11 @@ class LimitedMemory:
             if not live.users[space]:
                 del live.users[space]
             self._live.review(tensor, live)
-        if back:
-            self._seek_heir(task)
-        self._weights.released(task, space)
-
-    def _seek_heir(self, task: int) -> None:
-        """A reader of weights is in no queue any more."""
         for tensor, live in self._live.inherited_by(task):
-            live.heirs += 1
-            self._live.owe(tensor, live, task)
+            if back:
+                self._live.owe(tensor, live, task)
             self._live.review(tensor, live)
+        self._weights.released(task, space)
 
     def fetch(self, task: int, device: int) -> None:
         """See :class:`simulator.memory.memory.Memory`."""
@@ -318,6 +319,10 @@ class LimitedMemory:
         run = self._run
         space = run.cluster.space_of[device]
         job = run.job_of(task)
+        if self._tensors.inherited(task):
+            self._live.have_read.add(task)
+        for _, live in self._live.inherited_by(task):
+            live.heirs = max(live.heirs - 1, 0)
         self._leave(task, device, back=False)
         self._give_back_inner(task, space)
         for tensor in self._tensors.written(task):
@@ -354,7 +359,11 @@ class LimitedMemory:
                 self._live.review(tensor, live)
             elif self._tensors.is_brought(tensor):
                 self._bring_back(tensor)
-        self._seek_heir(task)
+        self._live.have_read.discard(task)
+        for tensor, live in self._live.inherited_by(task):
+            live.heirs += 1
+            self._live.owe(tensor, live, task)
+            self._live.review(tensor, live)
 
     def _give_back_inner(self, task: int, space: int) -> None:
         if inner := self._tensors.inner_bytes(task):
@@ -376,15 +385,17 @@ class LimitedMemory:
         if live is None:
             self._weights.delivered(tensor, space)
             return
+        job = self._tensors.job(tensor)
         live.copies[space] = True
         live.owed.discard(space)
         live.flying -= 1
         if self._tensors.home(tensor) == space:
             self._live.move(tensor, live, space)
-        last = live.result and space == live.target
+        changes = tensor - self._tensors.first(job) in self._run.job_index[job].updates
+        last = (changes and not live.owed) or (live.result and space == live.target)
         self._live.review(tensor, live)
         if last:
-            self._settle_job(self._tensors.job(tensor))
+            self._settle_job(job)
 
     # -- what faults take -----------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 A tensor that an operator writes, or a job brings, is wanted in its home until every reader has finished
 there or has its copy elsewhere, and no transfer of it is under way; a copy until every reader has finished
 or is placed elsewhere; a result until its job is done, at the job's destination or where it was written. What becomes of
-a weight for the next step is wanted until it has arrived wherever the weight was read; there it takes the weight's place. Until all that read the weight are placed it may be wanted anywhere and keeps the original.
+a weight for the next step is wanted until it has arrived wherever the weight was read; there it takes the weight's place. Until all that read the weight have finished it may be wanted anywhere and keeps the original.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LiveTensor:
         self.users: dict[int, int] = {}  # space -> placed readers that have not finished
         self.copies: dict[int, bool] = {}  # space -> whether it has arrived
         self.flying = 0  # transfers under way
-        self.heirs = 0  # readers in no queue of the weight that becomes it
+        self.heirs = 0  # readers of the weight that becomes it that have not finished
         self.owed: set[int] = set()  # spaces where a weight has still to become it
         self.idle: set[int] = set()  # spaces where nobody wants it, and it still lies
 
@@ -100,6 +100,8 @@ class LiveTensors:
         self._tensors = tensors
         self.all: dict[int, LiveTensor] = {}
         """By number."""
+        self.have_read: set[int] = set()
+        """Tasks that have finished and read weights that change."""
 
     def hold(self, tensor: int, live: LiveTensor) -> None:
         """Keep account of a tensor whose room was taken, and of its readers."""
@@ -113,16 +115,15 @@ class LiveTensors:
             else:
                 space = run.cluster.space_of[device]
                 live.users[space] = live.users.get(space, 0) + 1
-        live.heirs = sum(run.device_of(heir) < 0 for heir in self._tensors.heirs(tensor))
+        live.heirs = sum(heir not in self.have_read for heir in self._tensors.heirs(tensor))
         self.owe(tensor, live)
         self.all[tensor] = live
 
     def owe(self, tensor: int, live: LiveTensor, without: int = -1) -> None:
         """Note where a weight has still to become a tensor, for readers other than ``without``."""
-        run, space_of = self._run, self._run.cluster.space_of
-        devices = [run.device_of(heir) for heir in self._tensors.heirs(tensor) if heir != without]
-        read = {space_of[device] for device in devices if device >= 0}
-        live.owed = {s for s in read if s != live.home and not live.copies.get(s)}
+        job = self._tensors.job(tensor)
+        goals = self._run.state_goals(job, tensor - self._tensors.first(job), without)
+        live.owed = {s for s in goals if s != live.home and not live.copies.get(s)}
 
     def inherited_by(self, task: int) -> list[tuple[int, LiveTensor]]:
         """What becomes of the weights that a task reads, if it is accounted for."""

@@ -81,6 +81,10 @@ class Memory(Protocol):
         """Whether a weight is asked for in a space."""
         ...
 
+    def store_of(self, graph: DataflowGraph) -> int | None:
+        """The space that a graph's weights come from; None if they are resident."""
+        ...
+
     def settle(self) -> None:
         """After the decision of an instant: let those go on that waited for room."""
 

@@ -31,6 +31,7 @@ Argument template (what :func:`calibration.kernels.build` makes runnable)::
 template from left to right; ``reads`` are the distinct stored tensors behind them. An operator that changes a
 tensor in place reads that first and writes what becomes of it; its ``outputs`` are the part that it writes, and
 ``inputs`` have for the first leaf the part that it reads, or nothing.
+A written tensor named after a weight, ``fc.weight:updated``, is what becomes of it, and must arrive wherever it is read.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ class DataflowGraph:
 
     Raises:
         InvalidInput: a duplicate name, an index out of range, a tensor written twice or never, an
-            operator before its producer, or bytes that are negative or not finite.
+            operator before its producer, bytes that are negative or not finite, or state without an owner
+            (:func:`simulator.model.operator.unowned_state`).
     """
 
     def __init__(

@@ -250,9 +250,8 @@ def unowned_state(tensors: Sequence[Tensor]) -> str | None:
         return None
     for name in sorted(written - {f"{t.name}{UPDATED}" for t in tensors if t.role != "activation"}):
         return f"'{name}' says what becomes of '{name.removesuffix(UPDATED)}', which is no weight or input of it"
-    changes: dict[
-        str, dict[str, bool]
-    ] = {}  # by the module's weight: its parts, and whether they change
+    # By the module's weight its parts, and whether they change.
+    changes: dict[str, dict[str, bool]] = {}
     for t in tensors:
         if t.role == "weight":
             whole = t.name if t.part is None else t.part.of

@@ -123,12 +123,7 @@ def _as_they_stand(problem: StageProblem, stages: int, nodes: Sequence[int], see
 
 
 def _node(problem: StageProblem, stages: int, nodes: Sequence[int], seed: int) -> Clusters:
-    known = _members(nodes)
-    if len(known) != stages:
-        raise InvalidInput(
-            f"clusters=node makes a stage of each of {len(known)} nodes, and {stages} stages are asked for; give {len(known)}"
-        )
-    return known
+    return _members(nodes)
 
 
 def _equal_distribution(
@@ -186,7 +181,8 @@ def plan_stages(
 
     Args:
         problem: the layers and devices.
-        stages: how many; ``together`` makes one, ``one_each`` one for each device, whatever is given.
+        stages: how many; ``together`` makes one, ``one_each`` one for each device, ``node`` one for each node, whatever is
+            given.
         clusters: one of :data:`CLUSTERS`: the heuristic, all clusterings, or a baseline.
         layers: ``best`` for the clusters, in every order of up to :data:`simulator.planners.stages.ORDERS`; or
             ``equal`` numbers of them, clusters in the order as they stand.

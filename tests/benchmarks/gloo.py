@@ -19,15 +19,21 @@ from torch import distributed
 
 from calibration import environment
 from calibration.transfers import SIZES, fit_line
+from simulator.support.exit_with_parent import end_with
 
 TIMEOUT_S = 120
+BUCKETS, MESSAGES = (1 << 20, 1 << 28), (1 << 14, 1 << 24)
+"""Bytes between which lines are fitted: what steps sum and send. Below, a wake-up that waits for another thread's time
+slice decides."""
 
 
 def in_two_processes(task: Callable[..., Any], *arguments: Any) -> list[Any]:
     """What ``task(rank, *arguments)`` returns in each of two processes that can communicate."""
     with tempfile.TemporaryDirectory() as folder:
         meeting = str(Path(folder) / "meeting")
-        with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        spawn = get_context("spawn")
+        theirs, _ours = spawn.Pipe(duplex=False)
+        with ProcessPoolExecutor(2, spawn, initializer=end_with, initargs=(theirs,)) as pool:
             running = [pool.submit(_joined, r, meeting, task, arguments) for r in (0, 1)]
             return [future.result() for future in running]
 
@@ -68,15 +74,20 @@ class Communication:
     @property
     def all_reduce_line(self) -> tuple[float, float]:
         """Latency (s) and bandwidth (bytes/s)."""
-        return fit_line(list(self.all_reduce), list(self.all_reduce.values()))
+        return _line(self.all_reduce, BUCKETS)
 
     @property
     def message_line(self) -> tuple[float, float]:
         """Latency (s) and bandwidth (bytes/s)."""
-        return fit_line(list(self.message), list(self.message.values()))
+        return _line(self.message, MESSAGES)
 
 
-def communication(rank: int, sizes: Sequence[int] = SIZES, repeats: int = 15) -> Communication:
+def _line(seconds: Mapping[int, float], between: tuple[int, int]) -> tuple[float, float]:
+    found = {size: s for size, s in seconds.items() if between[0] <= size <= between[1]}
+    return fit_line(list(found), list(found.values()))
+
+
+def communication(rank: int, sizes: Sequence[int] = SIZES, repeats: int = 25) -> Communication:
     """Measure what gloo takes between two processes that do nothing else."""
     all_reduce, message, busy = {}, {}, 0.0
     for size in sizes:

@@ -3,7 +3,7 @@
 ``python -m tests.benchmarks.training_processes [--models NAME ...] [--repeats N]`` prints what communication takes and,
 for each model, a table of measured and simulated seconds. Each process has a core and one torch thread of its own, and
 they communicate by gloo over the loopback interface. Nothing that is simulated is fitted to the steps: operators are
-timed one by one beforehand (:mod:`calibration.timing`, state ``graph``), communication is measured apart.
+timed one by one before and after them (:mod:`tests.benchmarks.timed_operators`), communication is measured apart.
 
 ``one process``
     a step of the whole batch, and one of half the batch; the other process sleeps.
@@ -24,12 +24,12 @@ Before anything is timed one step of each way is held against the step of one pr
 from __future__ import annotations
 
 import argparse
-import copy
 import os
-import random
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -37,12 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 from calibration import environment
-from calibration.plan import MeasurePlan
-from calibration.process import Visitor
-from calibration.samples import OperatorSample
-from calibration.timing import CpuTimer
 from experiments.runs.catalog import entry
-from experiments.validation.measured_runs import busy_cores
 from scenarios.model_config import ModelConfig
 from scenarios.partition.partitioner import Problem
 from scenarios.training.parallel_training import DataParallel, ParallelTraining
@@ -57,6 +52,7 @@ from simulator.model.plan import Plan
 from simulator.model.workload import Job, Workload
 from simulator.schedulers.planned import Planned
 from tests.benchmarks.gloo import Communication, communication, in_two_processes, settle
+from tests.benchmarks.timed_operators import TimedOperators
 from tests.benchmarks.training_steps import (
     BOTH,
     BUCKET_MIB,
@@ -73,8 +69,6 @@ from tests.benchmarks.training_steps import (
 )
 
 MICRO_BATCHES = (2, 4, 8)
-VISITS = 3
-"""To each operator; the median of their timings counts."""
 TOLERANCE = 1e-5
 MODELS: Mapping[str, dict[str, Any]] = {
     "vgg16": {
@@ -110,49 +104,6 @@ def config_of(name: str) -> ModelConfig:
 
 # -- simulation -------------------------------------------------------------------------------
 
-
-class Measured:
-    """Prices operators by timing them, each distinct one once, on the core that this process runs on."""
-
-    def __init__(self) -> None:
-        self.devices = 2
-        plan = MeasurePlan("cpu", "here", ("graph",))
-        self._visitor = Visitor(plan, CpuTimer(("graph",)))
-        self._seconds: dict[str, float] = {}
-
-    def on(self, cluster: Cluster) -> Measured:
-        """The same times on every device of a cluster."""
-        made = copy.copy(self)
-        made.devices = len(cluster.devices)
-        return made
-
-    def price(self, graphs: Sequence[DataflowGraph]) -> CostTable:
-        """See :class:`simulator.model.costs.Prices`."""
-        samples = {g: [_sample(g, o) for o in range(len(g))] for g in graphs}
-        new = {s.identity: s for row in samples.values() for s in row}
-        new = {key: s for key, s in new.items() if key not in self._seconds}
-        timed: dict[str, list[float]] = {key: [] for key in new}
-        with torch.inference_mode():
-            for visit in range(VISITS):
-                keys = list(new)
-                random.Random(visit).shuffle(keys)
-                for key in keys:
-                    timed[key] += [s for _, s, _ in self._visitor.visit(new[key], visit)]
-        self._seconds.update({key: float(np.median(found)) for key, found in timed.items()})
-        return CostTable({g: GraphCosts(self._column(row)) for g, row in samples.items()})
-
-    def _column(self, samples: Sequence[OperatorSample]) -> np.ndarray:
-        column = np.array([self._seconds[s.identity] for s in samples])
-        return np.repeat(column[:, None], self.devices, axis=1)
-
-
-def _sample(graph: DataflowGraph, operator: int) -> OperatorSample:
-    """An operator as it is timed."""
-    row, reads = graph.operators[operator], graph.reads[operator]
-    weights = tuple(i for i, t in enumerate(reads) if graph.tensors[t].role == "weight")
-    return OperatorSample(row, weights)
-
-
 FIRST, SECOND, GLOO = "process 0", "process 1", "gloo"
 
 
@@ -174,32 +125,11 @@ def with_communicator() -> Cluster:
     return replace(both, spaces=spaces, devices=devices, links=links)
 
 
-@dataclass(frozen=True)
-class Simulation:
-    """A plan and the times of its operators.
-
-    Attributes:
-        given: operators whose times contain communication: they are not slowed.
-    """
+class Simulated(NamedTuple):
+    """A plan and where it runs."""
 
     plan: Plan
     cluster: Cluster
-    seconds: np.ndarray
-    given: np.ndarray
-
-    def makespan(self, slowed: float = 1.0) -> float:
-        """Seconds, all operators taking so many times as long."""
-        (graph,) = self.plan.graphs
-        seconds = np.where(self.given[:, None], self.seconds, self.seconds * slowed)
-        costs = CostTable({graph: GraphCosts(seconds)})
-        return simulate(
-            Workload([Job(graph)]),
-            self.cluster,
-            costs,
-            Planned(self.plan),
-            movement="push",
-            contention="fifo",
-        ).makespan
 
 
 class Predictor:
@@ -211,7 +141,9 @@ class Predictor:
         measured: times of communication.
     """
 
-    def __init__(self, config: ModelConfig, prices: Measured, measured: Communication) -> None:
+    def __init__(
+        self, config: ModelConfig, prices: TimedOperators, measured: Communication
+    ) -> None:
         self.config, self.prices, self.measured = config, prices, measured
         self.module, self.x, self.target = module_of(config)
         self._graphs: dict[int, DataflowGraph] = {}
@@ -231,21 +163,20 @@ class Predictor:
             )
         return self._graphs[batch]
 
-    def alone(self, batch: int) -> Simulation:
+    def alone(self, batch: int) -> Simulated:
         """A step of one process."""
         cluster = two_memories(0.0, np.inf)
         problem = self._problem(cluster, batch)
         plan = Plan.single("one", problem.jobs, cluster, 0)
-        return self._simulation(problem, plan)
+        return Simulated(plan, problem.cluster)
 
-    def pipeline(self, micro_batches: int) -> Simulation:
+    def pipeline(self, micro_batches: int) -> Simulated:
         """Two stages over a link that takes what a message took."""
         problem = self._problem(two_memories(*self.measured.message_line))
-        return self._simulation(
-            problem, ParallelTraining(micro_batches=micro_batches).plan(problem)
-        )
+        plan = ParallelTraining(micro_batches=micro_batches).plan(problem)
+        return Simulated(plan, problem.cluster)
 
-    def data_parallel(self, overlap: bool, chunks: bool) -> Simulation:
+    def data_parallel(self, overlap: bool, chunks: bool) -> Simulated:
         """Half the batch in each process.
 
         Args:
@@ -263,9 +194,9 @@ class Predictor:
         plan = partition.plan(problem)
         if not overlap:
             plan = replace(plan, order=np.array(sorted(plan.order, key=_behind(plan.graphs[0]))))
-        return self._simulation(problem, plan)
+        return Simulated(plan, problem.cluster)
 
-    def cut(self, pipeline: Simulation) -> tuple[str, int]:
+    def cut(self, pipeline: Simulated) -> tuple[str, int]:
         """Where a plan's second stage begins: the module and the position among its kernels."""
         notes = pipeline.plan.notes
         step = Step.of(self.graph(len(self.x) // notes["micro_batches"]))
@@ -280,16 +211,21 @@ class Predictor:
             Workload([Job(graph)]), cluster, prices.price([graph]), prices, at_batch=self.graph
         )
 
-    def _simulation(self, problem: Problem, plan: Plan) -> Simulation:
+    def makespan(self, simulated: Simulated, slowed: float = 1.0) -> float:
+        """Seconds if all operators, but for communication, take so many times as long as was timed so far."""
+        plan, cluster = simulated
         (graph,) = plan.graphs
-        seconds = problem.price([graph])[graph].seconds.copy()
-        given = np.array([o.kind == "all_reduce" for o in graph.operators])
+        seconds = self.prices.on(cluster).price([graph])[graph].seconds * slowed
         latency, bandwidth = self.measured.all_reduce_line
-        for operator in np.flatnonzero(given).tolist():
-            size = float(graph.tensor_bytes[graph.reads[operator][0]])
-            place = problem.cluster.device_index[GLOO]
-            seconds[operator, place] = latency + size / bandwidth
-        return Simulation(plan, problem.cluster, seconds, given)
+        for operator, row in enumerate(graph.operators):
+            if row.kind == "all_reduce":
+                size = float(graph.tensor_bytes[graph.reads[operator][0]])
+                seconds[operator] = latency + size / bandwidth
+        costs = CostTable({graph: GraphCosts(seconds)})
+        jobs = Workload([Job(graph)])
+        return simulate(
+            jobs, cluster, costs, Planned(plan), movement="push", contention="fifo"
+        ).makespan
 
 
 def _path(operator: str) -> str:
@@ -306,7 +242,7 @@ def _behind(graph: DataflowGraph) -> Callable[[int], int]:
 # -- the table --------------------------------------------------------------------------------
 
 
-def simulations(predictor: Predictor) -> dict[str, Simulation]:
+def simulations(predictor: Predictor) -> dict[str, Simulated]:
     """Every row of the table."""
     batch = len(predictor.x)
     half = predictor.alone(batch // 2)
@@ -343,19 +279,18 @@ def check(differences: Sequence[Mapping[str, Mapping[str, tuple[float, float]]]]
     return f"parameters after a step: at most {apart:.1e} from those of one process, which change by up to {far:.1e}"
 
 
-def report(
-    name: str, console: Console, prices: Measured, measured: Communication, repeats: int
-) -> None:
+def report(name: str, console: Console, measured: Communication, repeats: int) -> None:
     """Simulate and measure a model's steps and print the table."""
+    prices, others = TimedOperators(), Others()
     predictor = Predictor(config_of(name), prices, measured)
-    others = [busy_cores(2.0)]
     with environment.alone_on(min(os.sched_getaffinity(0))):
         simulated = simulations(predictor)
     rows = {m: simulated[pipeline_name(m)] for m in MICRO_BATCHES}
     cuts = {m: predictor.cut(simulation) for m, simulation in rows.items()}
-    others.append(busy_cores(2.0))
     ranks = in_two_processes(trained, predictor.config, cuts, repeats)
-    others.append(busy_cores(2.0))
+    with environment.alone_on(min(os.sched_getaffinity(0))):
+        drift = prices.again()
+    busy = others.cores()
     times = {way: np.stack([rank[1][way] for rank in ranks]) for way in ranks[0][1]}
     whole = {way: np.nanmax(t[..., 1], 0) - np.nanmin(t[..., 0], 0) for way, t in times.items()}
     own = {way: np.nanmedian(t[..., 1] - t[..., 0]) for way, t in times.items()}
@@ -364,18 +299,18 @@ def report(
     console.print(
         f"\n{name}, batch {len(predictor.x)}: {len(predictor.graph(len(predictor.x)))} operators, "
         f"{sum(p.nbytes for p in parameters) / 1e6:.1f} MB of parameters in {len(buckets(parameters))} buckets; "
-        f"both at once take {slowed:.3f} times as long; other processes kept "
-        f"{', '.join(f'{busy:.2f}' for busy in others)} cores busy\n{check([rank[0] for rank in ranks])}"
+        f"both at once take {slowed:.3f} times as long; operators took {drift:.3f} times as long after the steps as "
+        f"before; meanwhile others kept {busy:.2f} cores busy\n{check([rank[0] for rank in ranks])}"
     )
     for m, simulation in rows.items():
         begins = simulation.plan.notes["starts"][1]
         console.print(f"{m} micro-batches: the second stage begins with {begins}")
     table = Table(*COLUMNS, box=None)
-    alone = float(np.median(whole[ONE])), simulated[ONE].makespan()
+    alone = float(np.median(whole[ONE])), predictor.makespan(simulated[ONE])
     for row, simulation in simulated.items():
         way = row.removesuffix(CHUNKS)
-        found, says = float(np.median(whole[way])), simulation.makespan()
-        then = simulation.makespan(1.0 if way in (ONE, HALF) else slowed)
+        found, says = float(np.median(whole[way])), predictor.makespan(simulation)
+        then = predictor.makespan(simulation, 1.0 if way in (ONE, HALF) else slowed)
         low, high = np.quantile(whole[way], [0.25, 0.75])
         table.add_row(
             row,
@@ -385,6 +320,23 @@ def report(
             *(f"{alone[0] / found:.2f}", f"{alone[1] / says:.2f}", f"{alone[1] / then:.2f}"),
         )
     console.print(table)
+
+
+class Others:
+    """How busy everything else keeps this machine from now on."""
+
+    def __init__(self) -> None:
+        self._began, self._before = time.perf_counter(), self._seconds()
+
+    def cores(self) -> float:
+        """Cores on average; of this process's children those count as its own that it has seen end."""
+        return (self._seconds() - self._before) / (time.perf_counter() - self._began)
+
+    @staticmethod
+    def _seconds() -> float:
+        ticks = [int(w) for w in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        busy = sum(ticks) - ticks[3] - ticks[4]  # idle, and waiting for input or output
+        return busy / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
 
 
 def said_of(measured: Communication) -> Table:
@@ -418,14 +370,15 @@ def main() -> None:
         raise SystemExit("Two processes need two cores that this process may use")
     settle()
     console = Console(width=170)
-    console.print(f"{environment.cpu_model()}, torch {torch.__version__}")
-    console.print(f"Other processes keep {busy_cores(2.0):.2f} cores busy.")
+    others = Others()
     measured, _ = in_two_processes(communication)
     console.print(said_of(measured))
-    console.print(f"A process computes for {measured.computing:.0%} of the largest all-reduce.")
-    prices = Measured()
+    console.print(
+        f"{environment.cpu_model()}, torch {torch.__version__}; a process computes for {measured.computing:.0%} of the "
+        f"largest all-reduce; meanwhile others kept {others.cores():.2f} cores busy"
+    )
     for name in options.models:
-        report(name, console, prices, measured, options.repeats)
+        report(name, console, measured, options.repeats)
 
 
 if __name__ == "__main__":

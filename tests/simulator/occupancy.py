@@ -91,7 +91,7 @@ def intervals(
                     stays.append(done)
                 heirs = graph.consumers[graph.updates[t]] if t in graph.updates else ()
                 if not hindsight and not number:
-                    stays += [ran[j, o][2] for o in heirs]
+                    stays += [ran[j, o][4] for o in heirs]
                 if number:
                     _, _, begin, finish = moved[j, t][number - 1]
                     if not hindsight:

@@ -144,12 +144,17 @@ def late_reader():
 @pytest.mark.parametrize("movement", ["push", "pull"])
 @pytest.mark.parametrize("contention", ["none", "fifo", "fair"])
 @pytest.mark.parametrize("memory", ["unlimited", "limited"])
-def test_who_reads_a_weight_after_its_change_is_sent_what_it_became(movement, contention, memory):
+@pytest.mark.parametrize("slow_at", [None, 50.0])
+def test_who_reads_a_weight_after_its_change_is_sent_what_it_became(
+    movement, contention, memory, slow_at
+):
     """A scheduler that places ready tasks places the late reader at 5; the update was done at 2."""
     graph, cluster = late_reader(), fully_connected("two", 2)
     seconds = np.array([[1, np.inf], [np.inf, 5], [1, np.inf], [np.inf, 1]])
     costs = CostTable({graph: GraphCosts(seconds)})
     options = {"movement": movement, "contention": contention, "memory": memory}
+    if slow_at is not None:  # runs that faults may reach keep other books
+        options["faults"] = Faults([Fault("device_slowdown", "P1", slow_at, 51.0, 0.5)])
     trace = simulate(graph, cluster, costs, create("fcfs"), **options)
     assert trace.transfers["bytes"].tolist() == [8]
     assert trace.transfers["requested"].tolist() == [5]
@@ -159,6 +164,16 @@ def test_who_reads_a_weight_after_its_change_is_sent_what_it_became(movement, co
     plan = Plan("test", (graph,), names, np.array([0, 1, 0, 1]), np.arange(4))
     planned = simulate(graph, cluster, costs, Planned(plan), **options)
     assert planned.makespan == 10  # it is sent when it is written
+
+
+def test_weights_on_demand_return_to_where_they_come_from():
+    """Forward, backward and update in the one memory; the host keeps the weight, and the next step loads it from there."""
+    two = fully_connected("two", 2)
+    cluster = Cluster("host", two.spaces, two.devices, two.links, host="m1")
+    trace = run(tied(1), cluster, [0, 0, 0], memory="limited", weights="on_demand")
+    moves = zip(*(trace.transfers[k].tolist() for k in ("source", "destination")), strict=True)
+    assert list(moves) == [(1, 0), (0, 1)]
+    assert trace.makespan == 8 + 3 + 8
 
 
 def test_what_has_arrived_everywhere_needs_no_second_update_after_a_failure():
