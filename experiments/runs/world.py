@@ -213,23 +213,8 @@ class World:
             seconds = self.costs[self.graph].seconds[:, number]
             if not np.isfinite(seconds).all():
                 continue
-            # Equal devices of one memory, or of memories that nothing tells apart, do the same; one of
-            # them is enough.
-            space = self.cluster.spaces[self.cluster.space_of[number]]
-            where = device.space
-            if where not in ends:
-                twin = self.cluster.twins[self.cluster.space_of[number]]
-                where = f"{twin} {space.capacity} {space.bandwidth} {space.corun_slowdown} {space.cache}"
-            kind = (
-                device.profile,
-                where,
-                device.slots,
-                device.issue_depth,
-                device.completion_latency,
-                device.issue_overhead,
-                seconds.tobytes(),
-            )
-            if kind in seen:
+            kind = self.cluster.kind_of(number, ends), seconds.tobytes()
+            if kind in seen:  # one of them is enough
                 continue
             seen.add(kind)
             options = {"device": device.name}

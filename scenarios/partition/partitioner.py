@@ -247,15 +247,16 @@ def partition(partitioner: Partitioner, problem: Problem) -> Partition:
 
 
 def alone(problem: Problem) -> Iterator[Plan]:
-    """Everything on one device, for each that can run everything; equal devices of one memory once."""
-    seen = set()
+    """Everything on one device, for each that can run everything; of devices that are alike on the first."""
+    seen, cluster = set(), problem.cluster
+    ends = {space for job in problem.jobs for space in (job.origin, job.destination)}
     for number in problem.able():
-        device = problem.cluster.devices[number]
         times = tuple(problem.costs[g].seconds[:, number].tobytes() for g in problem.graphs)
-        kind = device.space, device.slots, times
+        kind = cluster.kind_of(number, ends), times
         if kind not in seen:
             seen.add(kind)
-            yield Plan.single(f"all on {device.name}", problem.jobs, problem.cluster, number)
+            name = cluster.devices[number].name
+            yield Plan.single(f"all on {name}", problem.jobs, cluster, number)
 
 
 def jobs_of(plan: Plan, workload: Workload) -> Workload:

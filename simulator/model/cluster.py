@@ -10,7 +10,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -416,6 +416,19 @@ class Cluster:
             found = (first.setdefault(hash(frozenset(view)), space) for view in views)
             groups.append(min(twin for twin in found if self._are_twins(twin, space)))
         return tuple(groups)
+
+    def kind_of(self, device: int, ends: Collection[str | None]) -> tuple[str, str]:
+        """Equal for devices on which the same operators, taking the same times, alone come to the same.
+
+        Args:
+            device: index.
+            ends: memory spaces where jobs begin and end; devices of others are alike in twins.
+        """
+        own, space = self.devices[device], self.spaces[self.space_of[device]]
+        if space.name not in ends:
+            twin = self.spaces[self.twins[self.space_of[device]]]
+            space = replace(space, name=twin.name)
+        return repr(replace(own, name="", space="")), repr(space)
 
     def _are_twins(self, a: int, b: int) -> bool:
         neighbours = [n for n in self._neighbours[a] if n != b]
