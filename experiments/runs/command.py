@@ -69,6 +69,18 @@ def key_values(command: str, words: Iterable[str], known: Iterable[str]) -> dict
     return given
 
 
+def number(given: Mapping[str, str], key: str, default: int, most: int) -> int:
+    """An option of :func:`key_values` as an integer.
+
+    Raises:
+        InvalidInput: it is none, or not from 1 to ``most``.
+    """
+    text = given.get(key, str(default))
+    if not text.isdigit() or not 1 <= int(text) <= most:
+        raise InvalidInput(f"{key}={text} must be an integer from 1 to {most}")
+    return int(text)
+
+
 @dataclass(frozen=True)
 class Invocation:
     """How a command was called.

@@ -484,7 +484,7 @@ def _make(
 
 
 def speed_text(device: Device) -> str:
-    """What is said of a device that is not as fast as its profile."""
+    """The words behind a device's profile where a speed is assumed; empty where the profile's own is taken."""
     return "" if device.speed == 1.0 else f", assumed {device.speed:g} times as fast"
 
 

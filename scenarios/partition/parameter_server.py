@@ -42,7 +42,7 @@ class ParameterServer(Partitioner):
 
     name: ClassVar[str] = "parameter_server"
     makes_graphs: ClassVar[bool] = True
-    beside_devices: ClassVar[bool] = False
+    beside_devices = False
 
     def __init__(self, policy: str = "two_step", slack: float = 0.05, seed: int = 0) -> None:
         if policy not in POLICIES:

@@ -166,7 +166,7 @@ class Partitioner(ABC):
 
     name: ClassVar[str] = ""
     makes_graphs: ClassVar[bool] = False
-    beside_devices: ClassVar[bool] = True
+    beside_devices: bool = True
 
     @abstractmethod
     def plan(self, problem: Problem) -> Plan:
@@ -234,14 +234,11 @@ def partition(partitioner: Partitioner, problem: Problem) -> Partition:
         if makespan < least:
             best, least = plan, makespan
     seconds = time.perf_counter() - began
-    notes = best.notes
-    if best is not found and found.notes:
-        notes = {**notes, "not_taken": found.notes}
     plan = dataclasses.replace(
         best,
         makespan_s=least,
         planning_s=seconds,
-        notes={**notes, "makespans_s": makespans},
+        notes={**best.notes, "makespans_s": makespans},
     )
     return Partition(plan, problem.price(plan.graphs), makespans)
 

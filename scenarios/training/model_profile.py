@@ -4,9 +4,10 @@ The module runs once in training mode on tensors without data, and every call of
 (:mod:`scenarios.training.closed_forms`) counts for the module that makes it. Nothing here knows of traced graphs, which
 have the same figures.
 
-Training takes three times the forward FLOPs, but no gradient of what needs none (a first layer's input), no backward pass
-of layers that the loss, of the model's first output, does not reach, and two and a half times the forward FLOPs for the backward pass of fused attention, which computes
-its scores again. Attention that drops out, has a mask with a gradient or gives its weights away is two products with two gradients each.
+Training takes three times the forward FLOPs, with these exceptions. An input that needs no gradient (the first layer's)
+gets none. Layers that the loss, of the model's first output, does not reach have no backward pass. The backward pass of
+fused attention takes two and a half times its forward FLOPs, since it computes its scores again. Attention with dropout, with
+a mask that has a gradient, or that returns its weights is two products with two gradients each.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Layer:
         calls: how often it runs.
         parameters: elements; what several layers share counts at the first.
         statistics: elements of running means and variances.
-        counters: elements of other integer buffers: batch counters, positions.
-        constants: elements of other buffers.
+        counters: elements of integer buffers: batch counters, positions.
+        constants: elements of all other buffers.
         outputs: elements of what it makes.
         macs: multiply-adds of the forward pass.
         training_flops: of forward and backward pass.

@@ -2,7 +2,8 @@
 
 The batch is cut into micro-batches of equal size. Consecutive layers become stages, and devices clusters, so that the
 slowest stage or crossing, and with it the steady state, is as fast as possible (:mod:`simulator.planners.stages`,
-:mod:`simulator.planners.device_clusters`). The devices of a cluster are replicas of its stage. :mod:`scenarios.training.parallelism` makes the graph.
+:mod:`simulator.planners.device_clusters`). The devices of a cluster are replicas of its stage.
+:mod:`scenarios.training.parallelism` makes the graph.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -37,6 +39,31 @@ TRIED = ("fastest_first", "node", "equal_distribution", "hybrid"), ("one_each",)
 """Clusterings that are held against each other: with replicas, and without."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Micro:
+    """The step of one micro-batch, and what can repeat it.
+
+    Attributes:
+        problem: what is planned.
+        count: micro-batches.
+        step: of one, not split into shards.
+        costs: times of the step, split if it is.
+        workers: the devices of each, one for each shard.
+        seconds: float64[operators, workers], times of the step that is not split.
+        split: the step in shards.
+        communicator: a device that sums gradients.
+    """
+
+    problem: Problem
+    count: int
+    step: Step
+    costs: GraphCosts
+    workers: Sequence[tuple[int, ...]]
+    seconds: np.ndarray
+    split: Sharded | None
+    communicator: int | None
+
+
 class ParallelTraining(Partitioner):
     """Spreads a training step over devices. See the module docstring.
 
@@ -57,13 +84,15 @@ class ParallelTraining(Partitioner):
         recompute: into how many segments each chunk is divided of which only what crosses is kept; None: all is kept.
         devices: those that take part, in the order of the stages; all that can run everything unless given.
         shards: consecutive devices that together do the work of one, each with a part of the features
-            (:mod:`scenarios.training.tensor_parallel`); None: all of them.
+            (:mod:`scenarios.training.tensor_parallel`); None: 1, of
+            :class:`TensorParallel` all devices.
 
     Raises:
         InvalidInput: an unknown choice or a count below one.
     """
 
     name: ClassVar[str] = "pipeline"
+    shards_unless_given: ClassVar[int | None] = 1
     makes_graphs: ClassVar[bool] = True
 
     def __init__(
@@ -80,7 +109,7 @@ class ParallelTraining(Partitioner):
         communicator: str | None = None,
         recompute: int | None = None,
         devices: Sequence[str] | None = None,
-        shards: int | None = 1,
+        shards: int | None = None,
     ) -> None:
         for what, value, known in (
             ("schedule", schedule, SCHEDULES),
@@ -114,36 +143,15 @@ class ParallelTraining(Partitioner):
             InvalidInput: several jobs, no training step, a batch that cannot be divided, more stages than layers, a
                 memory that a stage does not fit into, or shards that nothing can be split over.
         """
-        devices, communicator = self._devices(problem)
-        workers = self._workers(devices)
-        micro_batches = self.micro_batches or len(workers)
-        step, costs = self.micro_step(problem, micro_batches)
-        seconds, split = costs.seconds[:, [worker[0] for worker in workers]], None
-        if len(workers[0]) > 1:
-            split = sharded(step, len(workers[0]))
-            costs = problem.price([split.step.graph])[split.step.graph]
-            seconds = split.seconds(costs.seconds, workers)
+        micro = self._micro(problem)
         tried: dict[object, Plan] = {}
         refused: InvalidInput | None = None
-        for stages, clusters in self._choices(len(workers)):
+        for stages, clusters in self._choices(len(micro.workers)):
             try:
-                starts, found = self._stages(
-                    problem, step, seconds, workers, micro_batches, stages, clusters
-                )
+                starts, found = self._stages(micro, stages, clusters)
                 key = tuple(starts), tuple(stage.devices for stage in found.stages)
                 if key not in tried:
-                    tried[key] = self._planned(
-                        problem,
-                        step,
-                        split,
-                        costs,
-                        seconds,
-                        workers,
-                        micro_batches,
-                        communicator,
-                        starts,
-                        found,
-                    )
+                    tried[key] = self._planned(micro, starts, found)
             except InvalidInput as error:
                 refused = error
         if len(tried) == 1:
@@ -162,39 +170,39 @@ class ParallelTraining(Partitioner):
         )
         return [(number, clusters) for number in numbers for clusters in TRIED[number == workers]]
 
-    def _planned(
-        self,
-        problem: Problem,
-        step: Step,
-        split: Sharded | None,
-        costs: GraphCosts,
-        seconds: np.ndarray,
-        workers: Sequence[tuple[int, ...]],
-        micro_batches: int,
-        communicator: int | None,
-        starts: Sequence[int],
-        found: Stages,
-    ) -> Plan:
+    def _micro(self, problem: Problem) -> _Micro:
+        devices, communicator = self._devices(problem)
+        workers = self._workers(devices)
+        count = self.micro_batches or len(workers)
+        step, costs = self.micro_step(problem, count)
+        seconds, split = costs.seconds[:, [worker[0] for worker in workers]], None
+        if len(workers[0]) > 1:
+            split = sharded(step, len(workers[0]))
+            costs = problem.price([split.step.graph])[split.step.graph]
+            seconds = split.seconds(costs.seconds, workers)
+        return _Micro(problem, count, step, costs, workers, seconds, split, communicator)
+
+    def _planned(self, micro: _Micro, starts: Sequence[int], found: Stages) -> Plan:
         """The plan of some stages."""
+        problem, workers, split = micro.problem, micro.workers, micro.split
         clusters = [stage.devices for stage in found.stages][: len(found.stages) // self.chunks]
-        taken = {device for cluster in clusters for w in cluster for device in workers[w]}
-        reduction = Reduction(*self.reduction, communicator, spare_devices(problem.cluster, taken))
-        layout = self._layout(step, seconds, clusters, workers, starts, micro_batches, reduction)
+        layout = self._layout(micro, clusters, starts)
         if split is not None:
             layout = split.laid_out(layout)
-        made = parallelised(step if split is None else split.step, layout)
-        priced = costs_of(made, costs, problem, communicator)
+        made = parallelised(micro.step if split is None else split.step, layout)
+        priced = costs_of(made, micro.costs, problem, micro.communicator)
         problem.know(made.graph, priced)
         order = order_between_kernels(problem, made, priced)
         names = tuple(device.name for device in problem.cluster.devices)
+        operators, forward = micro.step.graph.operators, micro.step.forward
         notes = {
             "schedule": self.schedule,
-            "micro_batches": micro_batches,
+            "micro_batches": micro.count,
             "stages": [
                 ["+".join(names[d] for d in workers[worker]) for worker in cluster]
                 for cluster in clusters
             ],
-            "starts": [step.graph.operators[step.forward[s]].name for s in starts],
+            "starts": [operators[forward[start]].name for start in starts],
             "slowest_s": found.slowest,
         }
         if split is not None:
@@ -253,7 +261,7 @@ class ParallelTraining(Partitioner):
 
     def _workers(self, devices: Sequence[int]) -> list[tuple[int, ...]]:
         """Devices in groups of as many as there are shards."""
-        shards = self.shards or len(devices)
+        shards = self.shards or self.shards_unless_given or len(devices)
         if shards > len(devices):
             raise InvalidInput(
                 f"{shards} shards take as many devices, and {len(devices)} can run the step; ask for fewer, or name "
@@ -261,17 +269,9 @@ class ParallelTraining(Partitioner):
             )
         return [tuple(devices[k : k + shards]) for k in range(0, len(devices) - shards + 1, shards)]
 
-    def _stages(
-        self,
-        problem: Problem,
-        step: Step,
-        seconds: np.ndarray,
-        workers: Sequence[Sequence[int]],
-        micro_batches: int,
-        stages: int,
-        clusters: str,
-    ) -> tuple[list[int], Stages]:
+    def _stages(self, micro: _Micro, stages: int, clusters: str) -> tuple[list[int], Stages]:
         """The first forward operator of each chunk, by position among the forward operators, and the planner's word."""
+        step, workers = micro.step, micro.workers
         if not 1 <= stages <= len(workers):
             each = len(workers[0])
             what = "as many devices" if each == 1 else f"{stages * each} devices"
@@ -279,21 +279,17 @@ class ParallelTraining(Partitioner):
                 f"{stages} stages take {what}, and {len(workers) * each} can run the step; ask for fewer, or name "
                 "others"
             )
-        firsts = layer_starts(step, seconds)
+        firsts = layer_starts(step, micro.seconds)
         if stages * self.chunks > len(step.forward):
             raise InvalidInput(
                 f"'{step.graph.name}' has {len(step.forward)} forward operators, which cannot be "
                 f"{stages * self.chunks} stages, none of them empty"
             )
         asked = stage_problem(
-            problem,
-            step,
-            seconds,
-            workers,
-            micro_batches,
-            firsts,
-            self.schedule,
-            self.recompute is not None,
+            micro.problem,
+            *(step, micro.seconds, workers, micro.count, firsts),
+            schedule=self.schedule,
+            recomputes=self.recompute is not None,
         )
         speeds = [f"{speed:.9g}" for speed in asked.speed]
         nodes = [speeds.index(speed) for speed in speeds]
@@ -304,16 +300,12 @@ class ParallelTraining(Partitioner):
         return [firsts[stage.layers[0]] for stage in found.stages], found
 
     def _layout(
-        self,
-        step: Step,
-        seconds: np.ndarray,
-        clusters: Sequence[Sequence[int]],
-        workers: Sequence[tuple[int, ...]],
-        starts: Sequence[int],
-        micro_batches: int,
-        reduction: Reduction,
+        self, micro: _Micro, clusters: Sequence[Sequence[int]], starts: Sequence[int]
     ) -> Layout:
-        total = seconds.sum(axis=0)
+        step, workers, micro_batches = micro.step, micro.workers, micro.count
+        taken = {device for cluster in clusters for w in cluster for device in workers[w]}
+        spare = spare_devices(micro.problem.cluster, taken)
+        total = micro.seconds.sum(axis=0)
         rows: list[list[int]] = []
         chosen: list[tuple[int, ...]] = []
         for cluster in clusters:
@@ -342,7 +334,7 @@ class ParallelTraining(Partitioner):
             worker_of,
             chosen,
             schedule(self.schedule, worker_of, self.chunks),
-            reduction=reduction,
+            reduction=Reduction(*self.reduction, micro.communicator, spare),
             recompute=segments,
             asynchronous=self.schedule == "pipedream",
         )
@@ -362,7 +354,7 @@ class DataParallel(ParallelTraining):
         communicator: str | None = None,
         recompute: int | None = None,
         devices: Sequence[str] | None = None,
-        shards: int | None = 1,
+        shards: int | None = None,
     ) -> None:
         super().__init__(
             micro_batches=micro_batches,
@@ -381,6 +373,7 @@ class TensorParallel(DataParallel):
     """One model over all devices, or, of fewer shards, a replica on each group of them."""
 
     name: ClassVar[str] = "tensor_parallel"
+    shards_unless_given: ClassVar[int | None] = None
 
 
 def shared_out(count: int, speeds: np.ndarray) -> list[int]:

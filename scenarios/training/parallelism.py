@@ -5,8 +5,8 @@ shards (tensor parallelism). Several workers of a stage are replicas: each has w
 and sums its gradients with the others'. One stage with several workers is data parallelism, several stages with one
 worker each are a pipeline, and anything between is a mixture.
 
-* Micro-batches have equal sizes. Each one's loss is weighed by their number, so that the sum of their gradients is
-  that of the whole batch's mean loss. The graph's results are the losses so weighed.
+* Micro-batches have equal sizes. Each one's backward pass begins with the gradient 1 / their number, so that the sum of
+  their gradients is that of the whole batch's mean loss. The graph's results are their losses: the batch's is the mean.
 * A worker adds up the gradients of its micro-batches, as autograd accumulates them.
 * Names of operators and tensors end in a tag of phase and micro-batch (:mod:`simulator.model.pass_tags`).
 * Statistics that the forward pass keeps (batch normalisation) go from micro-batch to micro-batch on each worker by
@@ -24,36 +24,13 @@ import numpy as np
 
 from cost_models.optimizer_steps import STATE, UPDATED
 from scenarios.training.assembly import Assembly, Seen
-from scenarios.training.collectives import Ranks
+from scenarios.training.gradient_sums import AT_THE_END, GradientSums, Reduction
 from scenarios.training.step import BACKWARD, FORWARD, Step
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
-from simulator.model.operator import Operator, Part, Tensor, TensorSpec
-from simulator.model.pass_tags import tag_of, tagged
+from simulator.model.operator import Operator, Part
+from simulator.model.pass_tags import tagged
 from simulator.planners.pipeline_schedules import Slot
-
-AT_THE_END = 1 << 40
-"""A turn behind all slots."""
-
-
-@dataclass(frozen=True)
-class Reduction:
-    """How the gradients of replicas are summed.
-
-    Attributes:
-        algorithm: ``ring``, ``tree`` or ``hierarchical`` (:mod:`scenarios.training.collectives`); ``owner``: pushed
-            to the first replica, which alone updates, so that the weights come back from there.
-        bucket_bytes: gradients are summed in buckets of at least so many bytes, the last layers' first.
-        node_size: consecutive replicas of a node, for ``hierarchical``.
-        communicator: a device on which each bucket is one operator, instead.
-        beside: for a device another one of the same memory that sums for it; else it sums itself, between its kernels.
-    """
-
-    algorithm: str = "ring"
-    bucket_bytes: float = 25e6
-    node_size: int | None = None
-    communicator: int | None = None
-    beside: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +107,8 @@ class _Transformation:
         self.worker_of: list[list[int]] = layout.worker_of.tolist()
         self.divided = any(slot.phase == "W" for slots in layout.slots.values() for slot in slots)
         self.weights = set(self.graph.weights)
+        self.number = {tensor.name: t for t, tensor in enumerate(self.graph.tensors)}
+        self.delivered = set(self.graph.outputs)
         self.updater: dict[int, int] = {}  # weight -> the operator that changes it
         for weight, tensor in step.updates.items():
             self.updater[weight] = self.graph.producer[tensor]
@@ -161,17 +140,10 @@ class _Transformation:
         graph = self.parts.graph(
             self.graph.name, self.results, None if batch is None else batch * self.micro_batches
         )
-        communicates = np.zeros(len(graph), dtype=bool)
-        for operator in range(first_communication, len(graph)):
-            tag = tag_of(self.parts.operators[operator].name)
-            communicates[operator] = tag is not None and tag.phase == "C"
-        return Parallel(
-            graph,
-            np.array(self.parts.device, dtype=np.int64),
-            self.parts.order,
-            np.array(self.parts.origin, dtype=np.int64),
-            communicates,
-        )
+        origin = np.array(self.parts.origin, dtype=np.int64)
+        communicates = (origin < 0) & (np.arange(len(graph)) >= first_communication)
+        device = np.array(self.parts.device, dtype=np.int64)
+        return Parallel(graph, device, self.parts.order, origin, communicates)
 
     # -- a micro-batch --------------------------------------------------------------------------
 
@@ -188,10 +160,9 @@ class _Transformation:
             if phase != "F" and self.layout.recompute is not None:
                 self._recompute(operator, values, again, micro_batch)
             self._repeat(operator, phase, values, again, micro_batch)
-        self.results += [
-            {**row, "tensor": self.parts.tensors[values[t]].name}
-            for row, t in zip(self.graph.results, self._results, strict=True)
-        ]
+        for row in self.graph.results:
+            tensor = values[self.number[row["tensor"]]]
+            self.results.append({**row, "tensor": self.parts.tensors[tensor].name})
         if self.layout.asynchronous:
             return
         for gradient, operator in self.gradients.items():
@@ -340,11 +311,6 @@ class _Transformation:
         slot = Slot("B" if phase == "R" else phase, micro_batch, part // self.stages)
         return self.turns[worker, slot], len(self.parts.operators)
 
-    @property
-    def _results(self) -> list[int]:
-        number = {tensor.name: t for t, tensor in enumerate(self.graph.tensors)}
-        return [number[row["tensor"]] for row in self.graph.results]
-
     # -- recomputation --------------------------------------------------------------------------
 
     def _recompute(
@@ -373,7 +339,7 @@ class _Transformation:
         """Whether the forward pass makes a tensor that no other segment's forward pass reads."""
         segment, producer = self.layout.recompute, self.graph.producer[tensor]
         assert segment is not None
-        if producer < 0 or self.step.phase[producer] != FORWARD or tensor in self._results:
+        if producer < 0 or self.step.phase[producer] != FORWARD or tensor in self.delivered:
             return False
         return all(
             segment[reader] == segment[producer]
@@ -413,98 +379,16 @@ class _Transformation:
         for gradient, operator in self.gradients.items():
             key = tuple(self._replicas(operator)), self.shard[operator]
             of_group.setdefault(key, []).append(gradient)
-        number = 0
+        how = self.layout.reduction
+        sums = GradientSums(self.parts, how, self.layout.workers, self.graph.tensors, self.total)
         for (workers, shard), gradients in of_group.items():
-            if len(workers) == 1:
-                continue
-            if self.layout.reduction.algorithm == "owner":
-                for gradient in gradients:
-                    self._push(gradient, workers, shard)
-                continue
-            bucket: list[int] = []
-            size = 0.0
-            for gradient in gradients:
-                bucket.append(gradient)
-                size += self.graph.tensors[gradient].bytes
-                if size >= self.layout.reduction.bucket_bytes or gradient == gradients[-1]:
-                    self._reduce(bucket, workers, shard, number)
-                    bucket, size, number = [], 0.0, number + 1
+            sums.sum(gradients, workers, shard)
         for operator in sorted(self.is_update):
             steps = self._replicas(operator)
-            if self.layout.reduction.algorithm == "owner":
+            if how.algorithm == "owner":
                 del steps[1:]
             for worker in steps:
                 self._update(operator, worker, {}, None)
-
-    def _push(self, gradient: int, workers: Sequence[int], shard: int) -> None:
-        owner = workers[0]
-        device = self._sums_on(owner, shard)
-        total = self.total[gradient, owner]
-        name = self.graph.tensors[gradient].name
-        for worker in workers[1:]:
-            turn = (AT_THE_END, len(self.parts.operators))
-            label = tagged(f"{name}/push{worker}", "C")
-            total = Seen(self.parts.added(label, total, self.total[gradient, worker], device, turn))
-        self.total[gradient, owner] = total
-
-    def _sums_on(self, worker: int, shard: int) -> int:
-        device = self.layout.workers[worker][shard]
-        return self.layout.reduction.beside.get(device, device)
-
-    def _reduce(
-        self, bucket: Sequence[int], workers: Sequence[int], shard: int, number: int
-    ) -> None:
-        """All-reduce some gradients as one flat buffer."""
-        turn = (AT_THE_END, len(self.parts.operators))
-        devices = [self._sums_on(worker, shard) for worker in workers]
-        name = f"bucket{number}"
-        buffers = []
-        for rank, worker in enumerate(workers):
-            rows = [self._flat(self.total[gradient, worker]) for gradient in bucket]
-            label = tagged(f"{name}/flat{rank}", "C")
-            buffers.append(self.parts.joined(label, rows, devices[rank], turn))
-        ranks = Ranks(self.parts, devices, name, turn)
-        how = self.layout.reduction
-        first = len(self.parts.operators)
-        if how.communicator is not None:
-            reduced = ranks.at_once(buffers, how.communicator)
-        else:
-            reduced = ranks.all_reduce(buffers, how.algorithm, how.node_size)
-        for operator in range(first, len(self.parts.operators)):
-            row = self.parts.operators[operator]
-            label = tagged(row.name, "C")
-            self.parts.operators[operator] = dataclasses.replace(row, name=label)
-        for rank, worker in enumerate(workers):
-            begin = 0
-            for gradient in bucket:
-                spec = self.parts.spec(self.total[gradient, worker])
-                seen = Seen(reduced[rank])
-                if spec is not None:
-                    seen = self._shaped(reduced[rank], begin, spec)
-                    begin += spec.elements
-                self.total[gradient, worker] = seen
-
-    def _flat(self, seen: Seen) -> Seen:
-        spec = self.parts.spec(seen)
-        if spec is None:
-            return seen
-        order = _dense_order(spec)
-        views = list(seen.views)
-        if order != list(range(len(order))):
-            views.append(["aten.permute.default", [{"self": True}, order], {}])
-        views.append(["aten.view.default", [{"self": True}, [spec.elements]], {}])
-        return Seen(seen.tensor, tuple(views))
-
-    def _shaped(self, tensor: int, begin: int, spec: TensorSpec) -> Seen:
-        """A gradient in a flat buffer, as it was: shape and strides."""
-        seen = self.parts.cut(Seen(tensor), begin, begin + spec.elements)
-        order = _dense_order(spec)
-        shape = [spec.shape[d] for d in order]
-        views = [*seen.views, ["aten.view.default", [{"self": True}, shape], {}]]
-        if order != list(range(len(order))):
-            inverse = [order.index(d) for d in range(len(order))]
-            views.append(["aten.permute.default", [{"self": True}, inverse], {}])
-        return Seen(tensor, tuple(views))
 
     def _update(
         self, operator: int, worker: int, values: Mapping[int, int], micro_batch: int | None
@@ -567,14 +451,6 @@ class _Transformation:
                 )
 
 
-def _dense_order(spec: TensorSpec) -> list[int]:
-    """Dimensions from the widest stride to the narrowest."""
-    if spec.strides is None:
-        return list(range(len(spec.shape)))
-    strides = spec.strides
-    return sorted(range(len(strides)), key=lambda d: (-strides[d], d))
-
-
 def _with_views(
     template: Mapping[str, Any] | None,
     reads: Sequence[int],
@@ -600,4 +476,4 @@ def _with_views(
     }
 
 
-__all__ = ["Layout", "Parallel", "Reduction", "Tensor", "parallelised"]
+__all__ = ["Layout", "Parallel", "Reduction", "parallelised"]

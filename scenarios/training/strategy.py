@@ -1,7 +1,8 @@
 """A training step whose layers each choose between data, model and hybrid parallelism, as a partition.
 
-Choices are searched by a closed form (:mod:`simulator.planners.layer_strategies`); the best few and the baselines are then made into graphs
-(:mod:`scenarios.training.strategy_graph`) and simulated with contention, and the shortest is taken. After thesis 000, reconstructed.
+A search ranks choices by a closed form (:mod:`simulator.planners.layer_strategies`). The best few and the baselines become
+graphs (:mod:`scenarios.training.strategy_graph`), which are simulated with contention; the fastest is taken. After thesis
+000, reconstructed.
 """
 
 from __future__ import annotations
@@ -38,15 +39,17 @@ class Strategy(Partitioner):
 
     Args:
         search: ``pso``: a particle swarm that starts from the baselines; ``viterbi``: the closed form's optimum;
-            ``annealing``; or a baseline: ``all_data``, ``all_model``, ``one_weird_trick`` (convolutions as data, the rest as shards).
+            ``annealing``; or a baseline: ``all_data``, ``all_model``, ``one_weird_trick`` (convolutions as data, the rest
+            as shards).
         candidates: how many of the best choices that a search found are simulated, beside its baselines.
-        overlap: gradients are summed beside the backward pass, on a spare device of the same memory where there is one (a
-            stream, a thread), else between a device's own layers; false: behind the backward pass.
+        overlap: gradients are summed beside the backward pass, on a spare device of the same memory where there is one
+            (a stream, a thread), else between a device's own layers; false: behind the backward pass.
         particles: of the swarm.
         iterations: of the swarm, at most.
         budget: evaluations of annealing; None: as many as the swarm takes.
         seed: of swarm and annealing.
         devices: those that take part; all that can run everything unless given.
+        alone: the whole step on one device is an answer, too, and is taken where it is faster.
 
     Raises:
         InvalidInput: an unknown search, or a number below one.
@@ -65,6 +68,7 @@ class Strategy(Partitioner):
         budget: int | None = None,
         seed: int = 0,
         devices: Sequence[str] | None = None,
+        alone: bool = True,
     ) -> None:
         if search not in SEARCHES:
             raise InvalidInput(
@@ -79,13 +83,8 @@ class Strategy(Partitioner):
             if count is not None and count < 1:
                 raise InvalidInput(f"Partition 'strategy' has {what}={count}; give 1 or more")
         self.search, self.candidates, self.overlap = search, candidates, overlap
-        self.particles, self.iterations, self.budget, self.seed = (
-            particles,
-            iterations,
-            budget,
-            seed,
-        )
-        self.devices = devices
+        self.particles, self.iterations, self.budget = particles, iterations, budget
+        self.seed, self.devices, self.beside_devices = seed, devices, alone
 
     def plan(self, problem: Problem) -> Plan:
         """See :class:`scenarios.partition.partitioner.Partitioner`.
@@ -208,4 +207,4 @@ def _shared(layers: StrategyLayers, shards: np.ndarray, count: int) -> GraphCost
     return dataclasses.replace(layers.costs, seconds=seconds)
 
 
-__all__ = ["SEARCHES", "Strategy"]
+__all__ = ["BASELINES", "SEARCHES", "Strategy"]

@@ -1,10 +1,11 @@
 """The graph of a training step whose layers are divided into data groups and model shards, each layer in its own way.
 
-Every layer has a forward and a backward operator and an update on each device. What crosses links are tensors: gathered outputs, summed
-gradients of inputs and of weights (rings of :mod:`scenarios.training.collectives`), and what devices lack where two layers differ in layout.
-Device ``i`` of a layer with ``m`` shards is shard ``i mod m`` of group ``i div m``; group ``g`` of ``d`` has the ``g``-th ``d``-th of the batch.
+Every layer has a forward operator, a backward operator and an update on each device. These tensors cross links: gathered
+outputs, sums of the gradients of inputs and of weights (rings of :mod:`scenarios.training.collectives`), and what a device
+lacks where two neighbouring layers differ in layout. Device ``i`` of a layer with ``m`` shards is shard ``i mod m`` of group
+``i div m``; group ``g`` of ``d`` has the ``g``-th of ``d`` equal parts of the batch.
 
-The graph has layers' times and bytes, not their kernels: it is simulated, drawn and kept, and cannot be executed on hardware.
+The graph has the times and bytes of layers, not their kernels. It can be simulated, drawn and saved; hardware cannot run it.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def divided_step(
         layers: of the step.
         shards: of each layer, divisors of the number of devices.
         devices: numbers in the cluster.
-        beside: for a device another one of the same memory that sums and copies for it; else it does between its layers.
+        beside: for a device another one of the same memory that sums and copies for it; a device without one does so
+            itself, between its layers.
         overlap: gradients of weights are summed as soon as they are there, else behind the backward pass.
         priced: tensors have elements, so that sums and copies can be priced.
 

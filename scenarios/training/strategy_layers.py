@@ -1,8 +1,8 @@
 """Layers of a traced training step as choices between data and model parallelism have them.
 
-A layer begins at each forward operator that multiplies by a trained weight, or looks rows of one up, and has all up to the next one: its
-activation, normalisation, pooling and, behind the last projection before it, attention. Backward operators and updates belong to the layer that
-they undo or change (:mod:`scenarios.training.step`).
+A layer begins at each forward operator that multiplies by a trained weight or looks up rows of one. It has all operators up
+to the next such one: activation, normalisation, pooling; attention belongs to the last projection before it. Backward
+operators belong to the layer that they undo, updates to the layer that they change (:mod:`scenarios.training.step`).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def particle_swarm(
     iterations: int = 200,
     patience: int = 40,
 ) -> Found:
-    """A swarm over reals whose floors are the vectors; from where it ends, single entries change while that gains.
+    """A swarm over reals whose floors are the vectors; then single entries of the best one change for as long as that helps.
 
     The descent is an addition to the published swarm, which stops early on vectors of unlike entries.
 

@@ -1,8 +1,8 @@
 """Data, model or hybrid parallelism for each layer of a training step, and what a choice takes by closed forms.
 
-``N`` equal devices are ``d`` data groups of ``m`` model shards, ``d m = N``, for each layer anew. Layer ``l`` has forward and backward time
-``F_l`` and ``G_l`` on one device, parameters ``P_l``, output ``O_l`` and input ``I_l`` (bytes of the whole batch), and a device sends
-and receives ``B`` bytes/s::
+Each layer divides ``N`` equal devices into ``d`` data groups of ``m`` model shards, ``d m = N``. Layer ``l`` takes ``F_l``
+forward and ``G_l`` backward on one device; it has ``P_l`` bytes of parameters, ``O_l`` of output and ``I_l`` of input, both of
+the whole batch. A device sends and receives ``B`` bytes/s::
 
     comp_l    = (F_l + G_l) / N
     grad_l    = 2 (d-1)/d P_l/m / B                                   a ring over the replicas of a shard
@@ -10,8 +10,8 @@ and receives ``B`` bytes/s::
     redist_l  = 2 (what a device lacks of the next layer's input, or of this one's output gradient) / B
     fitness   = sum comp + act + redist + exposed grad + update_l/m + 1e6 (bytes that do not fit)
 
-``exposed grad`` is ``grad_l``, or, where it overlaps the backward pass, what of it is longer than the backward pass of the layers before.
-A layer cannot have more shards than channels (or attention heads), nor more groups than divide the batch.
+``exposed grad`` is ``grad_l``; where sums overlap the backward pass, it is ``grad_l`` less the backward time of all earlier
+layers, at least 0. A layer has at most as many shards as channels (or attention heads); its groups divide the batch.
 
 All but the memory is a sum over layers and over pairs of neighbours: the optimum is a shortest path (Viterbi). After thesis
 000, reconstructed; the simplest hybrid is A. Krizhevsky, *One weird trick for parallelizing convolutional neural networks*, 2014.
@@ -178,8 +178,8 @@ class StrategyProblem:
 def viterbi(problem: StrategyProblem) -> np.ndarray:
     """int[layers]: the strategies of least fitness.
 
-    Where memory is limited, a state has all pairs of bytes and seconds that none beats in both; a bound from the best choice
-    that a price of memory gives drops those that cannot win any more.
+    Where memory is limited, each state keeps all pairs of bytes and seconds that no other pair beats in both. A price of
+    memory gives a good choice first; its seconds are a bound, and pairs that cannot come below it are dropped.
     """
     best = _priced(problem, 0.0)
     if problem.bytes_held(best[None])[0] <= problem.memory:

@@ -1,10 +1,10 @@
-"""What a sweep's schedulers or partitions move, and how long they take, against one of them.
+"""Bytes over links and makespans of a sweep's schedulers or partitions, each against a baseline's.
 
     python -m experiments.communication outputs/sweeps/NAME [baseline=NAME]
 
-Bytes over links and makespans are compared with the baseline's of the same setting and seed; ratios of bytes are those of
-sums over the seeds (a baseline may move nothing with one of them), ratios of makespans geometric means. Writes
-``communication.txt`` and ``fig_communication`` into the sweep's folder.
+A cell is compared with the baseline's cell of the same setting and seed. The ratio of bytes is that of the sums over all
+seeds, because the baseline may move nothing with one seed; the ratio of makespans is the geometric mean over the seeds.
+Writes ``communication.txt`` and ``fig_communication`` into the sweep's folder.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MOST_SETTINGS = 40
 
 
 def ratios(results: pd.DataFrame, baseline: str | None = None) -> tuple[pd.DataFrame, str]:
-    """Of every setting and scheduler bytes and seconds, and their ratios to the baseline's.
+    """Bytes and seconds of each setting and scheduler, and their ratios to the baseline's.
 
     Args:
         results: of :func:`experiments.load_results`.

@@ -22,14 +22,13 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.runs import atomic
-from experiments.runs.command import key_values, report_errors
+from experiments.runs.command import key_values, number, report_errors
 from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import digest
 from experiments.studies.shop_policy.evaluation import LEARNT, OTHERS, Evaluation, evaluate
 from experiments.studies.shop_policy.mixes import HELD_OUT
 from experiments.studies.shop_policy.plot import draw_curves, draw_evaluation
 from experiments.studies.shop_policy.training import OBJECTIVES, Training, train
-from simulator.errors import InvalidInput
 from simulator.schedulers._stage_policy import StagePolicy, load_policy
 from simulator.support.shipped import find_file
 
@@ -46,10 +45,10 @@ def train_policy(given: Mapping[str, str], console: Console) -> StagePolicy:
     Raises:
         InvalidInput: a number is out of range, or a file cannot be read or written.
     """
-    seeds = _number(given, "seeds", 3, 100)
+    seeds = number(given, "seeds", 3, 100)
     settings = Training(
         objective=given.get("objective", OBJECTIVES[0]),
-        iterations=_number(given, "iterations", Training.iterations, 100_000),
+        iterations=number(given, "iterations", Training.iterations, 100_000),
     )
     name = f"{settings.objective}-{digest(asdict(settings))[:12]}"
     folder = Path(given.get("output_dir", "outputs")) / "policies" / name
@@ -89,7 +88,7 @@ def evaluate_policy(given: Mapping[str, str], console: Console) -> Evaluation:
     Raises:
         InvalidInput: a number is out of range, or the file holds no policy of these features.
     """
-    sequences = _number(given, "sequences", 30, 10_000)
+    sequences = number(given, "sequences", 30, 10_000)
     file = find_file(given.get("file", SHIPPED))
     policy = load_policy(file)
     with progress_bar(console) as progress:
@@ -128,13 +127,6 @@ def _print(found: Evaluation, sequences: int, console: Console) -> None:
                 cells.append(f"{100 * share:.1f}{between}")
             table.add_row(mix, *cells)
         wide.print(table)
-
-
-def _number(given: Mapping[str, str], key: str, default: int, most: int) -> int:
-    text = given.get(key, str(default))
-    if not text.isdigit() or not 1 <= int(text) <= most:
-        raise InvalidInput(f"{key}={text} must be an integer from 1 to {most}")
-    return int(text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

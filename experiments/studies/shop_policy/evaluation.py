@@ -33,7 +33,7 @@ OTHERS: Mapping[str, Callable[[int], Scheduler]] = {
     "delay_stage": lambda seed: create("delay_stage"),
     "fair_sharing": lambda seed: create("olb"),
 }
-"""What a policy is compared with, by name; made for the sequence of a seed."""
+"""Schedulers that a policy is compared with, by name; each function takes the seed of a sequence of jobs."""
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,9 @@ import numpy as np
 from rich.console import Console
 
 from experiments.runs import atomic
-from experiments.runs.command import key_values, report_errors
+from experiments.runs.command import key_values, number, report_errors
 from experiments.runs.progress import progress_bar
 from scenarios.serving.exit_table import THRESHOLDS, Counts, ExitTable, count_exits
-from simulator.errors import InvalidInput
 
 KEYS = ("seeds", "epochs", "head_epochs", "table", "weights", "output_dir")
 SHOWN = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -199,9 +198,9 @@ def train_exits(given: Mapping[str, str], console: Console | None = None) -> Exi
         InvalidInput: a number out of range, no scikit-learn, or weights that do not fit.
     """
     console = console or Console()
-    seeds = _number(given, "seeds", 5, MOST_SEEDS)
-    epochs = _number(given, "epochs", 20, 10_000)
-    head_epochs = _number(given, "head_epochs", epochs, 10_000)
+    seeds = number(given, "seeds", 5, MOST_SEEDS)
+    epochs = number(given, "epochs", 20, 10_000)
+    head_epochs = number(given, "head_epochs", epochs, 10_000)
     folder = Path(given.get("output_dir", "outputs")) / "exits"
     folder.mkdir(parents=True, exist_ok=True)
     weights = Path(given["weights"]) if "weights" in given else None
@@ -221,13 +220,6 @@ def train_exits(given: Mapping[str, str], console: Console | None = None) -> Exi
         console.print(line, markup=False, soft_wrap=True, highlight=False)
     console.print(f"wrote {path}, {folder}/", style="dim", soft_wrap=True, markup=False)
     return table
-
-
-def _number(given: Mapping[str, str], key: str, default: int, most: int) -> int:
-    text = given.get(key, str(default))
-    if not text.isdigit() or not 1 <= int(text) <= most:
-        raise InvalidInput(f"{key}={text} must be an integer from 1 to {most}")
-    return int(text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

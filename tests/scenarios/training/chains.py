@@ -18,9 +18,14 @@ from simulator.schedulers.planned import Planned
 
 
 def chain_step(layers, activation=0.0, weight=0.0, divided=False):
-    """A step of layers, each one forward and one backward operator (two if divided) and an update."""
-    tensors = [Tensor("x", "input", activation)]
-    tensors += [Tensor(f"w{i}", "weight", weight) for i in range(layers)]
+    """A step of layers, each one forward and one backward operator (two if divided) and an update.
+
+    Bytes of activations and weights are of each layer, or the same for all.
+    """
+    activations = np.broadcast_to(activation, layers).tolist()
+    weights = np.broadcast_to(weight, layers).tolist()
+    tensors = [Tensor("x", "input", activations[0])]
+    tensors += [Tensor(f"w{i}", "weight", weights[i]) for i in range(layers)]
     operators, reads, writes = [], [], []
 
     def add(name, kind, read, written):
@@ -31,19 +36,19 @@ def chain_step(layers, activation=0.0, weight=0.0, divided=False):
         writes.append(list(range(first, len(tensors))))
 
     for i in range(layers):
-        add(f"f{i}", "f", [f"a{i - 1}" if i else "x", f"w{i}"], [(f"a{i}", activation)])
+        add(f"f{i}", "f", [f"a{i - 1}" if i else "x", f"w{i}"], [(f"a{i}", activations[i])])
     for i in range(layers - 1, -1, -1):
         into = [f"g{i + 1}" if i + 1 < layers else f"a{i}"]
         source = [f"a{i - 1}" if i else "x"]
-        back, own = [(f"g{i}", activation)] if i else [], [(f"gw{i}", weight)]
+        back, own = [(f"g{i}", activations[i - 1])] if i else [], [(f"gw{i}", weights[i])]
         if divided:
             # the first layer gives a gradient, too, so that all stages are alike
-            add(f"b{i}", "b", [*into, f"w{i}"], back or [("g0", activation)])
+            add(f"b{i}", "b", [*into, f"w{i}"], back or [("g0", activations[0])])
             add(f"v{i}", "w", [*into, *source, *([] if i else ["g0"])], own)
         else:
             add(f"b{i}", "b", [*into, *source, f"w{i}"], back + own)
     for i in range(layers):
-        add(f"u{i}", "u", [f"w{i}", f"gw{i}"], [(f"w{i}:updated", weight)])
+        add(f"u{i}", "u", [f"w{i}", f"gw{i}"], [(f"w{i}:updated", weights[i])])
     results = [{"tensor": f"a{layers - 1}", "views": []}]
     return DataflowGraph("chain", operators, tensors, reads, writes, results, 1)
 

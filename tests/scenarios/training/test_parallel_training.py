@@ -197,7 +197,7 @@ def test_a_stage_over_its_memory_is_refused_with_the_bytes():
     # What the planner leaves out (inputs, copies, gradients under way) is found by a run.
     tight = [replace(space, capacity=66e6) for space in asked.cluster.spaces]
     found = replace(small, cluster=replace(asked.cluster, spaces=tight))
-    with pytest.raises(InvalidInput, match=r"stage on 'd-m.' needs \d+\.?\d* MB .* holds 66.0 MB"):
+    with pytest.raises(InvalidInput, match=r"on 'd-m.' needs \d+\.?\d* MB .* holds 66.0 MB"):
         ParallelTraining().plan(found)
 
 

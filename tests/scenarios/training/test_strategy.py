@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from scenarios.partition.partitioner import Problem, partition
-from scenarios.training.strategy import SEARCHES, Strategy
+from scenarios.training.strategy import BASELINES, SEARCHES, Strategy
 from scenarios.training.strategy_graph import Layout
 from scenarios.training.strategy_layers import StrategyLayers
 from simulator.errors import InvalidInput
@@ -113,9 +113,30 @@ def test_the_choice_is_never_worse_than_its_baselines():
         assert seconds[search] <= min(seconds[b] for b in ("all_data", "all_model")) + 1e-9
         assert notes["optimum_s"] <= min(notes["closed_form_s"].values()) + 1e-9
     assert np.array_equal(found["pso"].device, Strategy("pso").plan(asked).device)
-    whole = partition(Strategy("all_data"), problem(bandwidth=0.01))
-    assert whole.plan.origin.startswith("all on")
-    assert whole.plan.notes["not_taken"]["search"] == "all_data"
+    slow = problem(bandwidth=0.01)
+    assert partition(Strategy("all_data"), slow).plan.origin.startswith("all on")
+    assert partition(Strategy("all_data", alone=False), slow).plan.origin == "strategy"
+
+
+@pytest.mark.parametrize(
+    ("activations", "weights", "least", "most"),
+    [
+        # Like a residual network: light weights, heavy activations.
+        ([240.0] * 6, [24.0] * 6, 0.0, 0.05),
+        # Like AlexNet: light convolutions, then dense layers of heavy weights.
+        ([240.0, 120.0, 60.0, 8.0, 8.0, 8.0], [4.0, 8.0, 8.0, 960.0, 480.0, 120.0], 0.2, 1.0),
+    ],
+)
+def test_signs_of_the_gain_by_kinds_of_layers(activations, weights, least, most):
+    """H10: on slow links mixing pays by networks with dense layers, and hardly by convolutions alone."""
+    asked = problem(6, bandwidth=4.0, activation=activations, weight=weights)
+    seconds = {s: asked.makespan(Strategy(s).plan(asked)) for s in ("pso", *BASELINES)}
+    gain = 1 - seconds["pso"] / min(seconds["all_data"], seconds["all_model"])
+    assert least <= gain <= most
+    assert seconds["pso"] <= min(seconds.values())
+    fast = problem(6, bandwidth=4e6, activation=activations, weight=weights)
+    gone = {s: fast.makespan(Strategy(s).plan(fast)) for s in ("pso", *BASELINES)}
+    assert gone["pso"] == pytest.approx(min(gone.values()), rel=1e-3)
 
 
 def test_layers_of_a_traced_step():

@@ -1,1 +1,0 @@
-"""Data, model and hybrid parallelism of layers, against each other."""
