@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 TRANSFER = "#444444"
 _RASTER = 4000
 """Bars from which a PDF holds them as pixels: as vectors they would make it tens of megabytes."""
+_ACROSS = 300
+"""Steps of a critical path up to which thin lines lead from each to the next: more would hide the bars."""
 By = Literal["pass", "operator"]
 _TALLEST = 9.0
 _BOUND_STYLES: tuple[Any, ...] = ((0, (4, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))
@@ -328,7 +330,7 @@ def _draw_panel(
         if hatch := _hatch(kind):
             hatched[hatch] = (table["kind"] == kind).to_numpy()
     for hatch, mask in hatched.items():
-        mask = mask & (points > 2)  # on narrower bars no hatch is seen, and each one takes 5 ms to draw
+        mask = mask & (points > 2)  # on a narrower bar none is seen, and each takes 5 ms to draw
         if mask.any():
             axes.add_collection(
                 PolyCollection(
@@ -348,7 +350,7 @@ def _draw_panel(
 
 
 def _draw_path(axes: Axes, table: pd.DataFrame, factor: float, behind: bool) -> None:
-    """A line under the bars of the critical path, and thin ones from each to the next, perhaps behind all bars."""
+    """A line under the bars of the critical path; of a short path thin ones from each bar to the next, perhaps behind all."""
     from matplotlib.collections import LineCollection
 
     position = {name: number for number, name in enumerate(table.attrs["rows"])}
@@ -358,6 +360,8 @@ def _draw_path(axes: Axes, table: pd.DataFrame, factor: float, behind: bool) -> 
     along = np.stack([np.stack([start, y], axis=1), np.stack([finish, y], axis=1)], axis=1)
     across = np.stack([along[:-1, 1], along[1:, 0]], axis=1)
     raster = len(table) > _RASTER
+    if len(path) > _ACROSS:
+        across = across[:0]
     for lines, width, order in ((across, 0.5, 0.5 if behind else 5), (along, 1.8, 5)):
         axes.add_collection(
             LineCollection(
