@@ -21,12 +21,15 @@ from simulator.model.workload import Job, Workload
 from tests.scenarios.training.chains import chain_step, step_seconds, switched
 
 
-def problem(layers=3, devices=4, bandwidth=10.0, activation=24.0, weight=48.0, **options):
+def problem(
+    layers=3, devices=4, bandwidth=10.0, activation=24.0, weight=48.0, update=0.0, **options
+):
     """A chain whose layers take 8 s forward and 16 s backward for the whole batch of 24."""
     graph = chain_step(layers, activation, weight)
     graph.batch = 24
     cluster = options.pop("cluster", None) or switched(devices, bandwidth)
     seconds = step_seconds(graph, len(cluster.devices), 8.0, 16.0)
+    seconds[[operator.kind == "u" for operator in graph.operators]] = update
     costs = CostTable({graph: GraphCosts(seconds)})
     return Problem(Workload([Job(graph)]), cluster, costs, contention="fifo", **options)
 
@@ -56,7 +59,8 @@ def lacking(one, two, devices, size):
 @pytest.mark.parametrize("shards", list(itertools.product([1, 2, 4], repeat=3)))
 def test_the_engine_takes_the_closed_form(shards):
     """Redistribution costs the one way that really moves; the closed form has it both ways."""
-    seconds, closed = simulated(problem(), shards, overlap=False)
+    update = 3.0 * (len(set(shards)) == 1)  # else some updates run beside others' sums
+    seconds, closed = simulated(problem(update=update), shards, overlap=False)
     moved = sum(lacking(a, b, 4, 24.0) for a, b in itertools.pairwise(shards))
     assert seconds == pytest.approx(closed - moved / 10.0)
     _, overlapping = simulated(problem(), shards, overlap=True)
@@ -80,27 +84,63 @@ def test_a_spare_device_sums_beside_the_backward_pass(shards):
         assert seconds == pytest.approx(closed)
 
 
+def bytes_sent(layers, shards, devices):
+    """What every device sends in all: gathers, sums of both kinds of gradients, and what neighbours' layouts lack."""
+    layouts = [Layout(devices // m, m) for m in shards]
+
+    def lacks(have, need):
+        ends = [(*have.share(rank), *need.share(rank)) for rank in range(devices)]
+        return sum(float(d - c - max(0, min(b, d) - max(a, c))) for a, b, c, d in ends)
+
+    total = 0.0
+    for layer, (groups, m) in enumerate(layouts):
+        total += (m - 1) * layers.outputs[layer] * (layer + 1 < len(shards))
+        total += 2 * (m - 1) * layers.inputs[layer]
+        total += 2 * (groups - 1) * layers.weights[layer]
+    for layer, (one, two) in enumerate(itertools.pairwise(layouts)):
+        total += (lacks(one, two) + lacks(two, one)) * layers.crossing[layer]
+    return total
+
+
 @pytest.mark.parametrize("shards", [(2, 3), (3, 2)])
 def test_layouts_of_which_none_divides_the_other(shards):
     """Six devices as 3 x 2 and 2 x 3: what moves is what is lacking."""
     asked = problem(layers=2, devices=6)
-    plan = Fixed(shards, overlap=False).plan(asked)
-    trace = asked.trace(plan, "unlimited")
-    batch, one, two = 24.0, *(Layout(6 // m, m) for m in shards)
-
-    def lacks(have, need):
-        total = 0.0
-        for rank in range(6):
-            (a, b), (c, d) = have.share(rank), need.share(rank)
-            total += float(d - c - max(0, min(b, d) - max(a, c))) * batch
-        return total
-
-    gathers = [6 * batch / 6 * (m - 1) for m in shards]
-    sums = 6 * 2 * (shards[1] - 1) / shards[1] * batch / (6 // shards[1])
-    weights = sum(6 * 2 * (d - 1) / d * 48 / (6 // d) for d in (6 // m for m in shards))
-    expected = sum(gathers) + sums + weights + lacks(one, two) + lacks(two, one)
+    trace = asked.trace(Fixed(shards, overlap=False).plan(asked), "unlimited")
     sent = trace.transfers["bytes"].sum() / 2  # up to the switch and down
+    last = (shards[1] - 1) * 24.0  # the output is gathered for the loss
+    expected = bytes_sent(StrategyLayers.of(asked), shards, 6) + last
     assert sent == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("shards", [(1, 2, 4, 1), (4, 2, 1, 4), (1, 4, 1, 1), (2, 2, 2, 2)])
+def test_what_passes_a_layer_by_moves_with_it_and_each_shard_has_its_part(shards):
+    torch = pytest.importorskip("torch")
+    from scenarios.training_graph import trace_training
+
+    class Residual(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(16, 16) for _ in range(4))
+
+        def forward(self, x):
+            a, b, c, d = self.layers
+            first = a(x)
+            return d(c(b(first))) + first
+
+    graph = trace_training(Residual(), torch.zeros(8, 16), loss="mse", batch=8, check=False)
+    costs = CostTable({graph: GraphCosts(np.ones((len(graph), 4)))})
+    asked = Problem(Workload([Job(graph)]), switched(4, 10.0), costs, contention="fifo")
+    layers = StrategyLayers.of(asked)
+    size = 8 * 16 * 4
+    assert layers.crossing[:3] == pytest.approx([size, 2 * size, 2 * size])
+    plan = Fixed(shards, overlap=False).plan(asked)
+    sent = asked.trace(plan, "unlimited").transfers["bytes"].sum() / 2
+    last = (shards[-1] - 1) * layers.outputs[-1]
+    assert sent == pytest.approx(bytes_sent(layers, shards, 4) + last)
+    made = plan.graphs[0]
+    held = sum(made.tensor_bytes[t] for t in made.weights)
+    assert held == pytest.approx(sum(4 * layers.weights / np.array(shards)))
 
 
 def test_the_choice_is_never_worse_than_its_baselines():
