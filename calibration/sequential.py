@@ -46,6 +46,11 @@ def weights_of(
         for step in path.split("."):
             found = getattr(found, step, None)
         if not isinstance(found, torch.Tensor):
+            if all(graph.operators[o].template is None for o in graph.consumers[index]):
+                raise InvalidInput(
+                    f"Graph '{graph.name}' has the times of layers and no kernels, so hardware cannot execute it; "
+                    "simulate it, or take another partition"
+                )
             raise InvalidInput(f"The module has no weight '{path}' of graph '{graph.name}'")
         if part is not None:
             # Memories hold the part alone.

@@ -116,6 +116,7 @@ def test_layouts_of_which_none_divides_the_other(shards):
 @pytest.mark.parametrize("shards", [(1, 2, 4, 1), (4, 2, 1, 4), (1, 4, 1, 1), (2, 2, 2, 2)])
 def test_what_passes_a_layer_by_moves_with_it_and_each_shard_has_its_part(shards):
     torch = pytest.importorskip("torch")
+    from calibration.sequential import weights_of
     from scenarios.training_graph import trace_training
 
     class Residual(torch.nn.Module):
@@ -141,6 +142,8 @@ def test_what_passes_a_layer_by_moves_with_it_and_each_shard_has_its_part(shards
     made = plan.graphs[0]
     held = sum(made.tensor_bytes[t] for t in made.weights)
     assert held == pytest.approx(sum(4 * layers.weights / np.array(shards)))
+    with pytest.raises(InvalidInput, match="no kernels, so hardware cannot execute it"):
+        weights_of(Residual(), made)
 
 
 def test_the_choice_is_never_worse_than_its_baselines():
