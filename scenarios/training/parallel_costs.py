@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -56,6 +56,22 @@ def costs_of(
     return GraphCosts(
         seconds, column("spread", 0.0), column("in_range", True), column("cached", 1.0)
     )
+
+
+def repeated(costs: GraphCosts, steps: int) -> GraphCosts:
+    """Times of so many steps in a row, those of each one."""
+    return _changed(costs, lambda column: np.concatenate([column] * steps))
+
+
+def first_rows(costs: GraphCosts, count: int) -> GraphCosts:
+    """Times of the first operators, of several steps those of the first one."""
+    return _changed(costs, lambda column: column[:count])
+
+
+def _changed(costs: GraphCosts, change: Callable[[np.ndarray], np.ndarray]) -> GraphCosts:
+    names = [field.name for field in dataclasses.fields(costs)]
+    known = {name: column for name in names if (column := getattr(costs, name)) is not None}
+    return GraphCosts(**{name: change(column) for name, column in known.items()})
 
 
 def _reduced(cluster: Cluster, spaces: Sequence[int], size: float) -> float:
@@ -130,4 +146,4 @@ def proportional(step: Step, costs: GraphCosts, parts: int) -> tuple[Step, Graph
     return Step.of(made), dataclasses.replace(costs, seconds=costs.seconds * share)
 
 
-__all__ = ["costs_of", "proportional"]
+__all__ = ["costs_of", "first_rows", "proportional", "repeated"]

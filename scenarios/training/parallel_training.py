@@ -20,9 +20,10 @@ from scenarios.partition.partitioner import Partitioner, Problem
 from scenarios.training.collectives import ALGORITHMS
 from scenarios.training.divided import divided
 from scenarios.training.layers import layer_starts, stage_problem
-from scenarios.training.parallel_costs import costs_of, proportional
+from scenarios.training.parallel_costs import costs_of, first_rows, proportional, repeated
 from scenarios.training.parallelism import Layout, Parallel, Reduction, parallelised
 from scenarios.training.step import Step
+from scenarios.training.steps import rolled, unrolled
 from scenarios.training.tensor_parallel import Sharded, sharded
 from simulator.analysis.residency import occupancy
 from simulator.errors import InvalidInput
@@ -193,6 +194,11 @@ class ParallelTraining(Partitioner):
         priced = costs_of(made, micro.costs, problem, micro.communicator)
         problem.know(made.graph, priced)
         order = order_between_kernels(problem, made, priced)
+        graph, device = made.graph, made.device
+        if (steps := rolled(problem.graph)[1]) > 1:
+            priced, order = repeated(priced, steps), in_a_row(order, steps)
+            graph, device = unrolled(graph, steps), np.tile(device, steps)
+            problem.know(graph, priced)
         names = tuple(device.name for device in problem.cluster.devices)
         operators, forward = micro.step.graph.operators, micro.step.forward
         notes = {
@@ -207,7 +213,7 @@ class ParallelTraining(Partitioner):
         }
         if split is not None:
             notes["split_operators"] = split.splits
-        plan = Plan(self.name, (made.graph,), names, made.device, order, notes=notes)
+        plan = Plan(self.name, (graph,), names, device, order, notes=notes)
         if problem.memory == "limited":
             check_peaks(plan, problem)
         return plan
@@ -223,19 +229,20 @@ class ParallelTraining(Partitioner):
                 f"Partition '{self.name}' plans one job, a training step, and the workload has {len(problem.jobs)}; take "
                 "workload=single"
             )
-        graph = problem.graph
+        graph, _ = rolled(problem.graph)
         whole = Step.of(graph)
+        costs = first_rows(problem.costs[problem.graph], len(graph))
         parts = micro_batches
         if parts == 1 and self.schedule != "zb_h1":
-            return whole, problem.costs[graph]
+            return whole, costs
         if problem.at_batch is None or graph.batch is None:
-            return proportional(whole, problem.costs[graph], parts)
+            return proportional(whole, costs, parts)
         if graph.batch % parts:
             raise InvalidInput(
                 f"Batch {graph.batch} of '{graph.name}' cannot be cut into {parts} equal micro-batches; set model.batch "
                 f"to a multiple of {parts}, or other micro_batches"
             )
-        micro = problem.at_batch(graph.batch // parts)
+        micro, _ = rolled(problem.at_batch(graph.batch // parts))
         if self.schedule == "zb_h1":
             micro = divided(micro)
         return Step.of(micro), problem.price([micro])[micro]
@@ -374,6 +381,11 @@ class TensorParallel(DataParallel):
 
     name: ClassVar[str] = "tensor_parallel"
     shards_unless_given: ClassVar[int | None] = None
+
+
+def in_a_row(order: np.ndarray, steps: int) -> np.ndarray:
+    """The order of a step's operators, again and again."""
+    return (order + len(order) * np.arange(steps)[:, None]).ravel()
 
 
 def shared_out(count: int, speeds: np.ndarray) -> list[int]:

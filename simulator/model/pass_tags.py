@@ -56,6 +56,22 @@ def tag_of(name: str) -> Tag | None:
     return Tag(found[0][1], None if number is None else int(number))
 
 
+def in_step(name: str, step: int, micro_batches: int) -> str:
+    """A name in one of several steps in a row, ``conv1#1#F7`` for ``conv1#F3``: micro-batches count on.
+
+    Args:
+        name: of the operator in one step.
+        step: which, from 0.
+        micro_batches: of each step.
+    """
+    found = _TAG.search(name)
+    if found is None:
+        return f"{name}#{step}"
+    number = found[2] or found[3]
+    tag = found[0] if number is None else f"{found[0][:2]}{int(number) + step * micro_batches}"
+    return f"{name[: found.start()]}#{step}{tag}"
+
+
 def tags_of(names: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
     """Tags of many names.
 
@@ -74,4 +90,4 @@ def tags_of(names: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
     return phase, micro_batch
 
 
-__all__ = ["PHASES", "Tag", "tag_of", "tagged", "tags_of"]
+__all__ = ["PHASES", "Tag", "in_step", "tag_of", "tagged", "tags_of"]
