@@ -154,6 +154,8 @@ SPECS: Mapping[str, DeviceSpec] = {
              "NVIDIA Ampere GA102 GPU Architecture whitepaper (2020), FP32 accumulation"),
         _gpu("geforce-rtx-4090", {"float32": 82.6, **_half(165.2)}, 1008, 24, 128, 2520, 72,
              "NVIDIA Ada GPU Architecture whitepaper (2022), FP32 accumulation"),
+        _gpu("geforce-rtx-5090", {"float32": 104.8, **_half(209.5)}, 1792, 32, 170, 2407, 96,
+             "NVIDIA RTX Blackwell GPU Architecture whitepaper (2025), FP32 accumulation"),
         _gpu("jetson-orin-nano-8gb", {"float32": 1.28}, 68, 8, 8, 625, 2,
              "NVIDIA Jetson Orin Nano Series data sheet DS-11105-001 (2023): 1024 CUDA cores at "
              "625 MHz, two operations a cycle; 128-bit LPDDR5"),
@@ -168,6 +170,7 @@ REPORTED: Mapping[str, str] = {
     "nvidia-a100-sxm4-80gb": "nvidia-a100-sxm",
     "nvidia-geforce-rtx-3090": "geforce-rtx-3090",
     "nvidia-geforce-rtx-4090": "geforce-rtx-4090",
+    "nvidia-geforce-rtx-5090": "geforce-rtx-5090",
     "nvidia-h100-80gb-hbm3": "nvidia-h100-sxm",
     "nvidia-h200": "nvidia-h200-sxm",
     "nvidia-rtx-a6000": "rtx-a6000",

@@ -28,6 +28,7 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
     "interpolated": ("cost_models.interpolated", "Interpolated"),
     "ensemble": ("cost_models.ensemble", "Ensemble"),
     "adapted": ("cost_models.adapted", "Adapted"),
+    "across_devices": ("cost_models.across_devices", "OnDevice"),
 }
 
 

@@ -32,6 +32,10 @@ from simulator.support.environment_diff import differences
 
 LABELS = ("measured", "public", "datasheet")
 DEFAULT_CACHE = "graph"
+STAND_IN = "across_devices"
+"""The model that prices, where a profile has it, what its own models were not fitted to."""
+SHORTEST_KERNEL = 2.5e-6
+"""Seconds of the shortest kernels of most kinds on an H200, timed in captured graphs."""
 
 RowKey = tuple[Any, ...]
 """A row's feature columns, in the order of :data:`cost_models.table.FEATURES`."""
@@ -73,6 +77,8 @@ class Profile:
         deviations: for each kind equally likely values of log(one call / the statistic of its
             operator), ``*`` of all kinds together; empty where single calls were not kept.
         launch_overhead_s: host seconds of a kernel launch; 0 where none was measured.
+        launch_in_times: by kind the seconds of a launch that are in the times its models were fitted to;
+            prices are without them, and at least :data:`SHORTEST_KERNEL`.
         transfers: measured transfers, rows of ``way``, ``bytes``, ``seconds``.
         allocation: measured allocations of outputs, rows of ``state``, ``bytes``, ``seconds``.
         corun: what co-running tasks cost each other, as :func:`calibration.interference.summary` gives it.
@@ -100,6 +106,7 @@ class Profile:
     spread: Mapping[str, float] = field(default_factory=dict)
     deviations: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     launch_overhead_s: float = 0.0
+    launch_in_times: Mapping[str, float] = field(default_factory=dict)
     transfers: Sequence[Mapping[str, Any]] = ()
     allocation: Sequence[Mapping[str, Any]] = ()
     corun: Mapping[str, Any] = field(default_factory=dict)
@@ -129,7 +136,7 @@ class Profile:
     # -- pricing ------------------------------------------------------------------------------------
 
     def model_name(self, model: str = OWN) -> str:
-        """The model that prices when ``model`` is asked for: a datasheet only has its roofline.
+        """The model that prices when ``model`` is asked for: a datasheet has one, whatever is asked for, and its roofline.
 
         ``default`` stands for the profile's own choice.
 
@@ -140,7 +147,7 @@ class Profile:
             raise InvalidInput(f"No cost model '{model}'; known: {', '.join([OWN, *names()])}")
         if not self.models or model == "roofline":
             return "roofline"
-        if model == OWN:
+        if model == OWN or self.label == "datasheet":
             return self.default or (DEFAULT if DEFAULT in self.models else next(iter(self.models)))
         if model not in self.models:
             raise InvalidInput(
@@ -206,10 +213,19 @@ class Profile:
         else:
             predicted = self.models[model].predict_in_full(rows)
             seconds, inside = predicted.seconds.copy(), predicted.in_range.copy()
+            if self.launch_in_times and model != STAND_IN:
+                launches = rows["kind"].map(self.launch_in_times).fillna(0.0).to_numpy()
+                least = np.minimum(seconds, SHORTEST_KERNEL)
+                seconds = np.maximum(seconds - launches, least)
+            inside &= self.label != "datasheet"
             # Nothing is known of how far an element type that was never measured stays from its peak.
             foreign = ~rows["dtype"].isin(self.dtypes).to_numpy()
+            stand_in: CostModel = self.roofline
+            if STAND_IN in self.models and model != STAND_IN:
+                stand_in = self.models[STAND_IN]
+                foreign |= ~rows["kind"].isin(list(self.spread)).to_numpy()
             if foreign.any():
-                seconds[foreign] = self.roofline.predict(rows[foreign])
+                seconds[foreign] = stand_in.predict(rows[foreign])
                 inside[foreign] = False
         spread = np.array([self.spread.get(kind, np.nan) for kind in rows["kind"]])
         if lookup:
@@ -339,7 +355,7 @@ class Profile:
                 )
 
         held_out = {
-            model: {way: _rounded(evaluation.summary(table, rows)) for way, rows in ways.items()}
+            model: {way: rounded(evaluation.summary(table, rows)) for way, rows in ways.items()}
             for model, ways in (errors or {}).items()
         }
         residuals = {
@@ -463,7 +479,8 @@ def row_keys(operators: Sequence[Operator]) -> list[RowKey]:
     return [tuple(row_of(operator).values()) for operator in operators]
 
 
-def _rounded(table: pd.DataFrame) -> dict[str, dict[str, float | None]]:
+def rounded(table: pd.DataFrame) -> dict[str, dict[str, float | None]]:
+    """What :func:`cost_models.evaluation.summary` gives as a JSON object, to four digits."""
     return {
         str(kind): {
             str(column): None if pd.isna(value) else round(float(value), 4)

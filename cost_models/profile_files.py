@@ -2,7 +2,8 @@
 
 * ``profile.json``: name, label, roofline, names of its models, held-out errors, residuals, transfers,
   versions, coverage;
-* ``<model>.json.gz``: a fitted cost model (a datasheet has none; an ensemble is made of its members);
+* ``<model>.json.gz``: a fitted cost model (an ensemble is made of its members; of ``across_devices`` the data sheet,
+  its trees are one file for all profiles);
 * ``measurements.parquet``: the measurement table it was fitted to (a datasheet has none);
 * ``residuals.parquet``: held-out residuals of its operators (:mod:`cost_models.correlation`; a datasheet
   has none).
@@ -95,6 +96,7 @@ def document_of(profile: Profile) -> dict[str, Any]:
         "provenance": dict(profile.provenance),
     }
     measured = {
+        "launch_in_times": dict(profile.launch_in_times),
         "deviations": {kind: list(values) for kind, values in profile.deviations.items()},
         "allocation": [dict(row) for row in profile.allocation],
         "corun": dict(profile.corun),
@@ -166,6 +168,10 @@ def load_profile(name_or_path: str | Path) -> Profile:
                 kind: _finite(values) for kind, values in document.get("deviations", {}).items()
             },
             launch_overhead_s=float(document.get("launch_overhead_s", 0.0)),
+            launch_in_times={
+                str(kind): float(value)
+                for kind, value in document.get("launch_in_times", {}).items()
+            },
             transfers=document.get("transfers", []),
             allocation=document.get("allocation", []),
             corun=document.get("corun", {}),
