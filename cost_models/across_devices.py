@@ -76,7 +76,8 @@ class LargeRates:
         """The median device's median share.
 
         Args:
-            devices, kinds: of each row.
+            devices: of each row.
+            kinds: of each row.
             types: of each row; empty of what streams.
             terms: float64[rows, 2] of :func:`cost_models.reached_rates.terms_of`.
             seconds: float64[rows].

@@ -63,12 +63,14 @@ def log2(value: float) -> float:
 def specs(
     kind: str, dtype: str, inputs: Shapes, attributes: Mapping[str, Any]
 ) -> tuple[TensorSpec, ...]:
-    """Input tensors as far as a table row tells them: index tensors are int64, layouts are kept."""
+    """Input tensors as far as a table row tells them: index tensors are int64, a cast reads another type, layouts are kept."""
     layouts = attributes.get("layouts") or [None] * len(inputs)
     found = []
     for position, shape in enumerate(inputs):
         layout = layouts[position] if position < len(layouts) else None
         element = "int64" if position in _INT64_INPUTS.get(kind, ()) else dtype
+        if kind == "copy" and "float" in attributes.get("from", ""):
+            element = attributes["from"]  # a cast
         strides = None
         if layout is not None:
             steps, step = [0] * len(shape), 1

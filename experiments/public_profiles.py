@@ -3,9 +3,12 @@
 ``python -m experiments.public_profiles FOLDER [--only NAME ...]`` writes them again from the measurement
 tables of :mod:`calibration.public` in ``FOLDER``. A profile holds the trees, their held-out error and
 residuals, those of some operators one by one (:data:`RESIDUALS`), and where the data come from; the rows
-stay where they are. What the data do not cover (a kind, an element type) is priced by the data sheet's
-roofline and counts as extrapolated. What the place in a table added to its times
-(:mod:`calibration.drift`) is taken off before anything is fitted or held out.
+stay where they are. What the data do not cover (a kind, an element type) is priced by the fit across devices
+(:mod:`cost_models.across_devices`), with its residuals, and counts as extrapolated. What the place in a table added to its times
+(:mod:`calibration.drift`) is taken off before anything is fitted or held out; launches (:mod:`calibration.launches`) are in
+what is fitted, as they were measured, and taken off prices.
+
+``python -m experiments.datasheets`` comes first; ``--keep-fits`` then only completes the shipped trees with its fit.
 """
 
 from __future__ import annotations
@@ -21,15 +24,25 @@ import numpy as np
 import pandas as pd
 
 from calibration.drift import Drift, without_drift
+from calibration.launches import host_launch, launches
+from cost_models.across_devices import OnDevice, shipped
 from cost_models.correlation import few_of_each_kind
 from cost_models.device_spec import spec_of
 from cost_models.evaluation import cross_validate
 from cost_models.model import DEFAULT
-from cost_models.profile import Profile
+from cost_models.profile import STAND_IN, Profile
 from cost_models.profile_files import SHIPPED
 from cost_models.roofline import Roofline
 from cost_models.table import load
-from experiments.datasheets import roofline_residuals, typical_shares
+from cost_models.uncertainty import POOLED
+from experiments.datasheets import (
+    ATTENTION,
+    GEMM,
+    NEUSIGHT,
+    PUBLISHED,
+    roofline_residuals,
+    typical_shares,
+)
 from simulator.errors import InvalidInput
 
 OPTIONS: Mapping[str, Any] = {"max_depth": 7, "rounds": 300}
@@ -38,7 +51,6 @@ RESIDUALS = 10_000
 """Operators whose residuals are kept, as many of every kind: enough to know how far the errors of two GPUs
 go together within 0.04, in 210 kB."""
 SEED = 0
-NEUSIGHT, GEMM, ATTENTION = "neusight_gpus", "gemm_bf16_gpus", "attention_bf16_gpus"
 SOURCES: Mapping[str, tuple[str, str, str]] = {
     NEUSIGHT: (
         "sitar-lab/NeuSight @6945927, scripts/asplos/data/dataset/train/collect "
@@ -160,8 +172,6 @@ def made(name: str, folder: Path, shares: Mapping[str, float]) -> Profile:
             "kinds": {str(k): int(n) for k, n in rows["kind"].value_counts().items()},
             "dtypes": sorted(rows["dtype"].unique()),
             "held_out": "folds of whole shapes: (n, k) of a matrix product, the length of attention",
-            "not_covered": "another kind or element type takes the published roofline and counts as "
-            "extrapolated",
             **({"note": public.note} if public.note else {}),
             **({"drift": _told(drifts)} if drifts else {}),
         },
@@ -174,17 +184,50 @@ def made(name: str, folder: Path, shares: Mapping[str, float]) -> Profile:
     )
 
 
+def completed(profile: Profile, launch: Mapping[str, float]) -> Profile:
+    """A profile with its launches, and with the fit across devices for what was not measured.
+
+    Args:
+        profile: of :data:`PROFILES`.
+        launch: by kind, the seconds that are in its times.
+    """
+    residuals = {k: r for k, r in profile.residuals[DEFAULT].items() if k in profile.spread}
+    unseen = Profile.load(PUBLISHED[0]).residuals[STAND_IN]
+    # Of a kind that was measured too little its own common error counts, of one that was not the fit's.
+    own = {**unseen, **dict.fromkeys(profile.spread, profile.residuals[DEFAULT][POOLED])}
+    return replace(
+        profile,
+        models={
+            DEFAULT: profile.models[DEFAULT],
+            STAND_IN: OnDevice(shipped()[0], spec_of(profile.name)),
+        },
+        residuals={**profile.residuals, DEFAULT: {**own, **residuals}, STAND_IN: unseen},
+        launch_overhead_s=host_launch(),
+        launch_in_times=launch,
+        provenance={
+            **profile.provenance,
+            "not_covered": "another kind or element type takes the fit across devices and counts as extrapolated",
+            "launch": "the profile's prices are of kernels: launches are taken off, and a cluster adds those of one "
+            "host to every operator",
+        },
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns 0, or 2 where a table is missing."""
     parser = argparse.ArgumentParser(prog="python -m experiments.public_profiles")
     parser.add_argument("folder", type=Path, help="of the measurement tables")
     parser.add_argument("--only", nargs="+", choices=list(PROFILES), default=list(PROFILES))
+    parser.add_argument("--keep-fits", action="store_true", help="of the shipped profiles")
     parser.add_argument("--out", type=Path, default=SHIPPED, help="default: calibration/data")
     chosen = parser.parse_args(arguments)
     try:
-        shares = typical_shares(roofline_residuals(load(chosen.folder / f"{NEUSIGHT}.parquet")))
+        neusight = load(chosen.folder / f"{NEUSIGHT}.parquet")
+        shares = typical_shares(roofline_residuals(neusight))
+        launch = launches(without_drift(neusight)[0])
         for name in chosen.only:
-            profile = made(name, chosen.folder, shares)
+            profile = Profile.load(name) if chosen.keep_fits else made(name, chosen.folder, shares)
+            profile = completed(profile, launch.get(name, {}))
             for kind, error in profile.held_out[DEFAULT]["fold"].items():
                 figures = (error["median"], error["mean"], error["p90"])
                 text = " / ".join(f"{100 * (v or np.nan):.1f}" for v in figures)

@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.drift import DRIFTING, Drift, taken_off, without_drift
+from calibration.launches import kernel_times
 from cost_models.across_devices import AcrossDevices
 from cost_models.boosted import Boosted, fit_groups
 from cost_models.device_spec import spec_of, spec_of_measured
@@ -309,8 +310,8 @@ def drift() -> Iterator[Result]:
 
 
 def devices() -> Iterator[Result]:
-    """A GPU left out entirely: only its data sheet is known."""
-    table = dataset("neusight_gpus")
+    """A GPU left out entirely: only its data sheet is known. Times of kernels, launches taken off."""
+    table = kernel_times(dataset("neusight_gpus"))
     for name, (kinds, _, _) in KERNELS.items():
         rows = table[table["kind"].isin(kinds)]
         if name == "linear":

@@ -55,13 +55,18 @@ GPUS: Mapping[str, str] = {
 COLUMNS = ("model", "infer_img_size", "infer_step_time", "infer_batch_size")
 LOW = "float16"
 LOWERED = frozenset(
-    ["bmm", "baddbmm", "addmm", "matmul", "linear", "conv1d", "conv2d", "conv3d"]
-    + ["conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "scaled_dot_product_attention"]
+    [
+        *("bmm", "baddbmm", "addmm", "matmul", "linear", "conv1d", "conv2d", "conv3d"),
+        *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        "scaled_dot_product_attention",
+    ]
 )
 RAISED = frozenset(
-    ["layer_norm", "group_norm", "softmax", "log_softmax", "exp", "log", "pow", "rsqrt", "sum", "prod"]
-    + ["cumsum", "cumprod", "norm", "softplus", "rms_norm"]
-)  # fmt: skip
+    [
+        *("layer_norm", "group_norm", "rms_norm", "softmax", "log_softmax", "exp", "log", "pow"),
+        *("rsqrt", "sum", "prod", "cumsum", "cumprod", "norm", "softplus"),
+    ]
+)
 """Kinds that autocast runs in the low type and in float32; others run in the widest type of their inputs
 (https://docs.pytorch.org/docs/stable/amp.html, "CUDA Op-Specific Behavior")."""
 DRAWS, LEVEL = 500, 0.9

@@ -126,3 +126,10 @@ def test_padding_that_adds_nothing_is_one_copy():
     assert (grown["rows"], grown["grown"], grown["inner_grown"]) == (np.log2(160), 1.0, 0.0)
     wider = features_of("pad", "float32", (shape,), ((2, 8, 10, 12),), {})
     assert wider["inner_grown"] == 1.0
+
+
+def test_a_cast_reads_the_type_that_it_casts_from():
+    """A thousand elements read in four bytes each and written in two."""
+    for source, moved in (("float32", 6000.0), ("float16", 4000.0)):
+        attributes = {"from": source, "order": [0]}
+        assert work("copy", "float16", ((1000,),), ((1000,),), attributes)[1] == moved

@@ -30,7 +30,7 @@ from tests.cost_models.conftest import (
 ROOFLINE = Roofline({"float32": PEAK}, BANDWIDTH, OVERHEAD)
 ENOUGH: dict[str, dict] = {"mlp": {"steps": 300}, "ensemble": {"mlp": {"steps": 300}}}
 """Half of the usual steps, which learn what these tests ask for."""
-FITTED = [name for name in names() if name not in ("roofline", "adapted")]
+FITTED = [name for name in names() if name not in ("roofline", "adapted", "across_devices")]
 QUICK = {
     "boosted": {"rounds": 30},
     "mlp": {"steps": 60},

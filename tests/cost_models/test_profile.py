@@ -13,7 +13,7 @@ from cost_models.boosted import Boosted
 from cost_models.ensemble import Ensemble
 from cost_models.preference import preferred_model
 from cost_models.pricing import price_graphs
-from cost_models.profile import Profile
+from cost_models.profile import SHORTEST_KERNEL, Profile
 from cost_models.profile_files import available, digest, document_of, folder_of
 from cost_models.roofline import Roofline
 from cost_models.table import FEATURES, load
@@ -468,9 +468,47 @@ def test_stated_error_of_convolutions():
 
 
 @pytest.mark.parametrize("name", ["nvidia-l4", "jetson-orin-nano-8gb"])
-def test_datasheets_state_their_source_and_no_overhead(name):
+def test_datasheets_state_their_source_and_price_by_the_fit_to_others(name):
     sheet = Profile.load(name)
-    assert sheet.launch_overhead_s == 0
     assert sheet.roofline.overhead == 0
     assert "NVIDIA" in sheet.provenance["source"]
     assert folder_of(name).name == name
+    assert sheet.model_name() == sheet.model_name("boosted") == "across_devices"
+    priced = sheet.price([linear(512, 512, 512)])
+    assert not priced.in_range[0]
+    assert priced.seconds[0] > sheet.price([linear(512, 512, 512)], model="roofline").seconds[0] / 2
+
+
+def test_launches_are_taken_off_what_was_fitted_with_them(profile):
+    """Down to the shortest kernel, and no further than the model itself says."""
+    operators = [linear(64, 64, 64), linear(512, 512, 512)]
+    before = profile.price(operators, model="boosted").seconds
+    launch = float(before[1]) / 2
+    off = replace(profile, launch_in_times={"linear": launch, "relu": 1.0})
+    after = off.price(operators, model="boosted").seconds
+    least = np.minimum(before, SHORTEST_KERNEL)
+    assert after == pytest.approx(np.maximum(before - launch, least))
+    assert off.price(operators, model="roofline").seconds == pytest.approx(
+        profile.price(operators, model="roofline").seconds
+    )
+
+
+def test_what_was_not_measured_is_priced_by_the_stand_in(profile):
+    """A kind and an element type that its own model was not fitted to."""
+
+    class Stand:
+        name = "across_devices"
+
+        def predict(self, rows):
+            return np.full(len(rows), 7.0)
+
+    both = replace(profile, models={**profile.models, "across_devices": Stand()})
+    gelu = Operator("g", "gelu", inputs=(TensorSpec((4, 4)),), outputs=(TensorSpec((4, 4)),))
+    assert "gelu" not in profile.kinds
+    own, other = linear(8, 8, 8), linear(8, 8, 8)
+    half = replace(other, inputs=tuple(replace(s, dtype="float16") for s in other.inputs),
+                   outputs=tuple(replace(s, dtype="float16") for s in other.outputs))  # fmt: skip
+    priced = both.price([own, gelu, half], model="boosted")
+    assert priced.seconds[0] == profile.price([own], model="boosted").seconds[0]
+    assert list(priced.seconds[1:]) == [7.0, 7.0]
+    assert list(priced.in_range[1:]) == [False, False]

@@ -72,7 +72,7 @@ def test_gpus_err_about_the_same_operators(one, other, kind, least):
 
 
 @pytest.mark.parametrize("name", ["nvidia-h100-sxm", "nvidia-h200-sxm", "nvidia-a100-sxm"])
-def test_what_was_not_measured_takes_the_roofline_and_is_extrapolated(name):
+def test_what_was_not_measured_takes_the_fit_across_devices_and_is_extrapolated(name):
     profile = Profile.load(name)
     spec = spec_of(name)
     half, single = (linear(512, 4096, 4096, dtype) for dtype in ("bfloat16", "float32"))
@@ -82,19 +82,35 @@ def test_what_was_not_measured_takes_the_roofline_and_is_extrapolated(name):
     )  # fmt: skip
     priced = profile.price([half, single, norm], model="boosted")
     assert list(priced.in_range) == [True, False, False]
-    bare = profile.price([half, single, norm], model="roofline").seconds
-    assert list(priced.seconds[1:]) == pytest.approx(list(bare[1:]))
+    fit = profile.price([half, single, norm], model="across_devices").seconds
+    assert list(priced.seconds[1:]) == pytest.approx(list(fit[1:]))
+    assert priced.seconds[0] != fit[0]
     # No product is faster than the device's peak.
     assert priced.seconds[0] > 2 * 512 * 4096 * 4096 / spec.peak("bfloat16")
 
 
-def test_a_product_that_is_none_of_the_measured_kinds_takes_the_roofline():
+def test_a_product_that_is_none_of_the_measured_kinds_takes_the_fit_across_devices():
     profile = Profile.load("tesla-t4")
     shape = TensorSpec((8, 12, 512, 64))
     attention = Operator("a", "scaled_dot_product_attention", inputs=(shape,) * 3, outputs=(shape,))
-    priced, bare = (profile.price([attention], model=m) for m in ("boosted", "roofline"))
+    priced, fit = (profile.price([attention], model=m) for m in ("boosted", "across_devices"))
     assert not priced.in_range[0]
-    assert priced.seconds[0] == pytest.approx(bare.seconds[0])
+    assert priced.seconds[0] == pytest.approx(fit.seconds[0])
+    # As uncertain as on a GPU left out of that fit.
+    own = profile.residuals_for()
+    kind = "scaled_dot_product_attention"
+    assert own.get(kind) == profile.residuals_for("across_devices").get(kind)
+    assert own["*"] == profile.residuals_for("across_devices")["*"]
+
+
+def test_launches_are_apart():
+    """A call of the smallest addition took 26 us; its kernel does not, and its launch is one host's."""
+    profile = Profile.load("tesla-t4")
+    shape = TensorSpec((16, 16))
+    add = Operator("a", "add", {"scalar": False}, inputs=(shape, shape), outputs=(shape,))
+    kernel = profile.price([add]).seconds[0]
+    assert kernel < 1e-5 < profile.launch_in_times["add"] < 5e-5
+    assert profile.launch_overhead_s == Profile.load("nvidia-h200").launch_overhead_s
 
 
 def table(device: str, kind: str, dtype: str, rows: int = 60) -> pd.DataFrame:
