@@ -23,8 +23,8 @@ MEASURED = "nvidia-h200"
 """The profile of the GPU that this project measured: kernels apart from their launch."""
 SHORTEST = 20
 """Calls of a kind on a device that tell its launch."""
-TELLING = 2.0
-"""Calls shorter than so many launches say more of the launch than of the kernel."""
+TELLING = 0.5
+"""A call whose kernel takes less than so many launches at published rates says more of the launch than of the kernel."""
 
 
 def launches(table: pd.DataFrame) -> dict[str, dict[str, float]]:
@@ -48,21 +48,23 @@ def kernel_times(
 ) -> pd.DataFrame:
     """A table without launches, and without calls that tell of little else (:data:`TELLING`).
 
+    Which calls those are is decided by their work, not by their times: of small ones only the slow would be left.
+
     Args:
         table: valid.
         known: launches by device and kind; those of the table itself unless given.
     """
     known = launches(table) if known is None else known
-    launch = np.array(
-        [
-            known.get(device, {}).get(kind, 0.0)
-            for device, kind in zip(table["device"], table["kind"], strict=True)
-        ]
-    )
-    launch[~table["source"].isin(LAUNCHED).to_numpy()] = 0.0
-    seconds = table["seconds"].to_numpy()
-    tells = seconds > TELLING * launch
-    return table.assign(seconds=seconds - launch)[tells].reset_index(drop=True)
+    seconds = table["seconds"].to_numpy(copy=True)
+    tells = np.ones(len(table), dtype=bool)
+    chosen = table["source"].isin(LAUNCHED).to_numpy()
+    for device in table["device"][chosen].unique():
+        at = np.flatnonzero(chosen & (table["device"] == device).to_numpy())
+        rows = table.iloc[at]
+        launch = rows["kind"].map(known.get(device, {})).fillna(0.0).to_numpy()
+        tells[at] = Roofline.published(spec_of(device)).of_rows(rows) > TELLING * launch
+        seconds[at] = np.maximum(seconds[at] - launch, SHORTEST_KERNEL)
+    return table.assign(seconds=seconds)[tells].reset_index(drop=True)
 
 
 def host_launch() -> float:

@@ -46,7 +46,7 @@ from experiments.datasheets import (
 from simulator.errors import InvalidInput
 
 OPTIONS: Mapping[str, Any] = {"max_depth": 7, "rounds": 300}
-"""Smaller trees than those of a full fit, so that a profile stays below 1.5 MB."""
+"""Smaller trees than those of a full fit, so that a profile stays near 1.5 MB."""
 RESIDUALS = 10_000
 """Operators whose residuals are kept, as many of every kind: enough to know how far the errors of two GPUs
 go together within 0.04, in 210 kB."""

@@ -25,9 +25,11 @@ def test_the_shortest_calls_tell_the_launch():
     assert found["tesla-t4"]["conv2d"] == pytest.approx(50e-6, rel=1e-3)
     assert found["tesla-v100-pcie-32gb"]["conv2d"] == pytest.approx(90e-6, rel=1e-3)
     kernels = kernel_times(table)
-    # A call that is mostly launch says nothing of its kernel.
-    assert kernels["seconds"].min() >= 50e-6
+    # A call that is mostly launch says nothing of its kernel: by its work, whatever it took.
+    assert kernels["seconds"].min() > 25e-6
     assert len(kernels) < len(table)
+    slow = table.assign(seconds=table["seconds"] * 1.5)
+    assert len(kernel_times(slow, found)) == len(kernels)
     own = kernels[kernels["device"] == "tesla-t4"]
     bare = Roofline.published(spec_of("tesla-t4"), SHORTEST_KERNEL).of_rows(own)
     assert own["seconds"].to_numpy() == pytest.approx(bare, rel=1e-3)
