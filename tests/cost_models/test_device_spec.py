@@ -17,7 +17,7 @@ def test_published_peaks_follow_from_units_and_clock():
         "tesla-v100-sxm2-32gb": 64, "tesla-t4": 64, "nvidia-a100-pcie-40gb": 64,
         "nvidia-a100-80gb-pcie": 64, "nvidia-a100-sxm": 64, "nvidia-h100-sxm": 128,
         "nvidia-h200-sxm": 128, "nvidia-h100-pcie": 128, "rtx-a6000": 128, "nvidia-l4": 128, "nvidia-l40s": 128, "nvidia-a10": 128,
-        "geforce-rtx-3090": 128, "geforce-rtx-4090": 128, "jetson-orin-nano-8gb": 128,
+        "geforce-rtx-3090": 128, "geforce-rtx-4090": 128, "geforce-rtx-5090": 128, "jetson-orin-nano-8gb": 128,
         "jetson-agx-orin-64gb": 128,
     }  # fmt: skip
     assert set(cores) == set(SPECS)
