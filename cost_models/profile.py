@@ -213,20 +213,21 @@ class Profile:
         else:
             predicted = self.models[model].predict_in_full(rows)
             seconds, inside = predicted.seconds.copy(), predicted.in_range.copy()
-            if self.launch_in_times and model != STAND_IN:
-                launches = rows["kind"].map(self.launch_in_times).fillna(0.0).to_numpy()
-                least = np.minimum(seconds, SHORTEST_KERNEL)
-                seconds = np.maximum(seconds - launches, least)
+            if model != STAND_IN:
+                if self.launch_in_times:
+                    launches = rows["kind"].map(self.launch_in_times).fillna(0.0).to_numpy()
+                    least = np.minimum(seconds, SHORTEST_KERNEL)
+                    seconds = np.maximum(seconds - launches, least)
+                # Nothing is known of how far an element type that was never measured stays from its peak.
+                foreign = ~rows["dtype"].isin(self.dtypes).to_numpy()
+                stand_in: CostModel = self.roofline
+                if STAND_IN in self.models:
+                    stand_in = self.models[STAND_IN]
+                    foreign |= ~rows["kind"].isin(list(self.spread)).to_numpy()
+                if foreign.any():
+                    seconds[foreign] = stand_in.predict(rows[foreign])
+                    inside[foreign] = False
             inside &= self.label != "datasheet"
-            # Nothing is known of how far an element type that was never measured stays from its peak.
-            foreign = ~rows["dtype"].isin(self.dtypes).to_numpy()
-            stand_in: CostModel = self.roofline
-            if STAND_IN in self.models and model != STAND_IN:
-                stand_in = self.models[STAND_IN]
-                foreign |= ~rows["kind"].isin(list(self.spread)).to_numpy()
-            if foreign.any():
-                seconds[foreign] = stand_in.predict(rows[foreign])
-                inside[foreign] = False
         spread = np.array([self.spread.get(kind, np.nan) for kind in rows["kind"]])
         if lookup:
             for position, key in enumerate(keys):

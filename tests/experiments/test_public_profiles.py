@@ -107,7 +107,9 @@ def test_launches_are_apart():
     """A call of the smallest addition took 26 us; its kernel does not, and its launch is one host's."""
     profile = Profile.load("tesla-t4")
     shape = TensorSpec((16, 16))
-    add = Operator("a", "add", {"scalar": False}, inputs=(shape, shape), outputs=(shape,))
+    add = Operator(
+        "a", "add", attributes={"scalar": False}, inputs=(shape, shape), outputs=(shape,)
+    )
     kernel = profile.price([add]).seconds[0]
     assert kernel < 1e-5 < profile.launch_in_times["add"] < 5e-5
     assert profile.launch_overhead_s == Profile.load("nvidia-h200").launch_overhead_s
