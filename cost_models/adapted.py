@@ -96,7 +96,7 @@ class Adapted:
             seed: of the rows that are kept of very many.
             only: nothing is left out: kinds inform one another.
             base: the other device's :class:`cost_models.profile.Profile`, or its name.
-            model: the cost model of it to start from; a datasheet has its roofline.
+            model: the cost model of it to start from.
             options: there are no others.
 
         Raises:

@@ -46,7 +46,7 @@ def load_profiles(
         profile = _load(*_version(device.profile))
         if profile.label == "datasheet" and not cluster.allow_datasheet:
             raise InvalidInput(
-                f"Nobody has measured '{profile.name}': its profile is a roofline from the data sheet. "
+                f"Nobody has measured '{profile.name}': its profile is its data sheet and what other GPUs have in common. "
                 "To take it all the same: cluster.allow_datasheet=true"
             )
         # Refuses an unknown model and a damaged one before any work is done.
