@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
+    from scenarios.model_config import ModelConfig
+
 MODELS = ("mobilenet_v2", "mobilenet_v2:4", "resnet50", "googlenet", "squeezenet1_1", "bert_base")
 ROUNDS, EXECUTIONS, UNCOUNTED = 8, 4, 2
 LEAST_SHARE = 0.01
@@ -30,17 +32,15 @@ class InPlace:
     """A model's graph, executed operator by operator.
 
     Args:
-        name: of a shipped model.
-        batch: of its inputs.
+        config: of the model.
+        batch: of its inputs; the configuration's unless given.
     """
 
-    def __init__(self, name: str, batch: int) -> None:
+    def __init__(self, config: ModelConfig, batch: int | None = None) -> None:
         from calibration.kernels import build
         from calibration.sequential import named_inputs, weights_of
         from scenarios.model_config import graph_of, load_model
-        from tests.benchmarks.end_to_end import model_config
 
-        config = model_config(name)
         self.module, self.inputs = load_model(config, batch)
         self.graph = graph = graph_of(config, batch)
         given = [*self.inputs.args, *self.inputs.kwargs.values()]
@@ -148,7 +148,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
     models = [(word, *word.partition(":")[::2]) for word in arguments.models]
-    from tests.benchmarks.end_to_end import refuse_unknown
+    from tests.benchmarks.end_to_end import model_config, refuse_unknown
 
     refuse_unknown([name for _, name, _ in models])
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
@@ -167,7 +167,7 @@ def main() -> int:
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     with torch.inference_mode():
         for word, name, batch in models:
-            model = InPlace(name, int(batch or 1))
+            model = InPlace(model_config(name), int(batch or 1))
             kinds = [operator.kind for operator in model.graph.operators]
             for line in lines(kinds, *measure(model, arguments.rounds)):
                 print(f"| {word} | {line} |", flush=True)

@@ -24,7 +24,7 @@ def test_a_kind_is_shown_if_it_takes_a_hundredth() -> None:
 
 def test_operators_are_timed_where_they_stand() -> None:
     """Each once, in the graph's order, on what those before it have written."""
-    model = InPlace("wide_and_deep", 1)
+    model = InPlace(model_config("wide_and_deep"), 1)
     noted: list[tuple[int, float]] = []
     shapes = []
 
