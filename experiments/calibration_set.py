@@ -8,7 +8,7 @@ models' output layers, whose shapes are what an unseen model of that family brin
 for the kinds that only training has. Both need ``transformers``.
 
 ``python -m experiments.calibration_set extend [PATH]`` leaves what a set holds as it is and adds operators
-of the shipped models that it lacks: what was measured of it can be continued.
+of the shipped models, and draws, that it lacks: what was measured of it can be continued.
 """
 
 from __future__ import annotations
@@ -254,10 +254,9 @@ def calibration_operators(seed: int = 0) -> list[OperatorSample]:
 
 
 def extended(operators: list[OperatorSample]) -> list[OperatorSample]:
-    """A set with the shipped models' operators that it lacks behind its own, which know these models."""
+    """A set with the shipped models' operators and the draws that it lacks behind its own, which know these models."""
     cases = shipped() + heads()
     models = {sample.identity: sample for sample in model_operators(graphs(cases))}
-    known = {sample.identity for sample in operators}
     kept = [
         replace(
             sample,
@@ -269,7 +268,7 @@ def extended(operators: list[OperatorSample]) -> list[OperatorSample]:
         else sample
         for sample in operators
     ]
-    return [*kept, *(sample for identity, sample in models.items() if identity not in known)]
+    return distinct([*kept, *models.values(), *sampled_operators()])
 
 
 if __name__ == "__main__":
