@@ -27,6 +27,9 @@ from cost_models.roofline import Roofline
 from cost_models.table import identities, telling
 from simulator.support.exit_with_parent import end_with
 
+BUNDLES = 10
+"""Fits in which architectures are held out, several at once where there are more of them."""
+
 
 class Predicts(Protocol):
     """A fitted cost model."""
@@ -72,9 +75,10 @@ def cross_validate(
     counted = np.ones(len(table), dtype=bool)
     if cache is not None and "cache" in table:
         counted = (table["cache"] == cache).to_numpy()
+    together = bundled(architectures_of(table))
     splits = [
         (way, split)
-        for way, ways in (("architecture", architectures_of(table)), ("fold", fold_splits(table)))
+        for way, ways in (("architecture", together), ("fold", fold_splits(table)))
         for split in ways
     ]
     work = _Work(table, telling(table, cache), roofline, tuple(models), seed, options)
@@ -82,7 +86,7 @@ def cross_validate(
     show(f"without {splits[0][0]} {splits[0][1].group}, 1 of {len(splits)}" if splits else "")
     with contextlib.closing(_results(work, [split for _, split in splits], workers)) as results:
         for number, ((way, split), result) in enumerate(zip(splits, results, strict=True)):
-            show(f"without {way} {split.group}, {number + 1} of {len(splits)} done")
+            show(f"without {way} {split.group}: {number + 1} of {len(splits)} done")
             for name, part in result:
                 parts.setdefault((name, way), []).append(part)
     names = dict.fromkeys(["roofline", *(name for name, _ in parts)])
@@ -118,10 +122,13 @@ class _Work:
             only=set(test["kind"]),
             options=self.options,
         )
-        return [
-            (name, _part(split, model.predict_in_full(test)))
-            for name, model in {**fitted, "roofline": self.roofline}.items()
-        ]
+        found = []
+        for name, model in {**fitted, "roofline": self.roofline}.items():
+            predicted = model.predict_in_full(test)
+            for part in split.parts or (split,):
+                rows = part.held[split.held]
+                found.append((name, _part(part, predicted.at(rows))))
+        return found
 
 
 _kept: list[_Work] = []
@@ -171,11 +178,34 @@ class Split:
         group: what is held out.
         held: bool[rows].
         seen: bool[rows].
+        parts: groups that are held out together, each with its own rows; empty: it is one.
     """
 
     group: str
     held: np.ndarray
     seen: np.ndarray
+    parts: tuple[Split, ...] = ()
+
+
+def bundled(splits: Sequence[Split], most: int = BUNDLES) -> list[Split]:
+    """Groups held out together in at most so many fits: neighbours by name, about as many rows in each.
+
+    What is left out of one fit is more than one group, so none is predicted by a model that saw more than by
+    itself; residuals stay apart by group.
+    """
+    if len(splits) <= most:
+        return list(splits)
+    ends = np.cumsum([split.held.sum() for split in splits])
+    bundle = np.minimum((ends - 1) * most // ends[-1], most - 1)
+    found = []
+    for number in np.unique(bundle):
+        parts = [split for split, own in zip(splits, bundle, strict=True) if own == number]
+        seen = np.logical_and.reduce([part.seen for part in parts])
+        if not seen.any():
+            return list(splits)
+        held = np.logical_or.reduce([part.held for part in parts])
+        found.append(Split(", ".join(part.group for part in parts), held, seen, tuple(parts)))
+    return found
 
 
 def fold_splits(measurements: pd.DataFrame) -> list[Split]:

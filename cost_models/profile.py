@@ -6,6 +6,7 @@ they have not seen, and what else was measured. :mod:`cost_models.profile_files`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from cost_models import evaluation
+from cost_models.context import Context
 from cost_models.correlation import read_rows, residual_rows
 from cost_models.device_spec import SPECS
 from cost_models.ensemble import members_among
@@ -77,6 +79,7 @@ class Profile:
         allocation: measured allocations of outputs, rows of ``state``, ``bytes``, ``seconds``.
         corun: what co-running tasks cost each other, as :func:`calibration.interference.summary` gives it.
         reuse: what its cache keeps of weights between two uses; None where it was not measured.
+        context: what operators take longer in a network, which every price has in it; None where it was not measured.
         capacity_bytes: of the memory that the device computes in; None where it was not read.
         cache_bytes: of the last cache before that memory; None where it was not read.
         dtypes: element types it was measured with.
@@ -104,6 +107,7 @@ class Profile:
     allocation: Sequence[Mapping[str, Any]] = ()
     corun: Mapping[str, Any] = field(default_factory=dict)
     reuse: ReuseCurve | None = None
+    context: Context | None = None
     capacity_bytes: float | None = None
     cache_bytes: float | None = None
     dtypes: tuple[str, ...] = ("float32",)
@@ -125,6 +129,12 @@ class Profile:
     def is_gpu(self) -> bool:
         """Whether the device is a GPU: it was measured through a driver, or data sheets list it."""
         return "driver" in self.versions or self.name in SPECS
+
+    @property
+    def drift(self) -> float:
+        """Standard deviation of log seconds that all operators share: between hours, and between networks."""
+        between = 0.0 if self.context is None else self.context.spread
+        return math.hypot(float(self.provenance.get("reference_spread", 0.0)), between)
 
     # -- pricing ------------------------------------------------------------------------------------
 
@@ -218,6 +228,8 @@ class Profile:
                 if found is not None:
                     seconds[position], spread[position] = found
                     inside[position] = True
+        if self.context is not None:
+            seconds = self.context.of(keys, seconds)
         return zip(seconds.tolist(), spread.tolist(), inside.astype(float).tolist(), strict=True)
 
     @cached_property
@@ -321,7 +333,7 @@ class Profile:
             seed: of the models.
             options: of models, by their names.
             show: called with a line of progress.
-            described: ``transfers``, ``allocation``, ``corun``, ``reuse``, ``capacity_bytes``, ``cache_bytes``, ``versions``,
+            described: ``transfers``, ``allocation``, ``corun``, ``reuse``, ``context``, ``capacity_bytes``, ``cache_bytes``, ``versions``,
                 ``provenance``, ``launch_overhead_s``, ``deviations``.
 
         Raises:

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from cost_models.context import Context
 from cost_models.correlation import rows_digest, write_rows
 from cost_models.ensemble import Ensemble, members_among
 from cost_models.model import CostModel, model_class
@@ -99,6 +100,7 @@ def document_of(profile: Profile) -> dict[str, Any]:
         "allocation": [dict(row) for row in profile.allocation],
         "corun": dict(profile.corun),
         "reuse": profile.reuse and profile.reuse.to_json(),
+        "context": profile.context and profile.context.to_json(),
         "capacity_bytes": profile.capacity_bytes,
         "cache_bytes": profile.cache_bytes,
         # Not all that draws rest on stands here, but all of it is named: the digest is of this file.
@@ -170,6 +172,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
             allocation=document.get("allocation", []),
             corun=document.get("corun", {}),
             reuse=ReuseCurve.from_json(reuse) if (reuse := document.get("reuse")) else None,
+            context=Context.from_json(context) if (context := document.get("context")) else None,
             capacity_bytes=document.get("capacity_bytes"),
             cache_bytes=document.get("cache_bytes"),
             dtypes=tuple(document.get("dtypes", ["float32"])),

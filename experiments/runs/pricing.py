@@ -169,10 +169,7 @@ class Pricer:
             (str(device.profile), self._profiles[str(device.profile)].residuals_for(self._model))
             for device in self._cluster.devices
         ]
-        drift = {
-            name: float(profile.provenance.get("reference_spread", 0.0))
-            for name, profile in self._profiles.items()
-        }
+        drift = {name: profile.drift for name, profile in self._profiles.items()}
         looked_up = self._looked_up(costs)
         return draws(costs, residuals, count, seed, looked_up, drift, self.correlations)
 

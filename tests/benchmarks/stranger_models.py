@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from scenarios.model_config import InputConfig, ModelConfig
 
@@ -41,10 +41,10 @@ class UNet(nn.Module):
         """Scores of every pixel."""
         skips = []
         for number, block in enumerate(self.down):
-            x = block(F.max_pool2d(x, 2) if number else x)
+            x = block(functional.max_pool2d(x, 2) if number else x)
             skips.append(x)
         for block, skip in zip(self.up, reversed(skips[:-1]), strict=True):
-            x = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
+            x = functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
             x = block(torch.cat([x, skip], 1))
         return self.head(x)
 
@@ -89,8 +89,8 @@ class TCN(nn.Module):
         for number in range(len(self.convs) // 2):
             y = x
             for conv in self.convs[2 * number : 2 * number + 2]:
-                y = F.relu(conv(F.pad(y, (2 * 2**number, 0))))
-            x = F.relu(x + y)
+                y = functional.relu(conv(functional.pad(y, (2 * 2**number, 0))))
+            x = functional.relu(x + y)
         return x
 
 
@@ -118,11 +118,11 @@ class SEResNeXt(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores of an image."""
-        x = F.max_pool2d(self.stem(x), 3, 2, 1)
+        x = functional.max_pool2d(self.stem(x), 3, 2, 1)
         for block in self.blocks:
             body, gate, short = block.children()
             y = body(x)
-            x = F.relu(y * gate(y) + short(x))
+            x = functional.relu(y * gate(y) + short(x))
         return self.head(x.mean((2, 3)))
 
 
@@ -218,9 +218,9 @@ class Detector(nn.Module):
         """Boxes on two grids."""
         fine = self.one(x)
         coarse = self.two(fine)
-        pools = [F.max_pool2d(coarse, k, 1, k // 2) for k in (5, 9, 13)]
+        pools = [functional.max_pool2d(coarse, k, 1, k // 2) for k in (5, 9, 13)]
         coarse = self.mix(torch.cat([coarse, *pools], 1))
-        up = F.interpolate(self.back(coarse), scale_factor=2, mode="nearest")
+        up = functional.interpolate(self.back(coarse), scale_factor=2, mode="nearest")
         return self.heads[0](coarse), self.heads[1](torch.cat([fine, up], 1))
 
 
@@ -240,7 +240,7 @@ class PointNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores of a cloud of points, log-softmaxed."""
-        return F.log_softmax(self.head(self.points(x).amax(2)), -1)
+        return functional.log_softmax(self.head(self.points(x).amax(2)), -1)
 
 
 class SuperResolution(nn.Module):
@@ -290,9 +290,9 @@ class GraphAttention(nn.Module):
         for number, mapped in enumerate(self.maps):
             h = mapped(x).unflatten(-1, (self.heads, self.width))
             one, two = (torch.einsum("bnhd,hd->bhn", h, e) for e in self.ends[2 * number :][:2])
-            scores = F.leaky_relu(one[..., None] + two[..., None, :], 0.2)
+            scores = functional.leaky_relu(one[..., None] + two[..., None, :], 0.2)
             weights = scores.masked_fill(~self.adjacency, -1e9).softmax(-1)
-            x = F.elu(torch.einsum("bhnm,bmhd->bnhd", weights, h).flatten(2))
+            x = functional.elu(torch.einsum("bhnm,bmhd->bnhd", weights, h).flatten(2))
         return x
 
 

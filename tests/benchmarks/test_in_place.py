@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.benchmarks.end_to_end import model_config  # noqa: E402
 from tests.benchmarks.in_place import InPlace, lines  # noqa: E402
 
 
