@@ -22,11 +22,12 @@ from cost_models.correlation import read_rows, residual_rows
 from cost_models.device_spec import SPECS
 from cost_models.ensemble import members_among
 from cost_models.fitting import fitted_models
+from cost_models.measured_range import NEAR, Reach
 from cost_models.model import DEFAULT, OWN, CostModel, names
 from cost_models.preference import preferred_model
 from cost_models.roofline import Roofline
 from cost_models.table import FEATURES, identities, load, row_of, telling
-from cost_models.uncertainty import Residuals, repeat_residuals, residuals_by_kind
+from cost_models.uncertainty import Residuals, repeat_residuals, residuals_by_kind, stretches
 from simulator.errors import InvalidInput
 from simulator.model.operator import Operator
 from simulator.model.weight_hit_curve import ReuseCurve
@@ -68,7 +69,9 @@ class Profile:
         statistic: of the samples behind a measured time.
         held_out: for each model and way of holding out (``architecture``,
             ``fold``) the error by kind, as :func:`cost_models.evaluation.summary` gives it.
-        residuals: for each model the residuals by kind.
+        residuals: for each model the residuals by kind, of operators near to what was measured.
+        stretch: for each model how many times as far off others are (:func:`cost_models.uncertainty.stretches`).
+        reach: where operators were measured; None where that was not kept.
         held_out_rows: the residuals of operators, as :func:`cost_models.correlation.residual_rows` gives
             them, their path, or None: what tells how its errors go with another profile's.
         spread: for each kind the median run-to-run spread of log seconds.
@@ -99,6 +102,8 @@ class Profile:
         default_factory=dict
     )
     residuals: Mapping[str, Mapping[str, Residuals]] = field(default_factory=dict)
+    stretch: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    reach: Reach | None = None
     held_out_rows: pd.DataFrame | Path | None = None
     spread: Mapping[str, float] = field(default_factory=dict)
     deviations: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -276,6 +281,22 @@ class Profile:
         """Held-out residuals by kind of the model that prices; empty where none are known."""
         return self.residuals.get(self.model_name(model), {})
 
+    def stretched(
+        self, keys: Sequence[RowKey], inside: np.ndarray, model: str = OWN
+    ) -> np.ndarray | None:
+        """float64[rows]: how many times as far off as near to what was measured each may be; None: unknown.
+
+        Args:
+            keys: of operators (:func:`row_keys`).
+            inside: bool[rows], whether each is in the measured range.
+            model: that prices.
+        """
+        by_distance = self.stretch.get(self.model_name(model))
+        if by_distance is None or self.reach is None:
+            return None
+        found: np.ndarray = np.array(by_distance)[self.reach.distances(keys, inside)]
+        return found
+
     @cached_property
     def residual_rows(self) -> pd.DataFrame | None:
         """The held-out residuals of operators; None where they were not kept.
@@ -355,7 +376,7 @@ class Profile:
             for model, ways in (errors or {}).items()
         }
         residuals = {
-            model: residuals_by_kind(ways["architecture"], ways["fold"])
+            model: residuals_by_kind(_near(ways["architecture"]), _near(ways["fold"]))
             for model, ways in (errors or {}).items()
         }
         spread: dict[str, float] = {}
@@ -381,6 +402,8 @@ class Profile:
             statistic=str(table["statistic"].iloc[0]) if "statistic" in table else None,
             held_out=held_out,
             residuals=residuals,
+            stretch={model: stretches(ways) for model, ways in (errors or {}).items()},
+            reach=Reach.of(zip(*(table[priced][c] for c in FEATURES), strict=True)),
             held_out_rows=residual_rows(table, errors) if errors else None,
             spread=spread,
             dtypes=tuple(sorted(table["dtype"].unique())),
@@ -447,6 +470,7 @@ class Profile:
             name=f"{self.name}-without-{architecture}",
             models=fitted,
             default=wanted[0] if wanted[0] in fitted else "",
+            reach=self.reach and Reach.of(zip(*(rows[c] for c in FEATURES), strict=True)),
             table=rows,
         )
 
@@ -468,6 +492,11 @@ class Profile:
         from cost_models.profile_files import load_profile
 
         return load_profile(name_or_path)
+
+
+def _near(errors: pd.DataFrame) -> pd.DataFrame:
+    """The held-out rows near to those that were seen, if their distance is known."""
+    return errors[errors["distance"] == NEAR] if "distance" in errors else errors
 
 
 def row_keys(operators: Sequence[Operator]) -> list[RowKey]:
