@@ -20,8 +20,8 @@ from cost_models.features import known_work
 GROUPS = ("convolutions", "products", "moving")
 FEWEST = 10
 """Operators of a group that say something of it."""
-NARROWEST, WIDEST = 0.7, 1.6
-"""Factors that are believed; beyond them something else was measured."""
+NARROWEST, WIDEST, MOST_S = 0.7, 1.6, 5e-6
+"""Factors and a constant, in seconds, that are believed; beyond them something else was measured."""
 
 Key = tuple[Any, ...]
 
@@ -82,6 +82,7 @@ class Context:
         known = [group for group in GROUPS if (groups == group).sum() >= FEWEST]
         columns = [(groups == group) * there / here for group in known]
         (*_, constant), _ = nnls(np.column_stack([*columns, 1 / here]), np.ones(len(here)))
+        constant = min(float(constant), MOST_S)
         # Every network counts the same, however long it takes.
         weight = np.concatenate(
             [np.full(len(t), 1 / w) for t, w in zip(single, whole, strict=True)]
@@ -93,7 +94,8 @@ class Context:
             factors[group] = float(np.clip(factor * together, NARROWEST, WIDEST))
         made = cls(factors, float(constant * together), 0.0, len(placed))
         said = [made.of(row, times).sum() for row, times in zip(keys, visited, strict=True)]
-        return cls(factors, made.constant, float(np.std(np.log(whole / said), ddof=1)), len(placed))
+        spread = float(np.std(np.log(whole / said), ddof=1)) if len(placed) > 1 else 0.0
+        return cls(factors, made.constant, spread, len(placed))
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""

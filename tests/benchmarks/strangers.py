@@ -1,6 +1,7 @@
 """Models that no calibration has seen, predicted by a profile and measured on one core.
 
-    python -m tests.benchmarks.strangers [--profile NAME|FOLDER] [--again] [model ...]
+    python -m tests.benchmarks.strangers [--profile NAME|FOLDER] [--again] [--lookup] [model ...]
+    python -m tests.benchmarks.strangers --operators FILE [model ...]
 
 The models are frozen (:mod:`tests.benchmarks.stranger_models`); no fit, set of operators or probe was made with them in
 mind. Each is called as a module in fresh processes bound to one core, denormal numbers flushed, and executed operator
@@ -10,6 +11,10 @@ Prints for each model the measured and the simulated time, the error, whether th
 holds the measured one, how much of the time is in the measured range, and what the operators took in place over what
 the module took; then mean, median, bias, worst and coverage, and how fast the machine was beside the calibration's
 hour. ``--again`` takes the times that were measured last.
+
+``--operators`` writes the models' operators and does nothing else: a copy of a calibration that goes on with them
+(``calibrate out=COPY only=true operators=FILE``) is what somebody has who calibrates for models of their own;
+``--lookup`` takes its measured times.
 """
 
 from __future__ import annotations
@@ -91,7 +96,7 @@ def measured_here(name: str) -> dict[str, Any]:
     return {"calls": calls, "placed": placed[2:].tolist(), "reference": reference}
 
 
-def simulated(config: ModelConfig, profile: Profile) -> Simulated:
+def simulated(config: ModelConfig, profile: Profile, lookup: bool = False) -> Simulated:
     """What a profile says of a model."""
     from experiments.runs.configs import CostModelConfig
     from experiments.runs.pricing import Pricer
@@ -99,7 +104,7 @@ def simulated(config: ModelConfig, profile: Profile) -> Simulated:
 
     graph = graph_of(config)
     cluster = end_to_end.one_core(profile.reuse, profile.name)
-    pricer = Pricer(cluster, {profile.name: profile}, CostModelConfig("default"))
+    pricer = Pricer(cluster, {profile.name: profile}, CostModelConfig("default", lookup))
     table = pricer.price([graph])
     kept = end_to_end.left_by_the_cache(graph, table[graph], profile.reuse)
     seconds = table[graph].seconds[:, 0] * kept
@@ -139,14 +144,14 @@ def measured_before() -> dict[str, list[dict[str, Any]]]:
 
 
 def rows_of(
-    found: dict[str, list[dict[str, Any]]], profile: Profile, quantile: float
+    found: dict[str, list[dict[str, Any]]], profile: Profile, quantile: float, lookup: bool = False
 ) -> dict[str, tuple[float, float, Simulated]]:
     """By model: seconds of the module, of its operators in place, and as simulated."""
     rows = {}
     for name, processes in found.items():
         calls = np.concatenate([process["calls"] for process in processes])
         placed = np.concatenate([np.sum(process["placed"], axis=1) for process in processes])
-        said = simulated(stranger(name), profile)
+        said = simulated(stranger(name), profile, lookup)
         rows[name] = float(np.quantile(calls, quantile)), float(np.quantile(placed, quantile)), said
     return rows
 
@@ -179,16 +184,26 @@ def main(arguments: Sequence[str]) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--profile", help="name or folder of a profile, or folder of a calibration")
     parser.add_argument("--again", action="store_true", help="take the times measured last")
+    parser.add_argument("--lookup", action="store_true", help="take the profile's measured times")
+    parser.add_argument("--operators", help="write the models' operators to this file")
     parser.add_argument("models", nargs="*")
     options = parser.parse_args(arguments)
-    profile = profile_of(options.profile)
     names = options.models or [config.name for config in STRANGERS]
-    for name in names:
-        stranger(name)
+    configs = [stranger(name) for name in names]
+    if options.operators:
+        from calibration.samples import write_samples
+        from calibration.sampling import model_operators
+        from scenarios.model_config import graph_of
+
+        samples = model_operators((config.name, graph_of(config)) for config in configs)
+        write_samples(options.operators, samples)
+        print(f"{len(samples)} operators in {options.operators}")
+        return 0
+    profile = profile_of(options.profile)
     (core,) = cores_for(1)
     found = measured_before() if options.again else measure_all(names, core)
     found = {name: found[name] for name in names if name in found}
-    rows = rows_of(found, profile, STATISTICS[profile.statistic or "minimum"])
+    rows = rows_of(found, profile, STATISTICS[profile.statistic or "minimum"], options.lookup)
     print(f"{profile.name}, {profile.model_name()}: simulated / measured - 1; core {core}")
     print(
         "| model | measured ms | simulated ms | error | 90% interval ms | in it | in range | in place / module |"

