@@ -22,7 +22,7 @@ from calibration.plan import MeasurePlan
 from calibration.recorder import PART_SECONDS, Recorder
 from calibration.reference import reference_operator
 from calibration.samples import DTYPES, OperatorSample, read_samples
-from calibration.timing import Call, Timer, timer
+from calibration.timing import Call, CpuTimer, Timer, timer
 from simulator.errors import ExecutionError, InvalidInput
 
 REFERENCE_SECONDS, CLOCKS_SECONDS = 5.0, 15.0
@@ -145,10 +145,17 @@ class Process:
         """Measure until the deadline (of ``time.monotonic``, one clock for all processes), or for so many rounds if that is sooner."""
         import torch
 
+        from calibration import networks
+
         # Before there are intra-op threads, which inherit it.
         with environment.denormals_flushed() as flushed, torch.inference_mode():
             self.record["flush_denormal"] = flushed
             self.measure_device(deadline)
+            if self.plan.device == "cpu" and deadline - time.monotonic() >= networks.LEAST_SECONDS:
+                clock = CpuTimer(self.plan.states)
+                self.record["networks"] = networks.measure(
+                    clock, self.plan.repeat_kernel, seed=self.recorder.process
+                )
             self.read_clocks()
             self.write_record()
             try:

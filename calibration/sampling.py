@@ -15,12 +15,17 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from calibration.constructors import KINDS, VARIANTS, Drawn
+from calibration.further_constructors import FURTHER
 from calibration.samples import OperatorSample, distinct, samples_of
 from calibration.training_constructors import TRAINING
 from cost_models.arithmetic import operator_bytes, operator_priced_flops
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
 
+OTHERS = {**VARIANTS, **FURTHER}
+"""Forms of kinds, and kinds, besides :data:`KINDS`."""
+DRAWN = tuple(dict.fromkeys([*KINDS, *(kind for kind, _, _ in OTHERS.values())]))
+"""Kinds that can be drawn."""
 CANDIDATES = 4
 """Draws of which the one farthest from the others is taken."""
 MAX_FLOPS = 4e9
@@ -34,7 +39,7 @@ def draw(
     """Distinct operators of one kind or variant; the first ``n`` do not depend on ``count``.
 
     Args:
-        label: of :data:`KINDS` or :data:`VARIANTS`.
+        label: of :data:`KINDS` or :data:`OTHERS`.
         count: how many.
         seed: of the stream.
         candidates: draws for each; 1 takes them as they come.
@@ -44,12 +49,14 @@ def draw(
     """
     if label in KINDS:
         constructor = KINDS[label][1]
-    elif label in VARIANTS:
-        constructor = VARIANTS[label][2]
+    elif label in OTHERS:
+        constructor = OTHERS[label][2]
     elif label in TRAINING:
         constructor = TRAINING[label][2]
     else:
-        raise InvalidInput(f"No way to sample kind '{label}'; known: {', '.join(KINDS)}")
+        raise InvalidInput(
+            f"No way to sample kind '{label}'; known: {', '.join([*KINDS, *OTHERS])}"
+        )
     rng = np.random.default_rng([seed, zlib.crc32(label.encode())])
     found: dict[str, OperatorSample] = {}
     places = np.empty((0, _PLACE))
@@ -98,11 +105,11 @@ def place(sample: OperatorSample) -> np.ndarray:
 
 
 def sampled_operators(
-    scale: float = 1.0, kinds: Sequence[str] = tuple(KINDS), seed: int = 0
+    scale: float = 1.0, kinds: Sequence[str] = DRAWN, seed: int = 0
 ) -> list[OperatorSample]:
     """Drawn operators of every kind, ``scale`` times the usual number of each (at least 8)."""
-    counts = {kind: KINDS[kind][0] for kind in kinds}
-    counts |= {label: count for label, (kind, count, _) in VARIANTS.items() if kind in kinds}
+    counts = {kind: KINDS[kind][0] for kind in kinds if kind in KINDS}
+    counts |= {label: count for label, (kind, count, _) in OTHERS.items() if kind in kinds}
     return distinct(
         sample
         for label, count in counts.items()

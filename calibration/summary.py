@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -28,6 +28,9 @@ from calibration.samples import OperatorSample, read_samples
 from cost_models.table import row_of
 from simulator.errors import InvalidInput
 from simulator.model.weight_hit_curve import ReuseCurve
+
+if TYPE_CHECKING:
+    from cost_models.context import Context
 
 STATISTICS = {"minimum": 0.0, "p10": 0.1, "median": 0.5}
 SOURCE = "hetsim.calibration"
@@ -234,6 +237,32 @@ def reuse(folder: str | Path) -> ReuseCurve | None:
     distances, kept = zip(*found["curve"], strict=True)
     # Anew from the uses: releases before told them not apart.
     return ReuseCurve(distances, kept, tuple(taken(np.array(found.get("uses", ())))))
+
+
+def context(folder: str | Path, statistic: str) -> Context | None:
+    """What operators take longer in networks; None where that was not measured (:mod:`calibration.networks`)."""
+    found = [record["networks"] for record in process_records(folder) if "networks" in record]
+    if not found:
+        return None
+    from calibration.networks import networks
+    from cost_models.context import Context
+    from cost_models.profile import row_keys
+
+    graphs = [graph for graph in networks() if all(graph.name in one for one in found)]
+    placed = [np.concatenate([one[graph.name]["placed"] for one in found]) for graph in graphs]
+    quantile = STATISTICS[statistic]
+    visited = [
+        np.array(
+            [
+                np.quantile(
+                    np.concatenate([one[graph.name]["visited"][i] for one in found]), quantile
+                )
+                for i in range(len(graph))
+            ]
+        )
+        for graph in graphs
+    ]
+    return Context.fitted([row_keys(g.operators) for g in graphs], placed, visited, quantile)
 
 
 def peaks(folder: str | Path) -> dict[str, Any]:

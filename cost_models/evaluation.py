@@ -20,12 +20,20 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
+from cost_models.features import known_work
 from cost_models.fitting import fitted_models
 from cost_models.folds import FOLDS, folds_of
+from cost_models.measured_range import NEAR, Reach
 from cost_models.model import DEFAULT, Prediction
 from cost_models.roofline import Roofline
-from cost_models.table import identities, telling
+from cost_models.table import FEATURES, identities, telling
 from simulator.support.exit_with_parent import end_with
+
+BUNDLES, KIND_BUNDLES = 10, 5
+"""Fits in which architectures are held out, several at once where there are more of them, and kinds."""
+WAYS = ("architecture", "fold", "kind", "size")
+ENDS, ENOUGH = 0.1, 20
+"""Of a kind's operators, the smallest and the largest are held out together, if the kind has enough."""
 
 
 class Predicts(Protocol):
@@ -41,8 +49,8 @@ Fit = Callable[[pd.DataFrame, Collection[str]], Predicts]
 
 
 Errors = Mapping[str, Mapping[str, pd.DataFrame]]
-"""For each model and each way of holding out (``architecture``, ``fold``) the rows with their errors:
-the columns of :func:`relative_errors`."""
+"""For each model and each way of holding out (:data:`WAYS`) the rows with their errors: the columns of
+:func:`relative_errors`."""
 
 
 def cross_validate(
@@ -56,7 +64,7 @@ def cross_validate(
     workers: int = 1,
     show: Callable[[str], None] = lambda line: None,
 ) -> Errors:
-    """Held-out errors of cost models and of the roofline, architectures and folds held out.
+    """Held-out errors of cost models and of the roofline: architectures, folds, kinds and ends of sizes held out.
 
     Args:
         table: a valid measurement table.
@@ -72,23 +80,25 @@ def cross_validate(
     counted = np.ones(len(table), dtype=bool)
     if cache is not None and "cache" in table:
         counted = (table["cache"] == cache).to_numpy()
-    splits = [
-        (way, split)
-        for way, ways in (("architecture", architectures_of(table)), ("fold", fold_splits(table)))
-        for split in ways
-    ]
+    ways = {
+        "architecture": bundled(architectures_of(table)),
+        "fold": fold_splits(table),
+        "kind": bundled(kind_splits(table), KIND_BUNDLES),
+        "size": size_splits(table),
+    }
+    splits = [(way, split) for way in WAYS for split in ways[way]]
     work = _Work(table, telling(table, cache), roofline, tuple(models), seed, options)
     parts: dict[tuple[str, str], list[pd.DataFrame]] = {}
     show(f"without {splits[0][0]} {splits[0][1].group}, 1 of {len(splits)}" if splits else "")
     with contextlib.closing(_results(work, [split for _, split in splits], workers)) as results:
         for number, ((way, split), result) in enumerate(zip(splits, results, strict=True)):
-            show(f"without {way} {split.group}, {number + 1} of {len(splits)} done")
+            show(f"without {way} {split.group}: {number + 1} of {len(splits)} done")
             for name, part in result:
                 parts.setdefault((name, way), []).append(part)
     names = dict.fromkeys(["roofline", *(name for name, _ in parts)])
     found: dict[str, dict[str, pd.DataFrame]] = {}
     for name in [*(n for n in names if n != "roofline"), "roofline"]:
-        for way in ("architecture", "fold"):
+        for way in WAYS:
             errors = relative_errors(table, _joined(parts.get((name, way), [])))
             kept = counted[errors["row"].to_numpy(dtype=np.int64)]
             found.setdefault(name, {})[way] = errors[kept].reset_index(drop=True)
@@ -118,10 +128,15 @@ class _Work:
             only=set(test["kind"]),
             options=self.options,
         )
-        return [
-            (name, _part(split, model.predict_in_full(test)))
-            for name, model in {**fitted, "roofline": self.roofline}.items()
-        ]
+        found = []
+        reach, keys = Reach.of(_keys(rows)), _keys(test)
+        for name, model in {**fitted, "roofline": self.roofline}.items():
+            predicted = model.predict_in_full(test)
+            far = reach.distances(keys, predicted.in_range)
+            for part in split.parts or (split,):
+                mine = part.held[split.held]
+                found.append((name, _part(part, predicted.at(mine), far[mine])))
+        return found
 
 
 _kept: list[_Work] = []
@@ -171,11 +186,34 @@ class Split:
         group: what is held out.
         held: bool[rows].
         seen: bool[rows].
+        parts: groups that are held out together, each with its own rows; empty: it is one.
     """
 
     group: str
     held: np.ndarray
     seen: np.ndarray
+    parts: tuple[Split, ...] = ()
+
+
+def bundled(splits: Sequence[Split], most: int = BUNDLES) -> list[Split]:
+    """Groups held out together in at most so many fits: neighbours by name, about as many rows in each.
+
+    What is left out of one fit is more than one group, so none is predicted by a model that saw more than by
+    itself; residuals stay apart by group.
+    """
+    if len(splits) <= most:
+        return list(splits)
+    ends = np.cumsum([split.held.sum() for split in splits])
+    bundle = np.minimum((ends - 1) * most // ends[-1], most - 1)
+    found = []
+    for number in np.unique(bundle):
+        parts = [split for split, own in zip(splits, bundle, strict=True) if own == number]
+        seen = np.logical_and.reduce([part.seen for part in parts])
+        if not seen.any():
+            return list(splits)
+        held = np.logical_or.reduce([part.held for part in parts])
+        found.append(Split(", ".join(part.group for part in parts), held, seen, tuple(parts)))
+    return found
 
 
 def fold_splits(measurements: pd.DataFrame) -> list[Split]:
@@ -199,6 +237,29 @@ def architectures_of(measurements: pd.DataFrame) -> list[Split]:
         if seen.any():
             splits.append(Split(name, held, seen))
     return splits
+
+
+def kind_splits(measurements: pd.DataFrame) -> list[Split]:
+    """One for each kind: what is said of kinds that were never measured."""
+    kinds = measurements["kind"].to_numpy()
+    return [Split(str(k), kinds == k, kinds != k) for k in sorted(set(kinds)) if (kinds != k).any()]
+
+
+def size_splits(measurements: pd.DataFrame) -> list[Split]:
+    """The operators of every kind that move least and most, in one: what is said of sizes beyond those measured."""
+    moved = np.array([known_work(*key)[1] for key in _keys(measurements)])
+    kinds = measurements["kind"].to_numpy()
+    held = np.zeros(len(kinds), dtype=bool)
+    for kind in set(kinds):
+        mine = np.flatnonzero(kinds == kind)
+        if len(mine) >= ENOUGH:
+            low, high = np.quantile(moved[mine], [ENDS, 1 - ENDS])
+            held[mine] = (moved[mine] < low) | (moved[mine] > high)
+    return [Split("ends", held, ~held)] if held.any() and not held.all() else []
+
+
+def _keys(rows: pd.DataFrame) -> list[tuple[Any, ...]]:
+    return list(zip(*(rows[c] for c in FEATURES), strict=True))
 
 
 def by_fold(
@@ -232,16 +293,18 @@ def _predicted(
     model = fit(measurements[split.seen].reset_index(drop=True), set(test["kind"]))
     seconds = model.predict(test)
     inside = np.ones(len(test), dtype=bool)
-    return _part(split, Prediction(seconds, np.full(len(test), np.nan), inside))
+    near = np.full(len(test), NEAR)
+    return _part(split, Prediction(seconds, np.full(len(test), np.nan), inside), near)
 
 
-def _part(split: Split, predicted: Prediction) -> pd.DataFrame:
+def _part(split: Split, predicted: Prediction, far: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "row": np.flatnonzero(split.held),
             "group": split.group,
             "predicted": predicted.seconds,
             "in_range": predicted.in_range,
+            "distance": far,
         }
     )
 
@@ -254,6 +317,7 @@ def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
                 "group": [],
                 "predicted": [],
                 "in_range": pd.Series(dtype=bool),
+                "distance": pd.Series(dtype=np.int64),
             }
         )
     return pd.concat(parts, ignore_index=True)

@@ -219,7 +219,7 @@ def _matrix(left: tuple[int, ...], inputs: Shapes, outputs: Shapes) -> Values:
     n = output[-1] if output else 1
     k = left[-1]
     rows = math.prod(output[:-1])
-    batch = output[0] if len(inputs[-1]) == 3 else 1
+    batch = math.prod(output[:-2]) if len(inputs[-1]) > 2 else 1
     m = rows // max(batch, 1)
     return {
         "m": log2(m), "n": log2(n), "k": log2(k), "batch": log2(batch),
@@ -245,6 +245,22 @@ def _convolution(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any])
         "c_in_8": float(per_group % 8), "c_in_16": float(per_group % 16),
         "c_out_8": float(c_out // groups % 8), "c_out_16": float(c_out // groups % 16),
         "width_8": float(outputs[0][-1] % 8), "width_6": float(outputs[0][-1] % 6),
+    }  # fmt: skip
+
+
+def _transposed_convolution(
+    inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]
+) -> Values:
+    """Of weights [c_in, c_out / groups, *kernel]: the product that is scattered."""
+    (n, c_in, *size), (_, per_group, *kernel) = inputs[0], inputs[1]
+    pixels, taps = math.prod(size), math.prod(kernel)
+    groups = int(attributes.get("groups", 1))
+    return {
+        "n": log2(n), "c_in": log2(c_in), "c_out": log2(per_group * groups), "size": log2(pixels),
+        "pixels": log2(math.prod(outputs[0][2:])), "rows": log2(n * pixels),
+        "scattered": log2(per_group * groups * taps), "taps": float(taps), "kernel_0": float(kernel[0]),
+        "overlap": taps / math.prod(attributes.get("stride", [1])), "weights": log2(math.prod(inputs[1])),
+        "bias": float(len(inputs) > 2), "c_in_16": float(c_in % 16), "c_out_16": float(per_group % 16),
     }  # fmt: skip
 
 
@@ -287,6 +303,14 @@ def _normalised(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) 
     return {"length": log2(length), "rows": log2(rows), "length_16": float(length % 16)}
 
 
+def _grouped_norm(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
+    groups = inputs[0][0] * int(attributes.get("num_groups", 1))
+    return {
+        "length": log2(math.prod(inputs[0]) / groups), "rows": log2(groups),
+        "plane": log2(math.prod(inputs[0][2:])),
+    }  # fmt: skip
+
+
 def _pool(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> Values:
     window = math.prod(attributes.get("kernel_size", [1]))
     reads = math.prod(outputs[0]) * window
@@ -326,7 +350,12 @@ def _lookup(inputs: Shapes, outputs: Shapes, attributes: Mapping[str, Any]) -> V
 
 
 _SPECIAL: Mapping[str, Callable[[Shapes, Shapes, Mapping[str, Any]], Values]] = {
+    "conv1d": _convolution,
     "conv2d": _convolution,
+    "conv3d": _convolution,
+    "conv_transpose1d": _transposed_convolution,
+    "conv_transpose2d": _transposed_convolution,
+    "group_norm": _grouped_norm,
     "scaled_dot_product_attention": _attention,
     "lstm_cell": _cell(4),
     "gru_cell": _cell(3),

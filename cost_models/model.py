@@ -48,6 +48,10 @@ class Prediction:
     spread: np.ndarray
     in_range: np.ndarray
 
+    def at(self, rows: np.ndarray) -> Prediction:
+        """Of some rows: bool[rows], or their positions."""
+        return Prediction(self.seconds[rows], self.spread[rows], self.in_range[rows])
+
 
 class CostModel(Protocol):
     """Predicts seconds of the rows of a measurement table."""

@@ -6,6 +6,7 @@ they have not seen, and what else was measured. :mod:`cost_models.profile_files`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,15 +17,17 @@ import numpy as np
 import pandas as pd
 
 from cost_models import evaluation
+from cost_models.context import Context
 from cost_models.correlation import read_rows, residual_rows
 from cost_models.device_spec import SPECS
 from cost_models.ensemble import members_among
 from cost_models.fitting import fitted_models
+from cost_models.measured_range import NEAR, Reach
 from cost_models.model import DEFAULT, OWN, CostModel, names
 from cost_models.preference import preferred_model
 from cost_models.roofline import Roofline
 from cost_models.table import FEATURES, identities, load, row_of, telling
-from cost_models.uncertainty import Residuals, repeat_residuals, residuals_by_kind
+from cost_models.uncertainty import Residuals, repeat_residuals, residuals_by_kind, stretches
 from simulator.errors import InvalidInput
 from simulator.model.operator import Operator
 from simulator.model.weight_hit_curve import ReuseCurve
@@ -70,7 +73,9 @@ class Profile:
         statistic: of the samples behind a measured time.
         held_out: for each model and way of holding out (``architecture``,
             ``fold``) the error by kind, as :func:`cost_models.evaluation.summary` gives it.
-        residuals: for each model the residuals by kind.
+        residuals: for each model the residuals by kind, of operators near to what was measured.
+        stretch: for each model how many times as far off others are (:func:`cost_models.uncertainty.stretches`).
+        reach: where operators were measured; None where that was not kept.
         held_out_rows: the residuals of operators, as :func:`cost_models.correlation.residual_rows` gives
             them, their path, or None: what tells how its errors go with another profile's.
         spread: for each kind the median run-to-run spread of log seconds.
@@ -83,6 +88,7 @@ class Profile:
         allocation: measured allocations of outputs, rows of ``state``, ``bytes``, ``seconds``.
         corun: what co-running tasks cost each other, as :func:`calibration.interference.summary` gives it.
         reuse: what its cache keeps of weights between two uses; None where it was not measured.
+        context: what operators take longer in a network, which every price has in it; None where it was not measured.
         capacity_bytes: of the memory that the device computes in; None where it was not read.
         cache_bytes: of the last cache before that memory; None where it was not read.
         dtypes: element types it was measured with.
@@ -102,6 +108,8 @@ class Profile:
         default_factory=dict
     )
     residuals: Mapping[str, Mapping[str, Residuals]] = field(default_factory=dict)
+    stretch: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    reach: Reach | None = None
     held_out_rows: pd.DataFrame | Path | None = None
     spread: Mapping[str, float] = field(default_factory=dict)
     deviations: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -111,6 +119,7 @@ class Profile:
     allocation: Sequence[Mapping[str, Any]] = ()
     corun: Mapping[str, Any] = field(default_factory=dict)
     reuse: ReuseCurve | None = None
+    context: Context | None = None
     capacity_bytes: float | None = None
     cache_bytes: float | None = None
     dtypes: tuple[str, ...] = ("float32",)
@@ -132,6 +141,12 @@ class Profile:
     def is_gpu(self) -> bool:
         """Whether the device is a GPU: it was measured through a driver, or data sheets list it."""
         return "driver" in self.versions or self.name in SPECS
+
+    @property
+    def drift(self) -> float:
+        """Standard deviation of log seconds that all operators share: between hours, and between networks."""
+        between = 0.0 if self.context is None else self.context.spread
+        return math.hypot(float(self.provenance.get("reference_spread", 0.0)), between)
 
     # -- pricing ------------------------------------------------------------------------------------
 
@@ -235,6 +250,8 @@ class Profile:
                 if found is not None:
                     seconds[position], spread[position] = found
                     inside[position] = True
+        if self.context is not None:
+            seconds = self.context.of(keys, seconds)
         return zip(seconds.tolist(), spread.tolist(), inside.astype(float).tolist(), strict=True)
 
     @cached_property
@@ -280,6 +297,22 @@ class Profile:
     def residuals_for(self, model: str = OWN) -> Mapping[str, Residuals]:
         """Held-out residuals by kind of the model that prices; empty where none are known."""
         return self.residuals.get(self.model_name(model), {})
+
+    def stretched(
+        self, keys: Sequence[RowKey], inside: np.ndarray, model: str = OWN
+    ) -> np.ndarray | None:
+        """float64[rows]: how many times as far off as near to what was measured each may be; None: unknown.
+
+        Args:
+            keys: of operators (:func:`row_keys`).
+            inside: bool[rows], whether each is in the measured range.
+            model: that prices.
+        """
+        by_distance = self.stretch.get(self.model_name(model))
+        if by_distance is None or self.reach is None:
+            return None
+        found: np.ndarray = np.array(by_distance)[self.reach.distances(keys, inside)]
+        return found
 
     @cached_property
     def residual_rows(self) -> pd.DataFrame | None:
@@ -338,7 +371,7 @@ class Profile:
             seed: of the models.
             options: of models, by their names.
             show: called with a line of progress.
-            described: ``transfers``, ``allocation``, ``corun``, ``reuse``, ``capacity_bytes``, ``cache_bytes``, ``versions``,
+            described: ``transfers``, ``allocation``, ``corun``, ``reuse``, ``context``, ``capacity_bytes``, ``cache_bytes``, ``versions``,
                 ``provenance``, ``launch_overhead_s``, ``deviations``.
 
         Raises:
@@ -360,7 +393,7 @@ class Profile:
             for model, ways in (errors or {}).items()
         }
         residuals = {
-            model: residuals_by_kind(ways["architecture"], ways["fold"])
+            model: residuals_by_kind(_near(ways["architecture"]), _near(ways["fold"]))
             for model, ways in (errors or {}).items()
         }
         spread: dict[str, float] = {}
@@ -386,6 +419,8 @@ class Profile:
             statistic=str(table["statistic"].iloc[0]) if "statistic" in table else None,
             held_out=held_out,
             residuals=residuals,
+            stretch={model: stretches(ways) for model, ways in (errors or {}).items()},
+            reach=Reach.of(zip(*(table[priced][c] for c in FEATURES), strict=True)),
             held_out_rows=residual_rows(table, errors) if errors else None,
             spread=spread,
             dtypes=tuple(sorted(table["dtype"].unique())),
@@ -452,6 +487,7 @@ class Profile:
             name=f"{self.name}-without-{architecture}",
             models=fitted,
             default=wanted[0] if wanted[0] in fitted else "",
+            reach=self.reach and Reach.of(zip(*(rows[c] for c in FEATURES), strict=True)),
             table=rows,
         )
 
@@ -473,6 +509,11 @@ class Profile:
         from cost_models.profile_files import load_profile
 
         return load_profile(name_or_path)
+
+
+def _near(errors: pd.DataFrame) -> pd.DataFrame:
+    """The held-out rows near to those that were seen, if their distance is known."""
+    return errors[errors["distance"] == NEAR] if "distance" in errors else errors
 
 
 def row_keys(operators: Sequence[Operator]) -> list[RowKey]:

@@ -26,8 +26,10 @@ from typing import Any
 
 import numpy as np
 
+from cost_models.context import Context
 from cost_models.correlation import rows_digest, write_rows
 from cost_models.ensemble import Ensemble, members_among
+from cost_models.measured_range import Reach
 from cost_models.model import CostModel, model_class
 from cost_models.profile import LABELS, Profile
 from cost_models.roofline import Roofline
@@ -101,6 +103,9 @@ def document_of(profile: Profile) -> dict[str, Any]:
         "allocation": [dict(row) for row in profile.allocation],
         "corun": dict(profile.corun),
         "reuse": profile.reuse and profile.reuse.to_json(),
+        "stretch": {model: list(times) for model, times in profile.stretch.items()},
+        "reach": profile.reach and profile.reach.to_json(),
+        "context": profile.context and profile.context.to_json(),
         "capacity_bytes": profile.capacity_bytes,
         "cache_bytes": profile.cache_bytes,
         # Not all that draws rest on stands here, but all of it is named: the digest is of this file.
@@ -176,6 +181,9 @@ def load_profile(name_or_path: str | Path) -> Profile:
             allocation=document.get("allocation", []),
             corun=document.get("corun", {}),
             reuse=ReuseCurve.from_json(reuse) if (reuse := document.get("reuse")) else None,
+            stretch={model: _finite(times) for model, times in document.get("stretch", {}).items()},
+            reach=Reach.from_json(reach) if (reach := document.get("reach")) else None,
+            context=Context.from_json(context) if (context := document.get("context")) else None,
             capacity_bytes=document.get("capacity_bytes"),
             cache_bytes=document.get("cache_bytes"),
             dtypes=tuple(document.get("dtypes", ["float32"])),
@@ -300,5 +308,5 @@ def _model(folder: Path, name: str) -> CostModel:
 def _finite(values: Sequence[Any]) -> tuple[float, ...]:
     numbers = tuple(map(float, values))
     if not numbers or not np.isfinite(numbers).all():
-        raise ValueError("deviations are lists of finite numbers")
+        raise ValueError("deviations and stretches are lists of finite numbers")
     return numbers

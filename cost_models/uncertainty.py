@@ -16,6 +16,9 @@ at places of their distributions that correlate.
 Of a kind whose work is unknown (:func:`cost_models.arithmetic.is_known`) and that was not measured, the price is a
 stand-in: it may take :data:`UNKNOWN_WORK` times more or less on top of that, all its operators alike.
 
+An operator that is far from what was measured (:data:`cost_models.measured_range.DISTANCES`) is off by so many times
+what others of its kind are (:func:`stretches`).
+
 An operator whose time was looked up, not predicted, is off by no more than a measurement that is
 repeated (:func:`repeat_residuals`). And what an architecture's measured operators are off by together is
 known in part then (:func:`narrowing`).
@@ -33,6 +36,7 @@ import numpy as np
 import pandas as pd
 
 from cost_models.arithmetic import is_known
+from cost_models.measured_range import DISTANCES, NEAR
 from cost_models.table import identities, rows_of
 from simulator.errors import InvalidInput
 from simulator.model.costs import CostTable
@@ -218,6 +222,32 @@ def residuals_by_kind(errors: pd.DataFrame, fallback: pd.DataFrame) -> dict[str,
     return found
 
 
+def stretches(ways: Mapping[str, pd.DataFrame]) -> tuple[float, ...]:
+    """How many times as far off as near to what was measured a prediction is, by distance; never fewer than nearer.
+
+    Of held-out rows the absolute log residual that nine in ten do not exceed, over that of rows near to the others.
+
+    Args:
+        ways: for each way of holding out the rows (:func:`cost_models.evaluation.relative_errors`), with ``distance``.
+
+    Returns:
+        For each of :data:`cost_models.measured_range.DISTANCES`; all 1 where nothing is known of distances.
+    """
+    frames = [rows[["distance", "log_residual"]] for rows in ways.values() if "distance" in rows]
+    found = [1.0] * len(DISTANCES)
+    if not frames:
+        return tuple(found)
+    rows = pd.concat(frames, ignore_index=True)
+    size = rows["log_residual"].abs()
+    by_distance = [size[rows["distance"] == far] for far in range(len(DISTANCES))]
+    near = float(by_distance[NEAR].quantile(0.9)) if len(by_distance[NEAR]) >= ENOUGH_ROWS else 0.0
+    for far in range(1, len(DISTANCES)):
+        known = len(by_distance[far]) >= ENOUGH_ROWS and near > 0
+        here = float(by_distance[far].quantile(0.9)) / near if known else 1.0
+        found[far] = round(max(found[far - 1], here), 3)
+    return tuple(found)
+
+
 def repeat_residuals(table: pd.DataFrame, cache: str | None) -> dict[str, Residuals]:
     """How far off a measured time is, by kind and of all together (:data:`POOLED`), from A/A halves.
 
@@ -289,6 +319,7 @@ def draw_factors(
     identity: np.ndarray,
     rng: np.random.Generator,
     looked_up: LookedUp | None = None,
+    stretch: np.ndarray | None = None,
 ) -> np.ndarray:
     """float64[operators]: factors on believed times, for one profile.
 
@@ -298,6 +329,7 @@ def draw_factors(
         identity: int64[operators], equal for operators that a model cannot tell apart.
         rng: drawn from in an order that depends on the kinds and identities alone.
         looked_up: which times were measured; None: all were predicted.
+        stretch: float64[operators], how many times as far off as others of its kind each is; None: 1.
     """
     factors = np.ones(len(kinds))
     if not residuals:
@@ -307,7 +339,8 @@ def draw_factors(
         if source is None:
             continue
         known = _measured(looked_up, kind, first)
-        factors[chosen] = np.exp(source.draw(rng, len(first), *known))[position]
+        drawn = source.draw(rng, len(first), *known) * _stretch(stretch, first, known[0])
+        factors[chosen] = np.exp(drawn)[position]
         if kind not in residuals:
             factors[chosen] *= _unknown_work(kind, rng)
     return factors
@@ -320,6 +353,7 @@ def draw_together(
     rngs: Mapping[str, np.random.Generator],
     correlations: Correlations,
     looked_up: Mapping[str, LookedUp],
+    stretch: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
     """Factors of several profiles whose errors go together; as :func:`draw_factors` for each.
 
@@ -330,6 +364,7 @@ def draw_together(
         rngs: by profile.
         correlations: of the profiles.
         looked_up: by profile.
+        stretch: by profile.
     """
     names = sorted(residuals)
     factors = {name: np.ones(len(kinds)) for name in names}
@@ -344,10 +379,20 @@ def draw_together(
             if source is not None:
                 known = _measured(looked_up.get(name), kind, first)
                 drawn = source.draw_at(together[number], alone[number], again[number], *known)
+                drawn *= _stretch((stretch or {}).get(name), first, known[0])
                 factors[name][chosen] = np.exp(drawn)[position]
                 if kind not in residuals[name]:
                     factors[name][chosen] *= _unknown_work(kind, rngs[name])
     return factors
+
+
+def _stretch(
+    stretch: np.ndarray | None, operators: np.ndarray, measured: np.ndarray | None
+) -> np.ndarray | float:
+    """Of operators; a time that was measured is off by no more for where it lies."""
+    if stretch is None:
+        return 1.0
+    return stretch[operators] if measured is None else np.where(measured, 1.0, stretch[operators])
 
 
 def _unknown_work(kind: str, rng: np.random.Generator) -> float:
@@ -390,6 +435,7 @@ def draws(
     looked_up: Mapping[str, LookedUp] | None = None,
     drift: Mapping[str, float] | None = None,
     correlations: Correlations | None = None,
+    stretch: Mapping[str, np.ndarray] | None = None,
 ) -> Iterator[CostTable]:
     """Possible actual times of every operator, ``count`` tables of them.
 
@@ -404,6 +450,8 @@ def draws(
             another: one factor for all of its operators, and one normal number for all profiles.
         correlations: how the errors of profiles go together; those that go with no other one's are
             drawn as without.
+        stretch: by profile, float64 of the operators of all graphs in order, how many times as far off as others of
+            its kind each is.
 
     Raises:
         InvalidInput: another number of devices than the table has.
@@ -430,7 +478,14 @@ def draws(
             for i, name in enumerate(sorted(profiles))
         }
         factors = {
-            name: draw_factors(profiles[name], kinds, identity, rng, (looked_up or {}).get(name))
+            name: draw_factors(
+                profiles[name],
+                kinds,
+                identity,
+                rng,
+                (looked_up or {}).get(name),
+                (stretch or {}).get(name),
+            )
             for name, rng in rngs.items()
             if name not in together
         }
@@ -442,6 +497,7 @@ def draws(
                 rngs,
                 correlations,
                 looked_up or {},
+                stretch,
             )
         entries, start = {}, 0
         for graph in graphs:

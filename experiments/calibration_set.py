@@ -8,11 +8,16 @@ models' output layers, whose shapes are what an unseen model of that family brin
 for the kinds that only training has. Both need ``transformers``.
 
 ``python -m experiments.calibration_set extend [PATH]`` leaves what a set holds as it is and adds operators
-of the shipped models that it lacks: what was measured of it can be continued.
+of the shipped models, and draws, that it lacks: what was measured of it can be continued.
+
+``python -m experiments.calibration_set networks [PATH]`` makes ``networks.json.gz``: the graphs of
+:mod:`scenarios.models.generated`.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -20,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from calibration import networks
 from calibration.samples import OperatorSample, distinct, read_samples, write_samples
 from calibration.sampling import (
     model_operators,
@@ -28,6 +34,7 @@ from calibration.sampling import (
 )
 from cost_models.table import row_of
 from simulator.model.graph import DataflowGraph
+from simulator.support.atomic_io import replacing
 
 DATA = Path(__file__).resolve().parent.parent / "calibration" / "data"
 PATH = DATA / "operators.json.gz"
@@ -254,10 +261,9 @@ def calibration_operators(seed: int = 0) -> list[OperatorSample]:
 
 
 def extended(operators: list[OperatorSample]) -> list[OperatorSample]:
-    """A set with the shipped models' operators that it lacks behind its own, which know these models."""
+    """A set with the shipped models' operators and the draws that it lacks behind its own, which know these models."""
     cases = shipped() + heads()
     models = {sample.identity: sample for sample in model_operators(graphs(cases))}
-    known = {sample.identity for sample in operators}
     kept = [
         replace(
             sample,
@@ -269,12 +275,34 @@ def extended(operators: list[OperatorSample]) -> list[OperatorSample]:
         else sample
         for sample in operators
     ]
-    return [*kept, *(sample for identity, sample in models.items() if identity not in known)]
+    return distinct([*kept, *models.values(), *sampled_operators()])
+
+
+def write_networks(path: Path) -> int:
+    """Write the graphs of the generated networks; returns how many."""
+    import torch
+
+    from scenarios import trace_model
+    from scenarios.models.generated import NETS, build
+
+    graphs = []
+    for sort, seed in NETS:
+        module, shape = build(sort, seed)
+        traced = trace_model(module.eval(), (torch.zeros(shape),), name=f"{sort}_{seed}")
+        graphs.append(traced.to_json())
+    document = json.dumps({"format": networks.FORMAT, "graphs": graphs}, separators=(",", ":"))
+    with replacing(path) as temporary:
+        temporary.write_bytes(gzip.compress(document.encode(), mtime=0))
+    return len(graphs)
 
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    what = arguments.pop(0) if arguments[:1] in (["training"], ["extend"]) else ""
+    what = arguments.pop(0) if arguments[:1] in (["training"], ["extend"], ["networks"]) else ""
+    if what == "networks":
+        target = Path(arguments[0]) if arguments else networks.PATH
+        print(f"{write_networks(target)} networks in {target}")
+        sys.exit()
     target = Path(arguments[0]) if arguments else TRAINING_PATH if what == "training" else PATH
     if what == "training":
         operators = training_operators()

@@ -100,6 +100,7 @@ def measured_in(config: CalibrateConfig, folder: Path) -> Measured:
         "allocation": peaks["allocation"],
         "corun": summary.corun(raw),
         "reuse": summary.reuse(raw),
+        "context": summary.context(raw, config.statistic) if cache == "graph" else None,
         "capacity_bytes": peaks["capacity_bytes"],
         "cache_bytes": peaks["cache_bytes"],
         "launch_overhead_s": launches[0] if launches else 0.0,
@@ -132,7 +133,7 @@ def measured_for(base: str, name: str | None, cache: str | None = None) -> Measu
             "made from the folder of its samples: step=fit out=FOLDER"
         )
     kept = ["label", "roofline", "transfers", "launch_overhead_s", "deviations", "allocation"]
-    kept += ["corun", "reuse", "capacity_bytes", "cache_bytes", "versions", "provenance"]
+    kept += ["corun", "reuse", "context", "capacity_bytes", "cache_bytes", "versions", "provenance"]
     described = {key: getattr(profile, key) for key in kept}
     described |= {"name": name or profile.name, "cache": own}
     return Measured(table, pd.DataFrame(), described)

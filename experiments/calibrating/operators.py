@@ -13,7 +13,7 @@ from simulator.model.units import parse_seconds
 if TYPE_CHECKING:
     from calibration.samples import OperatorSample
 
-VISITS = 6
+VISITS = 5
 """Visits that every operator should get; the budget decides how many operators that leaves."""
 CLEARING_SECONDS = {"cpu": 0.0075, "cuda": 0.01}
 KERNEL_SECONDS = {"cpu": 0.0097, "cuda": 0.01}
@@ -27,6 +27,8 @@ BEGUN = 0.6
 LEAST_POOL, POOL = 3, 0.25
 """Operators to choose one from; if the project's set has fewer left, so many are drawn besides, times
 its usual number of each kind."""
+NEARLY_ALL = 0.85
+"""Of what is to be chosen: if the project's set has so much left and no more, all of it is taken."""
 
 
 def thinned(operators: Sequence[OperatorSample], count: int) -> list[OperatorSample]:
@@ -153,11 +155,10 @@ def more_operators(
         show: called with a line of progress.
     """
     from calibration import summary
-    from calibration.constructors import KINDS
     from calibration.folder import plan_of
     from calibration.measure import SHIPPED_OPERATORS
     from calibration.samples import distinct, in_dtypes, read_samples
-    from calibration.sampling import sampled_operators
+    from calibration.sampling import DRAWN, sampled_operators
     from cost_models import table as tables
     from experiments.calibrating.active import next_operators
 
@@ -176,7 +177,9 @@ def more_operators(
 
     count = next_count(config, len(operators), turn)
     pool = unmeasured(read_samples(SHIPPED_OPERATORS))
+    if NEARLY_ALL * count <= len(pool) <= count:
+        return pool
     if len(pool) < LEAST_POOL * count:  # drawing takes longer than choosing
-        drawn = sampled_operators(POOL, [k for k in KINDS if k in kinds], config.seed + 101 + turn)
+        drawn = sampled_operators(POOL, [k for k in DRAWN if k in kinds], config.seed + 101 + turn)
         pool = distinct([*pool, *unmeasured(drawn)])
     return next_operators(table, roofline_of(raw), pool, count, config.seed + turn)

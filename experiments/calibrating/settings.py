@@ -8,8 +8,8 @@ from scenarios.model_config import ModelConfig
 from simulator.errors import InvalidInput
 
 STEPS = ("measure", "fit", "all", "plan")
-MODELS = ("boosted", "mlp", "polynomial", "ensemble")
-"""Cost models that a profile is fitted with unless others are asked for."""
+MODELS = ("boosted",)
+"""Cost models that a profile is fitted with unless others are asked for: they can be later, with ``step=fit``."""
 
 
 @dataclass

@@ -120,9 +120,8 @@ def draw_coverage(
                 xytext=(0, 3),
                 textcoords="offset points",
             )
-        right.set(
-            xscale="log", yscale="log", xlabel="FLOP per byte", ylabel="rate reached (GFLOP/s)"
-        )
+            right.set(xscale="log", yscale="log")
+        right.set(xlabel="FLOP per byte", ylabel="rate reached (GFLOP/s)")
         legend_below(figure, _handles(kinds, data["kind"].nunique() > len(kinds)), 4)
         caption = (
             f"{len(data)} operators; dashed: rates measured with a large matrix product and a large copy, "

@@ -169,12 +169,27 @@ class Pricer:
             (str(device.profile), self._profiles[str(device.profile)].residuals_for(self._model))
             for device in self._cluster.devices
         ]
-        drift = {
-            name: float(profile.provenance.get("reference_spread", 0.0))
-            for name, profile in self._profiles.items()
-        }
+        drift = {name: profile.drift for name, profile in self._profiles.items()}
         looked_up = self._looked_up(costs)
-        return draws(costs, residuals, count, seed, looked_up, drift, self.correlations)
+        stretch = self._stretched(costs)
+        return draws(costs, residuals, count, seed, looked_up, drift, self.correlations, stretch)
+
+    def _stretched(self, costs: CostTable) -> dict[str, np.ndarray]:
+        """By profile, for the operators of all graphs, how many times as far off as others of its kind each may be."""
+        from cost_models.profile import row_keys
+
+        keys = row_keys([operator for graph in costs for operator in graph.operators])
+        found = {}
+        for position, device in enumerate(self._cluster.devices):
+            name = str(device.profile)
+            inside = [
+                np.ones(len(graph), bool) if one.in_range is None else one.in_range[:, position]
+                for graph, one in costs.items()
+            ]
+            times = self._profiles[name].stretched(keys, np.concatenate(inside), self._model)
+            if times is not None:
+                found[name] = times
+        return found
 
     def _looked_up(self, costs: CostTable) -> dict[str, LookedUp]:
         from cost_models.cached_graphs import cache_state

@@ -99,24 +99,19 @@ def refuse_unknown(names: Sequence[str]) -> None:
             raise SystemExit(str(catalog.unknown("model", name)))
 
 
-def one_core(cache: ReuseCurve | None = None) -> Cluster:
-    """A cluster of the core alone; ``cache`` is what its cache keeps of weights."""
+def one_core(cache: ReuseCurve | None = None, profile: str | None = None) -> Cluster:
+    """A cluster of the core alone; ``cache`` is what its cache keeps of weights, ``profile`` this processor's unless
+    another is named.
+    """
     from simulator.model.cluster import Cluster, Device, MemorySpace
 
     space = MemorySpace("ram", cache=cache)
-    return Cluster("core", [space], [Device("core", "ram", PROFILE)], host="ram")
+    return Cluster("core", [space], [Device("core", "ram", profile or PROFILE)], host="ram")
 
 
-def measured_here(name: str, batch: int) -> dict[str, Any]:
-    """Seconds of every call of the module in this process, and of the panel's operators in each run."""
+def prepare_process() -> None:
+    """This process computes on one core as those do that calibrate it."""
     from calibration import environment
-    from calibration.runner import Machine
-    from calibration.workers import workers_for
-    from cost_models.profile import Profile
-    from experiments.probes.cache_now import caches_json
-    from experiments.probes.panel import PanelRuns
-    from scenarios.model_config import load_model
-    from scenarios.outputs import eagerly
 
     environment.steady_allocator()
     environment.raise_priority()
@@ -124,26 +119,46 @@ def measured_here(name: str, batch: int) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(1)
+
+
+def timed_calls(module: Any, inputs: Any) -> list[float]:
+    """Seconds of every call of a module, for :data:`SECONDS`."""
+    from scenarios.outputs import eagerly
+
+    found: list[float] = []
+    with eagerly():
+        for _ in range(3):
+            module(*inputs.args, **inputs.kwargs)
+        end = time.perf_counter() + SECONDS
+        while len(found) < 5 or time.perf_counter() < end:
+            start = time.perf_counter()
+            module(*inputs.args, **inputs.kwargs)
+            found.append(time.perf_counter() - start)
+    return found
+
+
+def measured_here(name: str, batch: int) -> dict[str, Any]:
+    """Seconds of every call of the module in this process, and of the panel's operators in each run."""
+    from calibration.runner import Machine
+    from calibration.workers import workers_for
+    from cost_models.profile import Profile
+    from experiments.probes.cache_now import caches_json
+    from experiments.probes.panel import PanelRuns
+    from scenarios.model_config import load_model
+
+    prepare_process()
     module, inputs = load_model(model_config(name), batch)
     cluster = one_core(Profile.load(PROFILE).reuse)
-    found: list[float] = []
     # The worker has this core, too: it must not spin there.
     with Machine(cluster, workers_for(cluster), spin=False) as machine:
         panel = PanelRuns(machine)
         for _ in range(PANEL_RUNS):
             panel.run()
-        with eagerly():
-            for _ in range(3):
-                module(*inputs.args, **inputs.kwargs)
-            end = time.perf_counter() + SECONDS
-            while len(found) < 5 or time.perf_counter() < end:
-                start = time.perf_counter()
-                module(*inputs.args, **inputs.kwargs)
-                found.append(time.perf_counter() - start)
+        calls = timed_calls(module, inputs)
         for _ in range(PANEL_RUNS):
             panel.run()
         return {
-            "calls": found,
+            "calls": calls,
             "panel": [run.tolist() for run in panel.alone[0]],
             "caches": caches_json(panel.caches.runs()),
         }
@@ -151,11 +166,21 @@ def measured_here(name: str, batch: int) -> dict[str, Any]:
 
 def measured(name: str, batch: int, core: int) -> dict[str, Any]:
     """What a fresh process bound to a core measures."""
-    command = ["taskset", "-c", str(core), sys.executable, "-m", "tests.benchmarks.end_to_end"]
-    variables = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    words = ("--measure", name, str(batch))
+    found: dict[str, Any] = in_process("tests.benchmarks.end_to_end", words, core)
+    return found
+
+
+def in_process(benchmark: str, words: Sequence[str], core: int) -> Any:
+    """What a fresh process of a benchmark, bound to a core, prints last, as JSON.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    command = ["taskset", "-c", str(core), sys.executable, "-m", benchmark, *words]
     answer = subprocess.run(
-        [*command, "--measure", name, str(batch)],
-        env=variables,
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -163,11 +188,10 @@ def measured(name: str, batch: int, core: int) -> dict[str, Any]:
     )
     if answer.returncode:
         raise SystemExit(
-            f"The process that measures {name} at batch {batch} ended with {answer.returncode} and said:\n{answer.stderr}"
+            f"The process {' '.join(words)} ended with {answer.returncode} and said:\n{answer.stderr}"
             "What was measured before is kept; the same command goes on from there."
         )
-    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
-    return found
+    return json.loads(answer.stdout.splitlines()[-1])
 
 
 def left_by_the_cache(

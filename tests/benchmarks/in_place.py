@@ -14,11 +14,15 @@ import argparse
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from calibration.networks import Network
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from scenarios.model_config import ModelConfig
 
 MODELS = ("mobilenet_v2", "mobilenet_v2:4", "resnet50", "googlenet", "squeezenet1_1", "bert_base")
 ROUNDS, EXECUTIONS, UNCOUNTED = 8, 4, 2
@@ -26,56 +30,30 @@ LEAST_SHARE = 0.01
 """Of a model's time in place, that a kind has to be shown."""
 
 
-class InPlace:
-    """A model's graph, executed operator by operator.
+class InPlace(Network):
+    """A model and its graph, executed operator by operator.
 
     Args:
-        name: of a shipped model.
-        batch: of its inputs.
+        config: of the model.
+        batch: of its inputs; the configuration's unless given.
     """
 
-    def __init__(self, name: str, batch: int) -> None:
-        from calibration.kernels import build
+    def __init__(self, config: ModelConfig, batch: int | None = None) -> None:
         from calibration.sequential import named_inputs, weights_of
         from scenarios.model_config import graph_of, load_model
-        from tests.benchmarks.end_to_end import model_config
 
-        config = model_config(name)
         self.module, self.inputs = load_model(config, batch)
-        self.graph = graph = graph_of(config, batch)
+        graph = graph_of(config, batch)
         given = [*self.inputs.args, *self.inputs.kwargs.values()]
         by_name = weights_of(self.module, graph) | named_inputs(graph, given)
-        self._given = {t: by_name[graph.tensors[t].name] for t in (*graph.weights, *graph.inputs)}
-        self.kernels = [build(operator) for operator in graph.operators]
-        self.weights = [
-            [i for i, tensor in enumerate(row) if tensor in set(graph.weights)]
-            for row in graph.reads
-        ]
-        self._dead_after: list[list[int]] = [[] for _ in graph.reads]
-        for tensor, readers in enumerate(graph.consumers):
-            if readers and tensor not in self._given and tensor not in graph.outputs:
-                self._dead_after[readers[-1]].append(tensor)
+        tensors = (*graph.weights, *graph.inputs)
+        super().__init__(graph, {t: by_name[graph.tensors[t].name] for t in tensors})
 
     def call(self) -> float:
         """Seconds of the module."""
         start = time.perf_counter()
         self.module(*self.inputs.args, **self.inputs.kwargs)
         return time.perf_counter() - start
-
-    def execute(self, note: Callable[[int, float, Sequence[Any]], None]) -> None:
-        """Run the graph; ``note`` is told each operator's position, its seconds and what it read."""
-        values = dict(self._given)
-        rows = zip(self.kernels, self.graph.reads, self.graph.writes, strict=True)
-        for position, (kernel, reads, writes) in enumerate(rows):
-            arguments = [values[tensor] for tensor in reads]
-            start = time.perf_counter()
-            written = kernel(*arguments)
-            seconds = time.perf_counter() - start
-            values.update(zip(writes, written, strict=True))
-            note(position, seconds, arguments)
-            del arguments, written
-            for tensor in self._dead_after[position]:
-                del values[tensor]
 
 
 def measure(model: InPlace, rounds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -148,7 +126,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
     models = [(word, *word.partition(":")[::2]) for word in arguments.models]
-    from tests.benchmarks.end_to_end import refuse_unknown
+    from tests.benchmarks.end_to_end import model_config, refuse_unknown
 
     refuse_unknown([name for _, name, _ in models])
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
@@ -167,7 +145,7 @@ def main() -> int:
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     with torch.inference_mode():
         for word, name, batch in models:
-            model = InPlace(name, int(batch or 1))
+            model = InPlace(model_config(name), int(batch or 1))
             kinds = [operator.kind for operator in model.graph.operators]
             for line in lines(kinds, *measure(model, arguments.rounds)):
                 print(f"| {word} | {line} |", flush=True)

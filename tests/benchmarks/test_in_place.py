@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.benchmarks.end_to_end import model_config  # noqa: E402
 from tests.benchmarks.in_place import InPlace, lines  # noqa: E402
 
 
@@ -24,7 +25,7 @@ def test_a_kind_is_shown_if_it_takes_a_hundredth() -> None:
 
 def test_operators_are_timed_where_they_stand() -> None:
     """Each once, in the graph's order, on what those before it have written."""
-    model = InPlace("wide_and_deep", 1)
+    model = InPlace(model_config("wide_and_deep"), 1)
     noted: list[tuple[int, float]] = []
     shapes = []
 

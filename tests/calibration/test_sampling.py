@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from calibration import constructors, sampling
 from calibration.constructors import KINDS, VARIANTS
+from calibration.further_constructors import FURTHER
 from calibration.samples import distinct, read_samples, write_samples
 from calibration.training_constructors import TRAINING
 from cost_models.arithmetic import operator_bytes, operator_flops
@@ -35,6 +36,20 @@ def test_every_kind_draws_operators_that_run_as_described(label):
     assert not any(t.is_floating_point() and t.isnan().any() for t in outputs)
 
 
+@pytest.mark.parametrize("label", sorted(FURTHER))
+def test_further_forms_draw_an_operator_that_runs_as_described(label):
+    from calibration.kernels import build
+    from calibration.random_tensors import random_reads
+
+    (sample,) = sampling.draw(label, 1, candidates=1)
+    operator = sample.operator
+    assert operator.kind == FURTHER[label][0]
+    assert operator_bytes(operator) <= sampling.MAX_BYTES
+    with torch.inference_mode():
+        outputs = build(operator)(*random_reads(operator))
+    assert [tuple(t.shape) for t in outputs] == [spec.shape for spec in operator.outputs]
+
+
 def test_draws_are_reproducible_and_prefixes_of_longer_draws():
     short = [sample.identity for sample in sampling.draw("linear", 4)]
     assert [sample.identity for sample in sampling.draw("linear", 9)][:4] == short
@@ -56,9 +71,9 @@ def test_draws_fill_the_space_better_than_chance(label):
 def test_sampled_set_has_at_least_eight_of_each_kind():
     found = sampling.sampled_operators(scale=0.001, kinds=("relu", "arange"))
     kinds = [sample.operator.kind for sample in found]
-    # The last eight are the variant of relu on permuted tensors.
-    assert kinds == ["relu"] * 8 + ["arange"] * 8 + ["relu"] * 8
-    assert all(sample.operator.inputs[0].strides for sample in found[-8:])
+    # Behind them are the variants of relu: on permuted tensors, and of any shape.
+    assert kinds == ["relu"] * 8 + ["arange"] * 8 + ["relu"] * 16
+    assert all(sample.operator.inputs[0].strides for sample in found[16:24])
 
 
 def test_unknown_kind_is_refused():

@@ -202,3 +202,37 @@ def test_a_killed_fit_leaves_no_process_behind(tmp_path, pytestconfig, with_sign
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         parent.wait()
+
+
+def test_bundles_hold_out_more_and_predict_the_same_rows(measured_table):
+    table = load(measured_table)
+    alone = evaluation.architectures_of(table)
+    together = evaluation.bundled(alone, 2)
+    assert len(together) == 2
+    parts = [part for split in together for part in split.parts]
+    assert [part.group for part in parts] == [split.group for split in alone]
+    for split in together:
+        assert (split.held == np.logical_or.reduce([part.held for part in split.parts])).all()
+        assert not (split.held & split.seen).any()
+        assert all((part.seen | ~split.seen).all() for part in split.parts)
+    assert evaluation.bundled(alone, len(alone)) == alone
+
+
+def test_kinds_and_the_ends_of_sizes_are_held_out_too(measured_table):
+    table = load(measured_table)
+    errors = evaluation.cross_validate(table, ROOFLINE, "graph")["boosted"]
+    assert set(errors) == set(evaluation.WAYS)
+    kind, size = errors["kind"], errors["size"]
+    assert (kind["group"] == kind["kind"]).all()
+    assert (kind["distance"] == 3).all()
+    assert len(kind) == (table["cache"] == "graph").sum()
+    (ends,) = evaluation.size_splits(table)
+    assert set(size["row"]) == set(np.flatnonzero(ends.held & (table["cache"] == "graph")))
+    for name in set(table["kind"]):
+        mine = (table["kind"] == name).to_numpy()
+        moved = [sum(map(np.prod, row)) for row in table["inputs"] + table["outputs"]]
+        inner = [m for m, one in zip(moved, mine & ends.seen, strict=True) if one]
+        outer = [m for m, one in zip(moved, mine & ends.held, strict=True) if one]
+        assert outer
+        assert all(m < min(inner) or m > max(inner) for m in outer)
+    assert (size["distance"] > 0).mean() > 0.5
