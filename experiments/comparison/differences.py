@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
+from experiments.comparison.answers import verdict_text
 from experiments.comparison.statistics import FEWEST_DRAWS, compare
 from experiments.comparison.terminal import wrapped
 from experiments.runs.console import WIDTH
@@ -116,11 +117,7 @@ def _answer(documents: Sequence[Mapping[str, Any]], changed: Mapping[str, Any]) 
     paired = changed and all(key.startswith(("scheduler.", "partition.")) for key in changed)
     if paired and len(draws[0]) == len(draws[1]) >= FEWEST_DRAWS:
         result = compare([b], [a], draws[1], draws[0])
-        assert result.interval is not None
-        assert result.probability is not None
-        low, high = result.interval.low, result.interval.high
-        text += f"; B wins {result.probability:.0%} of {len(draws[0])} draws"
-        text += f", is shorter by [{100 * low:.1f}, {100 * high:.1f}]%"
+        text += f"; {verdict_text('B', 'A', result)} of {len(draws[0])} draws"
     return text
 
 

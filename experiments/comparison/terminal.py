@@ -20,6 +20,7 @@ from experiments.comparison.answers import (
 )
 from experiments.comparison.contests import GIVEN, Contest, Setting, Standing, Standings
 from experiments.comparison.overall import Overall
+from experiments.comparison.paired_tests import CORRECTION
 from experiments.comparison.pairs import PairTests
 from experiments.comparison.rounding import fit, time_unit
 from experiments.comparison.tables import (
@@ -128,8 +129,8 @@ def _over_all(overall: Overall, pairs: PairTests, baseline: str | None) -> list[
         lines.append(Text(f"... {len(rows) - len(keep)} more in table_overall.csv", "dim"))
     note = (
         f"over {overall.instances} instances of {overall.contests} models and settings; against "
-        f"{reference}: signed-rank test, {len(pairs.frame)} tests (Holm), n = {pairs.units} "
-        f"{pairs.unit_text}"
+        f"{reference}: 95% interval of the mean ratio, {len(pairs.frame)} tests ({CORRECTION}), n = "
+        f"{pairs.units} {pairs.unit_text}"
     )
     return [*lines, *wrapped(note, "dim"), Text()]
 
@@ -138,7 +139,7 @@ def _verdict_text(scheduler: str, row: Mapping[Hashable, Any]) -> str:
     verdict = str(row["verdict"])
     if verdict == "shorter":
         verdict = "shorter" if row["scheduler"] == scheduler else "longer"
-    p = p_text(float(row["p_wilcoxon_holm"]))
+    p = p_text(float(row["p"]))
     return verdict if p == "-" else f"{verdict}, p {p}"
 
 

@@ -47,18 +47,18 @@ def of(*rows):
 
 def test_one_contest_by_hand():
     low, high = np.linspace(1.9, 2.1, 41), np.linspace(2.9, 3.1, 41)
-    # b is shorter than a in the last 2 of 41 draws.
-    b = np.where(np.arange(41) < 39, high, 1.0)
+    # b is shorter than a in the last of 41 draws.
+    b = np.where(np.arange(41) < 40, high, 1.0)
     result = of(row("b", 3.0, b), row("a", 2.0, low), row("single_device", 4.0, high + 1.0))
     (contest,) = result.contests
     assert [s.scheduler for s in contest.standings] == ["a", "b"]
     assert contest.alone.scheduler == "single_device"
     assert contest.best.interval.low == pytest.approx(1.905)
-    assert contest.best.best_share == pytest.approx(39 / 41)
-    assert contest.standings[1].best_share == pytest.approx(2 / 41)
+    assert contest.best.best_share == pytest.approx(40 / 41)
+    assert contest.standings[1].best_share == pytest.approx(1 / 41)
     assert contest.alone.best_share == 0.0
     assert contest.best.separable is None
-    assert contest.standings[1].separable is True  # 39 / 41 > 0.95
+    assert contest.standings[1].separable is True  # 40 / 41 > 0.975
     assert contest.speedup(contest.best) == 2.0
     assert contest.gap(contest.best) == 1.0
     assert result.wall_s == 0.75
