@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments.comparison import paired_tests
 from experiments.comparison.answers import DEFAULT_BASELINE, NOT_VALIDATED, interval_note
 from experiments.comparison.bootstrap import METHOD
 from experiments.comparison.contests import BEST_DEVICE, Contest, Standing, Standings
 from experiments.comparison.effects import Effects
 from experiments.comparison.markup import TextTable, latex, markdown
 from experiments.comparison.overall import Overall
-from experiments.comparison import paired_tests
 from experiments.comparison.pairs import PairTests
 from experiments.comparison.rounding import (
     decimals,
