@@ -67,7 +67,9 @@ class Standing:
         utilisation: mean over seeds; NaN where unknown.
         cells: ids of its cells, in order of seeds.
         stale: whether one of them was made with code or profiles that have changed since.
-        unvalidated: whether it is a partition's plan for processors and GPUs together, which nobody ran on a GPU.
+        compared: how its devices compare where they are of different labels, one line; else empty.
+        validity: in which world its devices were validated, one line; empty where unknown.
+        unvalidated: whether they were not, or came out wrong.
     """
 
     scheduler: str
@@ -79,6 +81,8 @@ class Standing:
     utilisation: float
     cells: tuple[str, ...]
     stale: bool = False
+    compared: str = ""
+    validity: str = ""
     unvalidated: bool = False
 
     @property

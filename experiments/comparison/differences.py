@@ -85,6 +85,8 @@ def compare_runs(a: Path, b: Path) -> list[Text]:
     metrics = [document["metrics"] for document in documents]
     changed = config_differences(*(document.get("config", {}) for document in documents))
     lines = wrapped(_answer(documents, changed), "bold")
+    for line in dict.fromkeys(d.get("validity", {}).get("line") for d in documents):
+        lines += wrapped(f"validity: {line}", "yellow") if line else []
     lines += [Text(f"{name}: {path}", "dim") for name, path in (("A", a), ("B", b))]
     lines += [Text(), *_config_lines(changed), Text(), *_metric_lines(metrics), Text()]
     have = [(path / "trace.json").is_file() for path in (a, b)]

@@ -236,6 +236,8 @@ def _contest(key: dict[str, Hashable], rows: pd.DataFrame) -> Contest:
             utilisation=_mean(row["utilisation"] for row in cells[name]),
             cells=tuple(str(row["cell"]) for row in cells[name]),
             stale=any(row["stale"] for row in cells[name]),
+            compared=str(cells[name][0].get("compared") or ""),
+            validity=str(cells[name][0].get("validity") or ""),
             unvalidated=any(row.get("unvalidated") in (True,) for row in cells[name]),
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.comparison import paired_tests
-from experiments.comparison.answers import DEFAULT_BASELINE, NOT_VALIDATED, interval_note
+from experiments.comparison.answers import DEFAULT_BASELINE, interval_note
 from experiments.comparison.bootstrap import METHOD
 from experiments.comparison.contests import BEST_DEVICE, Contest, Standing, Standings
 from experiments.comparison.effects import Effects
@@ -143,8 +143,8 @@ def best_device_cells(contest: Contest, factor: float) -> tuple[str, ...]:
 
 
 def mark(standing: Standing) -> str:
-    """``~`` behind what is not separable from the best, ``*`` behind what is stale, ``!`` behind plans for processors
-    and GPUs that were not validated.
+    """``~`` behind what is not separable from the best, ``*`` behind what is stale, ``!`` behind what ran on devices that
+    were not validated together.
     """
     marks = (
         ("~", standing.separable is False),
@@ -185,7 +185,7 @@ def main_caption(standings: Standings) -> str:
     if any(standing.stale for contest in standings.contests for standing in contest.standings):
         text += " *: stale, made with code or profiles that have changed since."
     if any(s.unvalidated for contest in standings.contests for s in contest.standings):
-        text += f" {NOT_VALIDATED}."
+        text += " !: not validated."
     return text + (f" Devices: {profiles}." if profiles else "")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.runs.configs import CostModelConfig
+from experiments.runs.validity import Validity, validity
 from scenarios.cluster_config import ClusterConfig
 from simulator.devices.weight_cache import caches_weights
 from simulator.errors import InvalidInput
@@ -119,10 +120,10 @@ class Pricer:
         names = (name for name, p in self._profiles.items() if not p.residuals_for(self._model))
         return tuple(sorted(names))
 
-    @property
-    def mixes_gpus(self) -> bool:
-        """Whether some devices are GPUs and some are not."""
-        return len({profile.is_gpu for profile in self._profiles.values()}) > 1
+    def validity(self, planned: bool) -> Validity:
+        """In which world these devices were validated, see :func:`experiments.runs.validity.validity`."""
+        memories = {device.space for device in self._cluster.devices}
+        return validity(self._profiles.values(), len(memories), planned)
 
     def residuals(self, profile: str) -> Mapping[str, Residuals]:
         """Held-out residuals of a profile by kind, of the fit that prices; empty where unknown."""

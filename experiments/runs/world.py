@@ -28,6 +28,7 @@ from experiments.runs.kept import Kept, KeptPrices
 from experiments.runs.noise import noise_model
 from experiments.runs.pricing import Pricer, load_profiles, profile_digests
 from experiments.runs.provenance import config_digest, digest, digest_files
+from experiments.runs.validity import GIVEN_TIMES, Validity
 from scenarios.arrivals import build_workload
 from scenarios.bandwidth import bandwidth_faults
 from scenarios.cluster_config import build_cluster
@@ -144,6 +145,49 @@ class World:
             if d.profile is not None
         )
         return ", ".join(f"{n}x {text}" for text, n in counts.items())
+
+    def validity(self, planned: bool = False) -> Validity:
+        """In which world its devices were validated; nothing to say where times are given.
+
+        Args:
+            planned: whether a plan decided in advance what runs where.
+        """
+        return GIVEN_TIMES if self.pricer is None else self.pricer.validity(planned)
+
+    def compared(self, scenario: Scenario) -> str:
+        """How devices of different labels compare: each relative to the first, the graph alone on either.
+
+        ``jetson-orin-nano-8gb (datasheet) against amd-epyc-25-17-1core (measured): 0.12 [0.11, 0.36] of its time``;
+        empty where all are of one label, or times are given.
+        """
+        labels = self.cluster.labels
+        first: dict[str, int] = {}
+        for number, device in enumerate(self.cluster.devices):
+            first.setdefault(labels.get(device.profile or "", ""), number)
+        base, *others = (x for x in ("measured", "public", "datasheet", "") if x in first)
+        if self.pricer is None or not others:
+            return ""
+        simulation = scenario.simulation
+        drawn: list[CostTable] = []
+        if simulation.draws and not simulation.replaces_predictor_error:
+            drawn = self._drawn(self.pricer, simulation.draws, scenario.seed.noise)
+        totals = np.array([t[self.graph].seconds.sum(axis=0) for t in (self.costs, *drawn)])
+        names = {label: str(self.cluster.devices[first[label]].profile) for label in first}
+        parts = []
+        for label in others:
+            mine, theirs = totals[:, first[label]], totals[:, first[base]]
+            if not np.isfinite(mine + theirs).all():
+                continue  # one cannot run all of it
+            unknown = [n for n in (names[base], names[label]) if n in self.pricer.without_error]
+            ends = f"(nobody knows the error of {', '.join(unknown)})" if unknown else "(no draws)"
+            if drawn and not unknown:
+                low, high = np.percentile(mine[1:] / theirs[1:], [2.5, 97.5])
+                ends = f"[{low:.2g}, {high:.2g}]"
+            parts.append(
+                f"{names[label]} ({label}) against {names[base]} ({base}): {mine[0] / theirs[0]:.2g} {ends} of "
+                "its time"
+            )
+        return "; ".join(parts)
 
     def workload(self, scenario: Scenario) -> Workload:
         """The jobs of a scenario."""
@@ -275,11 +319,14 @@ class World:
                     yield noise
             return
         pricer, count, seed = self.pricer, simulation.draws, scenario.seed.noise
-        tables = self._kept.get_or_make(
+        for table in self._drawn(pricer, count, seed):
+            yield table if noise is None else NoisyTable(table, noise)
+
+    def _drawn(self, pricer: Pricer, count: int, seed: int) -> list[CostTable]:
+        """The drawn tables, which all schedulers share."""
+        return self._kept.get_or_make(
             digest(["draws", count, seed]), lambda: list(self._draw(pricer, count, seed))
         )
-        for table in tables:
-            yield table if noise is None else NoisyTable(table, noise)
 
     def _draw(self, pricer: Pricer, count: int, seed: int) -> Iterator[CostTable]:
         # Errors are of operators, also where these are joined.

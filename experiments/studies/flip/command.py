@@ -188,8 +188,9 @@ class Contest:
             scenario = self.scenarios[number]
             runs = Runs(scenario, prepare(scenario, self._config_dirs), self._config_dirs)
             draws.append(np.array(list(runs.draws())))
-        believed = [makespans[first]], [makespans[second]]
-        return compare(*believed, *draws, exact=self.world.pricer is None)
+        a, b = draws
+        exact = self.world.pricer is None
+        return compare([makespans[first]], [makespans[second]], a, b, exact)
 
     def factors(self, least_share: float) -> list[Factor]:
         """All that may change: links, devices, and the kinds of operators that take time."""
@@ -373,6 +374,10 @@ def _flip_one(
         f"{show(makespans[winner])}; {said}",
         style="bold", markup=False, soft_wrap=True,
     )  # fmt: skip
+    planned = any(scenario.partition.partitions for scenario in contest.scenarios)
+    validity = world.validity(planned)
+    if validity.line:
+        console.print(f"validity: {validity.line}", style="yellow", markup=False, soft_wrap=True)
     nearest = found[0].nearest if found else None
     if nearest is None:
         console.print(
@@ -449,6 +454,7 @@ def _write(
             "flips": rows,
             "settings": dataclasses.asdict(settings),
             "profiles": world.profile_text,
+            "validity": world.validity().line,
             "config": [scenario.document() for scenario in contest.scenarios],
             "command": invocation.command,
             "versions": versions(),
