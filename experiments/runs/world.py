@@ -605,7 +605,7 @@ def refuse_extrapolation(world: World) -> None:
     """Refuse a world with times outside the measured range.
 
     Raises:
-        InvalidInput: names the first such operator.
+        InvalidInput: names the first such operator, its shapes and what was measured nearest to it.
     """
     for graph in world.operator_graphs:
         in_range = world.operator_costs[graph].in_range
@@ -613,6 +613,7 @@ def refuse_extrapolation(world: World) -> None:
             continue
         row, column = np.argwhere(~in_range)[0].tolist()
         operator, device = graph.operators[row], world.cluster.devices[column]
+        near = "" if world.pricer is None else world.pricer.nearest_measured(operator, device)
         share = float((~in_range).mean())
         batch, way = "", ""
         if world.requests is not None:
@@ -622,6 +623,6 @@ def refuse_extrapolation(world: World) -> None:
             )
         raise InvalidInput(
             f"strict=true: {share:.1%} of the predictions for '{graph.name}'{batch} extrapolate, the first "
-            f"is '{operator.name}' (kind {operator.kind}) on '{device.name}' ({device.profile}); measure "
+            f"is '{operator.name}' (kind {operator.kind}) on '{device.name}' ({device.profile}){near}; measure "
             f"more shapes of this kind, {way}or leave strict out"
         )

@@ -51,8 +51,13 @@ def test_devices_that_were_not(epyc):
     )
     assert not h200.validated
     mixed = validity([*epyc, *profiles("tesla-t4", "jetson-orin-nano-8gb")], 2, planned=True)
-    assert mixed.line.startswith("CPU and GPU together: one run, 24.7% off, 47% in the 90% interval on other devices")
-    assert "; public data, never: tesla-t4; data sheet, never: jetson-orin-nano-8gb; where plans" in mixed.line
+    assert mixed.line.startswith(
+        "CPU and GPU together: one run, 24.7% off, 47% in the 90% interval on other devices"
+    )
+    assert (
+        "; public data, never: tesla-t4; data sheet, never: jetson-orin-nano-8gb; where plans"
+        in mixed.line
+    )
     alone = validity(profiles("tesla-t4"), 1)
     assert alone.line == "GPUs without a CPU core: never validated; public data, never: tesla-t4"
     assert "\n" not in mixed.line
