@@ -28,7 +28,7 @@ from experiments.runs.kept import Kept, KeptPrices
 from experiments.runs.noise import noise_model
 from experiments.runs.pricing import Pricer, load_profiles, profile_digests
 from experiments.runs.provenance import config_digest, digest, digest_files
-from experiments.runs.validity import GIVEN_TIMES, Validity
+from experiments.runs.validity import GIVEN_TIMES, Validity, labels_compared
 from scenarios.arrivals import build_workload
 from scenarios.bandwidth import bandwidth_faults
 from scenarios.cluster_config import build_cluster
@@ -160,34 +160,14 @@ class World:
         ``jetson-orin-nano-8gb (datasheet) against amd-epyc-25-17-1core (measured): 0.12 [0.11, 0.36] of its time``;
         empty where all are of one label, or times are given.
         """
-        labels = self.cluster.labels
-        first: dict[str, int] = {}
-        for number, device in enumerate(self.cluster.devices):
-            first.setdefault(labels.get(device.profile or "", ""), number)
-        base, *others = (x for x in ("measured", "public", "datasheet", "") if x in first)
-        if self.pricer is None or not others:
+        if self.pricer is None:
             return ""
         simulation = scenario.simulation
         drawn: list[CostTable] = []
         if simulation.draws and not simulation.replaces_predictor_error:
             drawn = self._drawn(self.pricer, simulation.draws, scenario.seed.noise)
         totals = np.array([t[self.graph].seconds.sum(axis=0) for t in (self.costs, *drawn)])
-        names = {label: str(self.cluster.devices[first[label]].profile) for label in first}
-        parts = []
-        for label in others:
-            mine, theirs = totals[:, first[label]], totals[:, first[base]]
-            if not np.isfinite(mine + theirs).all():
-                continue  # one cannot run all of it
-            unknown = [n for n in (names[base], names[label]) if n in self.pricer.without_error]
-            ends = f"(nobody knows the error of {', '.join(unknown)})" if unknown else "(no draws)"
-            if drawn and not unknown:
-                low, high = np.percentile(mine[1:] / theirs[1:], [2.5, 97.5])
-                ends = f"[{low:.2g}, {high:.2g}]"
-            parts.append(
-                f"{names[label]} ({label}) against {names[base]} ({base}): {mine[0] / theirs[0]:.2g} {ends} of "
-                "its time"
-            )
-        return "; ".join(parts)
+        return labels_compared(self.cluster, totals, self.pricer.without_error)
 
     def workload(self, scenario: Scenario) -> Workload:
         """The jobs of a scenario."""

@@ -63,7 +63,7 @@ def test_where_no_profile_of_such_a_device_has_it(h100):
     core = Profile.load("amd-epyc-25-17-1core")
     graph = graph_of_linears("float16")
     with pytest.raises(
-        InvalidInput, match="no profile of such a device has it, or model.dtype=float32"
+        InvalidInput, match=r"no profile of such a device has it, or model\.dtype=float32"
     ):
         price_graphs([graph], [core.name], {core.name: core})
 

@@ -411,8 +411,8 @@ def test_an_element_type_has_a_graph_of_its_own(source, cache):
         model_config._families.clear()
         assert graph_of(mine, 2, cache).digest == graph.digest
     with pytest.raises(
-        InvalidInput, match="no model.dtype=half; known: float32, bfloat16, float16"
+        InvalidInput, match=r"no model\.dtype=half; known: float32, bfloat16, float16"
     ):
         config(source, dtype="half")
-    with pytest.raises(InvalidInput, match="given times: model.dtype=float16 cannot change them"):
+    with pytest.raises(InvalidInput, match=r"given times: model\.dtype=float16 cannot change them"):
         ModelConfig("layers", profile="somewhere", dtype="float16")

@@ -3,10 +3,21 @@
 import csv
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from cost_models.profile import Profile
-from experiments.runs.validity import APART, BOTH, CORES, GPUS, SUMMARY, validity, world_of
+from experiments.runs.validity import (
+    APART,
+    BOTH,
+    CORES,
+    GPUS,
+    SUMMARY,
+    labels_compared,
+    validity,
+    world_of,
+)
+from simulator.model.cluster import Cluster, Device, MemorySpace
 from tests.benchmarks.validity import rows
 
 
@@ -61,3 +72,21 @@ def test_devices_that_were_not(epyc):
     alone = validity(profiles("tesla-t4"), 1)
     assert alone.line == "GPUs without a CPU core: never validated; public data, never: tesla-t4"
     assert "\n" not in mixed.line
+
+
+def test_devices_of_different_labels_by_hand():
+    ram = MemorySpace("ram")
+    devices = [
+        Device(n, ram.name, profile=p) for n, p in (("a", "core"), ("b", "t4"), ("c", "orin"))
+    ]
+    labels = {"core": "measured", "t4": "public", "orin": "datasheet"}
+    cluster = Cluster("three", [ram], devices, [], labels=labels)
+    # As believed 4, 2 and 1 seconds; in the draws the second takes 1, 2 and 4 of the first's 4.
+    totals = np.array([[4.0, 2.0, 1.0], [4.0, 1.0, 1.0], [4.0, 2.0, 1.0], [4.0, 4.0, 1.0]])
+    assert labels_compared(cluster, totals, ["orin"]) == (
+        "t4 (public) against core (measured): 0.5 [0.26, 0.97] of its time; "
+        "orin (datasheet) against core (measured): 0.25 (nobody knows the error of orin) of its time"
+    )
+    assert "0.5 (no draws) of its time" in labels_compared(cluster, totals[:1], [])
+    alike = replace(cluster, labels=dict.fromkeys(labels, "public"))
+    assert labels_compared(alike, totals, []) == ""
