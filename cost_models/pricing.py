@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
 
 import numpy as np
 
-from cost_models.arithmetic import is_known
+from cost_models.arithmetic import is_known, operator_flops
 from cost_models.cached_graphs import cache_state, has_warm, weight_shares
 from cost_models.model import OWN
-from cost_models.profile import Priced, Profile, RowKey, row_keys
+from cost_models.profile import Priced, Profile, RowKey, is_gpu, row_keys
+from cost_models.profile_files import available
+from cost_models.table import dtype_of, row_of
 from simulator.errors import InvalidInput
 from simulator.model.costs import CostTable, GraphCosts
 from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator
 
 _log = logging.getLogger(__name__)
 _warned: set[str] = set()
@@ -43,9 +49,14 @@ def price_graphs(
             (:attr:`simulator.model.costs.GraphCosts.cached`); all of it where a profile has no state ``warm``.
 
     Raises:
-        InvalidInput: a device without a profile, or a profile that is not there.
+        InvalidInput: a device without a profile, a profile that is not there, or one that does not have a graph's
+            element type.
     """
     graphs = list(dict.fromkeys(graphs))
+    for graph in graphs:
+        for name in dict.fromkeys(devices):
+            if name in profiles:
+                refuse_foreign_type(graph, profiles[name])
     warn_of_unknown_work(graphs)
     keys = row_keys([operator for graph in graphs for operator in graph.operators])
     priced: dict[str, Priced] = {}
@@ -79,6 +90,84 @@ def price_graphs(
             seconds[part], spread[part], inside[part], None if left is None else left[part]
         )
     return CostTable(entries)
+
+
+def element_type(graph: DataflowGraph) -> str | None:
+    """The floating-point type of most of a graph's arithmetic; None where it has none.
+
+    A model in bfloat16 may compute a norm in float32 in between.
+    """
+    work: Counter[str] = Counter()
+    for operator in graph.operators:
+        if "float" in (dtype := dtype_of(operator)):
+            work[dtype] += operator_flops(operator)
+    return max(work, key=lambda dtype: work[dtype], default=None)
+
+
+def refuse_foreign_type(graph: DataflowGraph, profile: Profile) -> None:
+    """Refuse a profile that was neither measured in a graph's element type nor has a peak of it.
+
+    Raises:
+        InvalidInput: names the nearest profile that has the type.
+    """
+    dtype = element_type(graph)
+    if dtype is None or dtype in profile.dtypes:
+        return
+    entries = {
+        name: entry
+        for name, entry in available().items()
+        if dtype in entry.document.get("dtypes", ())
+        and is_gpu(name, entry.document) == profile.is_gpu
+    }
+    near = get_close_matches(profile.name, entries, n=1, cutoff=0.0)
+    way = (
+        f"take {near[0]} ({entries[near[0]].label})"
+        if near
+        else "no profile of such a device has it"
+    )
+    own = [other for other in profile.dtypes if "float" in other]
+    raise InvalidInput(
+        f"Profile '{profile.name}' ({profile.label}) has {', '.join(own) or 'no floating-point type'} and not {dtype}, "
+        f"in which '{graph.name}' computes: {way}" + (f", or model.dtype={own[0]}" if own else "")
+    )
+
+
+def nearest_measured(operator: Operator, profile: Profile) -> str:
+    """The measured operator of a kind and element type whose sizes are nearest, in words.
+
+    The distance is the sum over dimensions of the logarithm of their ratio; of another form (more tensors or
+    dimensions) it is that of the numbers of elements, and farther.
+    """
+    table = profile.measurements
+    asked = row_of(operator)
+    rows = None if table is None else table[table["kind"] == operator.kind]
+    if rows is None or not len(rows):
+        return f"the profile holds no measurement of kind {operator.kind}"
+    same = rows[rows["dtype"] == asked["dtype"]]
+    rows = same if len(same) else rows
+
+    def distance(shapes: tuple[Any, ...]) -> float:
+        mine, theirs = (
+            [np.array([n for shape in side for n in shape], dtype=float) for side in pair]
+            for pair in ((asked["inputs"], asked["outputs"]), shapes)
+        )
+        a, b = np.concatenate(mine), np.concatenate(theirs)
+        if len(a) == len(b):
+            return float(np.abs(np.log2(a + 1) - np.log2(b + 1)).sum())
+        return 1e3 + float(abs(np.log2(a + 1).sum() - np.log2(b + 1).sum()))
+
+    shapes = [*zip(rows["inputs"], rows["outputs"], strict=True)]
+    near = min(range(len(shapes)), key=lambda i: distance(shapes[i]))
+    return f"the nearest measured is {shapes_text(*shapes[near])} in {rows['dtype'].iloc[near]}"
+
+
+def shapes_text(inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> str:
+    """``1x64x56x56, 64x64x1x1 -> 1x64x56x56``."""
+
+    def text(shapes: Sequence[Sequence[int]]) -> str:
+        return ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
+
+    return f"{text(inputs)} -> {text(outputs)}"
 
 
 def warn_of_unknown_work(graphs: Sequence[DataflowGraph]) -> None:

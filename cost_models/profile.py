@@ -44,6 +44,11 @@ RowKey = tuple[Any, ...]
 """A row's feature columns, in the order of :data:`cost_models.table.FEATURES`."""
 
 
+def is_gpu(name: str, document: Mapping[str, Any]) -> bool:
+    """Whether a profile, by its name and what its file says, is of a GPU: measured through a driver, or on data sheets."""
+    return "driver" in document.get("versions", {}) or name in SPECS
+
+
 @dataclass(frozen=True)
 class Priced:
     """Times of a list of operators.
@@ -140,7 +145,7 @@ class Profile:
     @property
     def is_gpu(self) -> bool:
         """Whether the device is a GPU: it was measured through a driver, or data sheets list it."""
-        return "driver" in self.versions or self.name in SPECS
+        return is_gpu(self.name, {"versions": self.versions})
 
     @property
     def drift(self) -> float:

@@ -27,6 +27,7 @@ from experiments.runs import atomic
 from experiments.runs.command import Invocation, command_line, hydra_command
 from experiments.runs.console import make_console
 from experiments.runs.file_name import folder_name
+from experiments.runs.this_machine import busy_cores, busy_text, calibration_conditions
 
 if TYPE_CHECKING:
     from cost_models.profile import Profile
@@ -50,8 +51,13 @@ def calibrate(config: CalibrateConfig, invocation: Invocation) -> None:
         plan = measuring_plan(config)
         operators = chosen_operators(config, folder)
     _note_command(folder, invocation)
-    for text in same_device(config):
-        console.print(f"[yellow]{text}[/yellow]", soft_wrap=True)
+    seen = [
+        f"{text}: measure all of it again, without base and start" for text in same_device(config)
+    ]
+    if plan is not None and (busy := busy_text(busy_cores())):
+        seen.append(busy)
+    if seen:
+        console.print(f"this host: {'; '.join(seen)}", style="yellow", markup=False, soft_wrap=True)
     finished = True
     with console.status("", spinner="dots") as status:
 
@@ -119,6 +125,14 @@ def print_summary(profile: Profile, out: Console) -> None:
         if row
     ]
     out.print(f"median / mean over all: {', '.join(told)}", soft_wrap=True)
+    everything = held.get(way, {}).get("all", {})
+    if seen := calibration_conditions(profile.provenance, everything.get("aa_median")):
+        out.print(
+            f"while it was measured: {'; '.join(seen)}",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _percent(value: float | None) -> str:

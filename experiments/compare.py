@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from experiments.comparison.analysis import Options
     from experiments.comparison.contests import Standings
+    from experiments.comparison.methods import Recorded
 
 KEYS = ("baseline", "map", "unit", "error")
 HELP = """\
@@ -49,8 +50,8 @@ def compare_sweep(
 
     Args:
         folder: the sweep's folder.
-        baseline: the scheduler that answers compare with; ``fcfs`` or the slowest unless given (of requests
-            the sweep's own first).
+        baseline: the scheduler that answers compare with; unless given the sweep's own baseline, then the user's
+            own scheduler, then ``fcfs``, then the next best (of requests the slowest).
         console: where to print; standard output at 100 columns unless given.
         options: what else is asked for; its baseline is not used.
 
@@ -75,8 +76,9 @@ def compare_sweep(
     results = read_sweep(folder)
     choices = choices_of(folder)
     table = standings(results, choices)
+    manifest, took, rerun = _recorded(folder)
+    labels = dict(zip(results["cell"], results["scheduler"], strict=True))
     if baseline is not None:
-        labels = dict(zip(results["cell"], results["scheduler"], strict=True))
         baseline = label_named(baseline, labels, choices)
     if not table.contests:
         first = f" The first: {table.failures[0].error}." if table.failures else ""
@@ -92,8 +94,13 @@ def compare_sweep(
             )
         return _compare_requests(folder, results, table, baseline, console)
     check_baseline(table, baseline)
+    recorded = read_cells(folder / "cells", results["cell"])
+    if baseline is None:
+        usual = manifest.get("baseline")
+        named = None if usual is None else label_named(usual, labels, choices)
+        candidates = [named, *own_schedulers(recorded, table.schedulers)]
+        baseline = next((label for label in candidates if label in table.schedulers), None)
     analysis = analyse(table, replace(options or Options(), baseline=baseline))
-    manifest, took, rerun = _recorded(folder)
     for line in terminal_table(
         table,
         baseline,
@@ -106,7 +113,6 @@ def compare_sweep(
     title = f"Sweep {manifest.get('name') or folder.name}"
     for text in settling(table, folder):
         console.print(text, style="dim", soft_wrap=True, markup=False)
-    recorded = read_cells(folder / "cells", results["cell"])
     paragraph = methods(recorded, table, analysis.pairs, analysis.baseline)
     index, left_out = write_report(
         analysis, folder / "report", folder / "cells", baseline, manifest, title, paragraph
@@ -116,6 +122,13 @@ def compare_sweep(
             console.print(line, soft_wrap=True)
     console.print(f"wrote {index}", style="dim", soft_wrap=True, markup=False)
     return index
+
+
+def own_schedulers(recorded: Recorded, labels: Sequence[str]) -> list[str]:
+    """Labels of the schedulers that a user wrote: given by a class path that is none of this project's."""
+    paths = {str(e["name"]): str(e.get("class_path") or "") for e in recorded.groups("scheduler")}
+    own = {name for name, path in paths.items() if path and not path.startswith("simulator.")}
+    return [label for label in labels if label.partition("(")[0] in own]
 
 
 def _recorded(folder: Path) -> tuple[dict[str, Any], float | None, str | None]:

@@ -123,6 +123,8 @@ def read_runs(folder: Path, x: str | None = None) -> ServingRuns:
         )
     frame = pd.DataFrame(rows).sort_values(["scheduler", "x", "seed"], ignore_index=True)
     profiles = sorted({d["labels"]["profiles"] for d in done})
+    lines = sorted({d.get("validity", {}).get("line", "") for d in done} - {""})
+    profiles += [f"validity: {line}" for line in lines]
     names = list(dict.fromkeys(frame["scheduler"]))
     alone = {name: labels.pop() for name, labels in called.items() if len(labels) == 1}
     return ServingRuns(frame, x, names, profiles, alone)

@@ -78,7 +78,7 @@ def write_run(outcome: Outcome, output_dir: Path, invocation: Invocation) -> Pat
 
 
 def _write_trace(outcome: Outcome, trace: Trace, folder: Path) -> None:
-    from experiments.plots.gantt import draw_gantt
+    from experiments.plots.gantt import describe, draw_gantt
     from experiments.runs.perfetto import write_perfetto
 
     trace.save(folder)
@@ -93,7 +93,9 @@ def _write_trace(outcome: Outcome, trace: Trace, folder: Path) -> None:
             "path-and-load bound": bounds.path_load_s,
         }
     shown = {name: value for name, value in lines.items() if value is not None}
-    draw_gantt(trace, folder / "gantt", bounds=shown)
+    line = outcome.validity.line
+    caption = f"{describe(trace)}. Validity: {line}." if line else None
+    draw_gantt(trace, folder / "gantt", bounds=shown, caption=caption)
 
 
 def write_plan(outcome: Outcome, trace: Trace, folder: Path) -> None:
@@ -154,9 +156,19 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
         name = f"requests for {', '.join(world.requests.shares)}"
         notes.append(answer)
         answer, interval = _delays(figures, show), ""
+    if compared := world.compared(scenario):
+        console.print(
+            f"different labels are compared: {compared}",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
     console.print(
         f"[bold]{name} on {world.cluster.name} with {outcome.label}: {answer}[/bold]{interval}"
     )
+    if line := outcome.validity.line:
+        style = "dim" if outcome.validity.validated else "yellow"
+        console.print(f"validity: {line}", style=style, markup=False, soft_wrap=True)
     for note in world.notes:
         console.print(note, markup=False, soft_wrap=True)
     if figures.get("intervals"):

@@ -41,6 +41,7 @@ _SOURCES = (
     "simulator/model/family.py",
 )
 FUSIONS = ("none", "inductor")
+DTYPES = ("float32", "bfloat16", "float16")
 # Marks a model that has to be traced at every batch anew.
 _NOT_A_FAMILY = "hetsim.not_a_family/1"
 # Bytes of parameters up to which a model is made with data, to be executed beside its trace.
@@ -88,6 +89,8 @@ class ModelConfig:
             ``torch.compile`` makes them on CPUs (:mod:`cost_models.fusion`).
         profile: a file or folder that gives the model's layers and their times on types of devices, instead
             of a ``target`` (:mod:`scenarios.training.layer_profile`); ``batch`` is the one that was profiled.
+        dtype: element type that its weights and floating-point inputs are converted to, of :data:`DTYPES`; None: as the
+            module is made.
     """
 
     name: str
@@ -103,12 +106,19 @@ class ModelConfig:
     steps: int = 1
     fusion: str = "none"
     profile: str | None = None
+    dtype: str | None = None
 
     def __post_init__(self) -> None:
         if bool(self.target) == (self.profile is not None):
             raise InvalidInput(
                 f"Model '{self.name}' has {'both' if self.target else 'neither'} a model.target "
                 f"{'and' if self.target else 'nor'} a model.profile; give one of them"
+            )
+        if self.dtype is not None and (self.dtype not in DTYPES or self.profile is not None):
+            raise InvalidInput(
+                f"Model '{self.name}': there is no model.dtype={self.dtype}; known: {', '.join(DTYPES)}"
+                if self.profile is None
+                else f"Model '{self.name}' has given times: model.dtype={self.dtype} cannot change them; leave it out"
             )
         if self.fusion not in FUSIONS:
             raise InvalidInput(
@@ -279,6 +289,8 @@ def _single(
 
 
 def _traced(config: ModelConfig, batch: int | None, check: bool = True) -> DataflowGraph:
+    # CPUs take minutes for products in float16: the same module in float32 is what was checked.
+    check = check and config.dtype != "float16"
     module, (args, kwargs) = load_model(config, batch, fake=True)
     if check and sum(p.numel() * p.element_size() for p in module.parameters()) <= _LARGEST_REAL:
         # Buffers have the values that the constructor gives them.
@@ -342,15 +354,39 @@ def load_model(
                 f"Model '{config.name}': {config.target} gives a {type(module).__name__}, not a "
                 "torch.nn.Module"
             )
+        floating = None if config.dtype is None else getattr(torch, config.dtype)
+        if floating is not None:
+            _convert(module, floating)
         args: list[torch.Tensor] = []
         kwargs: dict[str, torch.Tensor] = {}
         for given, shape in zip(config.inputs, shapes, strict=True):
             tensor = _tensor(config, given, shape)
+            if floating is not None and tensor.is_floating_point():
+                tensor = tensor.to(floating)
             if given.name is None:
                 args.append(tensor)
             else:
                 kwargs[given.name] = tensor
     return module.eval(), ExampleInputs(tuple(args), kwargs)
+
+
+def _convert(module: torch.nn.Module, dtype: torch.dtype) -> None:
+    """Do what ``module.to(dtype)`` does, also without data; weights that were shared stay so."""
+    import torch
+
+    made: dict[torch.Tensor, torch.Tensor] = {}
+    for part in module.modules():
+        for name, tensor in [
+            *part.named_parameters(recurse=False),
+            *part.named_buffers(recurse=False),
+        ]:
+            if not tensor.is_floating_point():
+                continue
+            if tensor not in made:
+                made[tensor] = tensor.detach().to(dtype)
+                if isinstance(tensor, torch.nn.Parameter):
+                    made[tensor] = torch.nn.Parameter(made[tensor], tensor.requires_grad)
+            setattr(part, name, made[tensor])
 
 
 def _called(config: ModelConfig, target: Any) -> Any:
@@ -421,6 +457,8 @@ def _content(config: ModelConfig) -> dict[str, Any]:
     content = asdict(config)
     for key in ("description", "batch", "fusion", "steps", "profile"):
         del content[key]
+    if config.dtype is None:
+        del content["dtype"]
     if not config.training:
         del content["training"], content["optimizer"], content["loss"]
     packages = {"torch", "transformers"}

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
 
 from experiments.comparison.contests import GIVEN, Contest, Setting, Standing, Standings
 from experiments.comparison.rounding import figure, listed, number, percent, probability, time_unit
-from experiments.comparison.statistics import SAME, Comparison
+from experiments.comparison.statistics import SAME, Comparison, interval
 from simulator.errors import InvalidInput
 
 DEFAULT_BASELINE = "fcfs"
 _USUAL_COST_MODELS = ("default", GIVEN, "")
 
-NOT_VALIDATED = (
-    "!: not validated on a GPU; on the one that was measured all-on-GPU was fastest or within 2% in 11 of 12 "
-    "settings where simulation promised 1.14x"
-)
-
 
 def baseline_of(contest: Contest, baseline: str | None) -> Standing | None:
     """What the best scheduler of a contest is compared with.
 
-    The baseline asked for; else ``fcfs``, else the slowest. Where that is the best itself, the next.
+    The baseline asked for; else ``fcfs``, else the next after the best, as where that is the best itself.
     """
     if len(contest.standings) < 2:
         return None
     chosen = contest.find(baseline or DEFAULT_BASELINE)
-    if chosen is None:
-        chosen = contest.standings[-1]
-    return contest.standings[1] if chosen is contest.best else chosen
+    return contest.standings[1] if chosen is None or chosen is contest.best else chosen
 
 
 def check_baseline(standings: Standings, baseline: str | None) -> None:
@@ -62,19 +56,12 @@ def answer(contest: Contest, baseline: str | None = None) -> str:
     reference = baseline_of(contest, baseline)
     assert reference is not None
     best = contest.best
-    result = contest.against(best, reference)
-    by = f"{percent(result.estimate)}{_range(result)}"
-    if result.separable is False:
-        text = f"{best.scheduler} is {by} ahead of {reference.scheduler}, not separable"
-        if result.probability is not None:
-            text += f" (P(win) {probability(result.probability)})"
-    else:
-        text = f"{best.scheduler} beats {reference.scheduler} by {by}"
-        if result.probability is not None:
-            text += f", P(win) {probability(result.probability, spaced=True)}"
-    if result.seeds_interval is not None:
-        low, high = result.seeds_interval.low, result.seeds_interval.high
-        text += f", mean of {contest.seeds} seeds [{number(low)}, {number(high)}]"
+    text = verdict_text(best.scheduler, reference.scheduler, contest.against(best, reference))
+    if contest.seeds > 1:
+        over_seeds = contest.against(best, reference).seeds_interval
+        if over_seeds is not None:
+            ends = f"[{number(over_seeds.low)}, {number(over_seeds.high)}]"
+            text += f", mean of {contest.seeds} seeds {ends}"
     near = [s.scheduler for s in contest.standings if s.separable is False and s is not reference]
     if near:
         text += f"; {listed([best.scheduler, *near])} not separable"
@@ -83,10 +70,91 @@ def answer(contest: Contest, baseline: str | None = None) -> str:
     return text
 
 
+def verdict_text(first: str, second: str, result: Comparison) -> str:
+    """One scheduler against another: ``heft beats fcfs by 21% [18, 24], P(win) > .99``.
+
+    ``beats`` stands only where the interval leaves 0 out (:attr:`Comparison.verdict`); else they are not separable, or,
+    without draws and seeds, nobody can tell. Whoever is ahead comes first.
+    """
+    if result.estimate < 0:
+        return verdict_text(second, first, result.turned)
+    by = f"{percent(result.estimate)}{_range(result)}"
+    if result.separable:
+        text = f"{first} beats {second} by {by}"
+    else:
+        why = "not separable" if result.separable is False else "no interval: cannot tell"
+        text = f"{first} is {by} ahead of {second}, {why}"
+    if result.probability is None:
+        return text
+    if result.separable:
+        return f"{text}, P(win) {probability(result.probability, spaced=True)}"
+    return f"{text} (P(win) {probability(result.probability)})"
+
+
 def _range(result: Comparison) -> str:
     if result.interval is None:
         return ""
     return f" [{number(result.interval.low)}, {number(result.interval.high)}]"
+
+
+def validity_lines(standings: Standings) -> list[str]:
+    """In which world the devices were validated: one line, or one for each group of clusters that share it.
+
+    Without a GPU all methods of a cluster share it; a plan over processors and GPUs has its own.
+    """
+    clusters: dict[str, dict[str, None]] = {}
+    for contest in standings.contests:
+        # The longest says all that shorter ones say.
+        line = max((s.validity for s in contest.standings), key=len, default="")
+        if line:
+            clusters.setdefault(line, {}).setdefault(contest.setting.cluster)
+    if len(clusters) < 2:
+        return [f"validity: {line}" for line in clusters]
+    return [f"validity of {listed([*names])}: {line}" for line, names in clusters.items()]
+
+
+_LABEL = re.compile(r"\((measured|public|datasheet)")
+
+
+def label_lines(standings: Standings) -> list[str]:
+    """What must be known first where devices of different labels are compared, with the interval of the ratio.
+
+    Within a cluster the ratio is of a model on each device alone, the first one's; of clusters whose labels differ from
+    the first one's, of the best schedulers on the first model. One line, or none.
+    """
+    if not standings.contests:
+        return []
+    first = standings.contests[0]
+    found: dict[str, str] = {}
+    for contest in standings.contests:
+        for part in filter(None, contest.best.compared.split("; ")):
+            found.setdefault(part.partition(": ")[0], f"{part} on {contest.model}")
+    lines = list(found.values())
+    seen = {_labels(first.setting.profiles)}
+    for other in standings.contests:
+        mine, theirs = (_labels(c.setting.profiles) for c in (first, other))
+        same_work = (other.model, other.batch) == (first.model, first.batch)
+        if mine and theirs and theirs not in seen and same_work:
+            seen.add(theirs)
+            lines.append(_clusters_compared(first, mine, other, theirs))
+    return [f"different labels are compared: {'; '.join(lines)}"] if lines else []
+
+
+def _labels(profiles: str) -> str:
+    """``datasheet and measured``."""
+    return listed(sorted(set(_LABEL.findall(profiles))))
+
+
+def _clusters_compared(a: Contest, a_labels: str, b: Contest, b_labels: str) -> str:
+    unknown = dict.fromkeys([*a.interval_without, *b.interval_without])
+    ends = f"(nobody knows the error of {', '.join(unknown)})" if unknown else "(no draws)"
+    if 0 < len(a.best.draws) == len(b.best.draws) and not unknown:
+        around = interval(b.best.draws / a.best.draws)
+        ends = f"[{around.low:.2g}, {around.high:.2g}]"
+    return (
+        f"{b.setting.cluster} ({b_labels}) against {a.setting.cluster} ({a_labels}): "
+        f"{b.best.makespan_s / a.best.makespan_s:.2g} {ends} of its time on {b.model}"
+    )
 
 
 def same(contest: Contest, factor: float | None = None, unit: str = "") -> str:
@@ -134,8 +202,6 @@ def cautions(standings: Standings, most: int = 6) -> list[str]:
             f"makespan outside its own interval ({listed(biased)}): a profile's times are known to be "
             "off to one side; go by the interval"
         )
-    if any(s.unvalidated for contest in standings.contests for s in contest.standings):
-        notes.append(NOT_VALIDATED)
     left_out = sum(contest.seeds_left_out for contest in standings.contests)
     if left_out:
         notes.append(f"{left_out} seeds left out: not every scheduler of their model finished them")

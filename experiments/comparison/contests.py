@@ -10,14 +10,7 @@ import numpy as np
 
 from experiments.comparison.factors import Factor
 from experiments.comparison.instances import Instances
-from experiments.comparison.statistics import (
-    FEWEST_DRAWS,
-    SAME,
-    Comparison,
-    Interval,
-    compare,
-    probability_shorter,
-)
+from experiments.comparison.statistics import SAME, Comparison, Interval, compare
 
 SETTING = (
     "cluster",
@@ -37,6 +30,11 @@ _CHAIN = 0.9
 """A graph whose critical path is this share of its time on the best device has no parallel work."""
 
 _AT_BOUND = 0.02
+
+
+def is_exact(cost_model: str, noise: str, seeds: int) -> bool:
+    """Whether nothing about a contest's makespans is uncertain: given times, no noise, one instance."""
+    return cost_model == GIVEN and noise == "none" and seeds == 1
 
 
 @dataclass(frozen=True)
@@ -65,11 +63,13 @@ class Standing:
             where there are none.
         interval: of the pooled draws; of the cell's own percentiles where only these are known.
         best_share: share of the draws in which it is the shortest; None without draws.
-        separable: from the contest's best; None for the best itself or without draws.
+        separable: from the contest's best; None for the best itself or where nothing says so.
         utilisation: mean over seeds; NaN where unknown.
         cells: ids of its cells, in order of seeds.
         stale: whether one of them was made with code or profiles that have changed since.
-        unvalidated: whether it is a partition's plan for processors and GPUs together, which nobody ran on a GPU.
+        compared: how its devices compare where they are of different labels, one line; else empty.
+        validity: in which world its devices were validated, one line; empty where unknown.
+        unvalidated: whether they were not, or came out wrong.
     """
 
     scheduler: str
@@ -81,6 +81,8 @@ class Standing:
     utilisation: float
     cells: tuple[str, ...]
     stale: bool = False
+    compared: str = ""
+    validity: str = ""
     unvalidated: bool = False
 
     @property
@@ -203,13 +205,12 @@ class Contest:
 
     def beaten(self, standing: Standing) -> float | None:
         """Share of the draws in which the best is shorter; None without draws."""
-        if min(len(self.best.draws), len(standing.draws)) < FEWEST_DRAWS:
-            return None
-        return probability_shorter(self.best.draws, standing.draws)
+        return self.against(self.best, standing).probability
 
     def against(self, first: Standing, second: Standing) -> Comparison:
         """Compare two of this contest's schedulers."""
-        return compare(first.makespans, second.makespans, first.draws, second.draws)
+        exact = is_exact(self.setting.cost_model, self.setting.noise, self.seeds)
+        return compare(first.makespans, second.makespans, first.draws, second.draws, exact)
 
 
 @dataclass(frozen=True)

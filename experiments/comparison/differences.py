@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
+from experiments.comparison.answers import verdict_text
 from experiments.comparison.statistics import FEWEST_DRAWS, compare
 from experiments.comparison.terminal import wrapped
 from experiments.runs.console import WIDTH
@@ -84,6 +85,8 @@ def compare_runs(a: Path, b: Path) -> list[Text]:
     metrics = [document["metrics"] for document in documents]
     changed = config_differences(*(document.get("config", {}) for document in documents))
     lines = wrapped(_answer(documents, changed), "bold")
+    for line in dict.fromkeys(d.get("validity", {}).get("line") for d in documents):
+        lines += wrapped(f"validity: {line}", "yellow") if line else []
     lines += [Text(f"{name}: {path}", "dim") for name, path in (("A", a), ("B", b))]
     lines += [Text(), *_config_lines(changed), Text(), *_metric_lines(metrics), Text()]
     have = [(path / "trace.json").is_file() for path in (a, b)]
@@ -116,11 +119,7 @@ def _answer(documents: Sequence[Mapping[str, Any]], changed: Mapping[str, Any]) 
     paired = changed and all(key.startswith(("scheduler.", "partition.")) for key in changed)
     if paired and len(draws[0]) == len(draws[1]) >= FEWEST_DRAWS:
         result = compare([b], [a], draws[1], draws[0])
-        assert result.interval is not None
-        assert result.probability is not None
-        low, high = result.interval.low, result.interval.high
-        text += f"; B wins {result.probability:.0%} of {len(draws[0])} draws"
-        text += f", is shorter by [{100 * low:.1f}, {100 * high:.1f}]%"
+        text += f"; {verdict_text('B', 'A', result)} of {len(draws[0])} draws"
     return text
 
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.comparison.bootstrap import intervals_of_means
 from experiments.comparison.factors import ERROR, OMITTED, SCHEDULER, Factor, value_text
-from experiments.comparison.paired_tests import ALPHA, fewest_pairs, holm, rank_biserial, wilcoxon
+from experiments.comparison.paired_tests import paired_tests, rank_biserial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,8 +51,7 @@ class Effects:
 
     Attributes:
         frame: one row an effect: ``factor``, ``value``, ``against``, ``n``, ``ratio`` with
-            ``ratio_low`` and ``ratio_high``, ``rank_biserial``, ``p_wilcoxon``, ``p_wilcoxon_holm``,
-            ``verdict``.
+            ``ratio_low`` and ``ratio_high``, ``rank_biserial``, ``p``, ``verdict``; interval and p are corrected.
     """
 
     effects: tuple[Effect, ...]
@@ -78,35 +76,24 @@ def effects(standings: Standings) -> Effects:
             difference = difference[np.isfinite(difference)]
             if column != usual and len(difference):
                 found.append(Effect(factor, value, factor.values[usual], difference))
-    needed = fewest_pairs(max(1, len(found)))
-    rows = []
-    ends = intervals_of_means([effect.logs for effect in found])
-    for effect, (low, high) in zip(found, ends, strict=True):
-        rows.append(
-            {
-                "factor": effect.factor.name,
-                "value": value_text(effect.value),
-                "against": value_text(effect.against),
-                "n": len(effect.logs),
-                "ratio": float(np.exp(effect.logs.mean())),
-                "ratio_low": float(np.exp(low)),
-                "ratio_high": float(np.exp(high)),
-                "rank_biserial": rank_biserial(effect.logs),
-                "p_wilcoxon": wilcoxon(effect.logs) if len(effect.logs) >= needed else np.nan,
-            }
-        )
-    frame = pd.DataFrame(rows)
-    if len(frame):
-        frame["p_wilcoxon_holm"] = holm(frame["p_wilcoxon"].to_numpy())
-        frame["verdict"] = [
-            "too few" if np.isnan(p) else "not separable" if p > ALPHA else _direction(r)
-            for p, r in zip(frame["p_wilcoxon_holm"], frame["rank_biserial"], strict=True)
-        ]
-    return Effects(tuple(found), frame)
-
-
-def _direction(effect: float) -> str:
-    return "shorter" if effect > 0 else "longer"
+    tests = paired_tests([effect.logs for effect in found])
+    words = {None: "too few", -1: "shorter", 0: "not separable", 1: "longer"}
+    rows = [
+        {
+            "factor": effect.factor.name,
+            "value": value_text(effect.value),
+            "against": value_text(effect.against),
+            "n": len(effect.logs),
+            "ratio": float(np.exp(effect.logs.mean())),
+            "ratio_low": float(np.exp(test.low)),
+            "ratio_high": float(np.exp(test.high)),
+            "rank_biserial": rank_biserial(effect.logs),
+            "p": test.p,
+            "verdict": words[test.verdict],
+        }
+        for effect, test in zip(found, tests, strict=True)
+    ]
+    return Effects(tuple(found), pd.DataFrame(rows))
 
 
 def _paired(standings: Standings, factor: Factor) -> np.ndarray:

@@ -20,6 +20,7 @@ from experiments.comparison.contests import (
     Setting,
     Standing,
     Standings,
+    is_exact,
 )
 from experiments.comparison.factors import SEEDS, Factor, with_factors
 from experiments.comparison.instances import Instances
@@ -29,7 +30,6 @@ from experiments.comparison.statistics import (
     compare,
     interval,
     probability_best,
-    separable_draws,
 )
 from simulator.errors import InvalidInput
 
@@ -218,14 +218,14 @@ def _contest(key: dict[str, Hashable], rows: pd.DataFrame) -> Contest:
         alone = set()
     ranked = sorted(kept, key=lambda name: (float(makespans[name].mean()), name))
     best = next(name for name in ranked if name not in alone)
+    exact = is_exact(str(key.get("cost_model")), str(key.get("noise")), len(seeds))
 
     def standing(name: str) -> Standing:
         own = draws.get(name, np.zeros(0))
+        first = draws.get(best, own)
         separable = None
-        if name != best and len(own):
-            separable = separable_draws(draws[best], own)
-        elif name != best:
-            separable = compare(makespans[best], makespans[name], own, own).separable
+        if name != best:
+            separable = compare(makespans[best], makespans[name], first, own, exact).separable
         return Standing(
             scheduler=name,
             makespans=makespans[name],
@@ -236,6 +236,8 @@ def _contest(key: dict[str, Hashable], rows: pd.DataFrame) -> Contest:
             utilisation=_mean(row["utilisation"] for row in cells[name]),
             cells=tuple(str(row["cell"]) for row in cells[name]),
             stale=any(row["stale"] for row in cells[name]),
+            compared=str(cells[name][0].get("compared") or ""),
+            validity=str(cells[name][0].get("validity") or ""),
             unvalidated=any(row.get("unvalidated") in (True,) for row in cells[name]),
         )
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.comparison.answers import incomplete
-from experiments.comparison.bootstrap import METHOD
 from experiments.comparison.contests import GIVEN, Standings
-from experiments.comparison.paired_tests import ALPHA, CORRECTION
+from experiments.comparison.paired_tests import ALPHA, CORRECTION, METHOD
 from experiments.comparison.pairs import PairTests
 from experiments.comparison.statistics import SAME
 from experiments.runs.configs import DecisionCostConfig, memory_text, noise_text
@@ -329,10 +328,9 @@ def _statistics(standings: Standings, pairs: PairTests | None, baseline: str | N
     few = int((pairs.frame["verdict"] == "too few").sum())
     return (
         f"Over all models and settings, {against} on n = {pairs.units} "
-        f"{pairs.unit_text}: geometric mean of the makespan ratio with its 95% interval ({METHOD}, "
-        "seed 0), rank-biserial correlation, and a two-sided Wilcoxon signed-rank test (sign test "
-        f"beside it), {CORRECTION} corrected over {len(pairs.frame)} tests at {ALPHA:g}; differences "
-        f"below {SAME:.0%} count as ties in win counts."
+        f"{pairs.unit_text}: geometric mean of the makespan ratio with its 95% interval and "
+        f"two-sided p-value ({METHOD}, seed 0), {CORRECTION} corrected over {len(pairs.frame)} tests at "
+        f"{ALPHA:g}, and rank-biserial correlation; differences below {SAME:.0%} count as ties in win counts."
         + (
             f" {few} pairs had too few makespans to be tested (below {pairs.needed})."
             if few

@@ -1,8 +1,8 @@
 """Pair by pair: wins, ties, losses, the worst ratio, and whether one is shorter than the other.
 
-Effect sizes come first: the geometric mean of the ratio with its bootstrap interval, and the
-rank-biserial correlation; then p-values of the signed-rank and the sign test, corrected over all pairs
-that are compared together.
+Effect sizes come first: the geometric mean of the ratio with its interval, and the rank-biserial
+correlation; then the p-value of the same draws (:mod:`experiments.comparison.paired_tests`), both
+corrected over all pairs that are compared together.
 """
 
 from __future__ import annotations
@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from experiments.comparison.bootstrap import intervals_of_means
 from experiments.comparison.instances import Instances
-from experiments.comparison.paired_tests import (
-    ALPHA,
-    fewest_pairs,
-    holm,
-    rank_biserial,
-    sign_test,
-    wilcoxon,
-)
+from experiments.comparison.paired_tests import fewest_pairs, paired_tests, rank_biserial
 from experiments.comparison.statistics import SAME
 
 if TYPE_CHECKING:
@@ -75,11 +67,10 @@ class PairTests:
 
     Attributes:
         frame: one row a pair, the better first: ``scheduler``, ``against``, ``n`` (pairs of makespans),
-            ``ratio`` (geometric mean of the first's makespan over the second's) with its 95% interval
+            ``ratio`` (geometric mean of the first's makespan over the second's) with its corrected 95% interval
             ``ratio_low``, ``ratio_high``, ``rank_biserial``, ``wins``, ``ties``, ``losses`` (beyond 1%,
-            over instances), ``worst_ratio``, ``p_wilcoxon``, ``p_sign``,
-            ``p_wilcoxon_holm``, ``p_sign_holm``, ``verdict``: ``shorter``, ``not separable``, ``mixed`` (the ranks say one,
-            the mean the other) or ``too few``.
+            over instances), ``worst_ratio``, ``p`` (corrected), ``verdict``: ``shorter``, ``not separable`` or
+            ``too few``.
         unit: what is paired: a model in a setting, its seeds averaged, or each seed.
         units: how many there are.
         needed: pairs of makespans below which nothing can be significant.
@@ -167,10 +158,10 @@ def compare_pairs(
     logs = np.log(makespans)
     differences = [logs[:, i] - logs[:, j] for i, j in pairs]
     differences = [values[np.isfinite(values)] for values in differences]
-    ends = intervals_of_means(differences)
+    tests = paired_tests(differences)
     rows = []
-    for (i, j), values, (low, high) in zip(pairs, differences, ends, strict=True):
-        enough = len(values) >= needed
+    for (i, j), values, test in zip(pairs, differences, tests, strict=True):
+        low, high = test.low, test.high
         if len(values) and values.mean() > 0:
             i, j, values, low, high = j, i, -values, -high, -low
         rows.append(
@@ -186,25 +177,13 @@ def compare_pairs(
                 "ties": counts.ties[i, j],
                 "losses": counts.losses[i, j],
                 "worst_ratio": counts.worst[i, j],
-                "p_wilcoxon": wilcoxon(values) if enough else np.nan,
-                "p_sign": sign_test(values) if enough else np.nan,
+                "p": test.p,
+                "verdict": _WORDS[None if test.verdict is None else abs(test.verdict)],
             }
         )
-    frame = pd.DataFrame(rows)
-    if len(frame):
-        for name in ("wilcoxon", "sign"):
-            frame[f"p_{name}_holm"] = holm(frame[f"p_{name}"].to_numpy())
-        frame["verdict"] = [_verdict(row) for row in frame.to_dict("records")]
     models = len(np.unique(instances.work))
-    return PairTests(frame, unit, len(makespans), needed, len(instances), models)
+    return PairTests(pd.DataFrame(rows), unit, len(makespans), needed, len(instances), models)
 
 
-def _verdict(row: dict[object, object]) -> str:
-    p, effect, ratio = (
-        float(str(row[key])) for key in ("p_wilcoxon_holm", "rank_biserial", "ratio")
-    )
-    if np.isnan(p):
-        return "too few"
-    if p > ALPHA:
-        return "not separable"
-    return "shorter" if (effect > 0) == (ratio < 1) else "mixed"
+_WORDS = {None: "too few", 0: "not separable", 1: "shorter"}
+"""The better of a pair stands first, so that nothing is longer."""

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from experiments.comparison import tables
 from experiments.comparison.analysis import Analysis
-from experiments.comparison.answers import answers, cautions, rules, same
+from experiments.comparison.answers import (
+    answers,
+    cautions,
+    label_lines,
+    rules,
+    same,
+    validity_lines,
+)
 from experiments.comparison.contests import BEST_DEVICE, Contest, Setting, Standing, Standings
 from experiments.comparison.overall import by_factor
 from experiments.comparison.terminal import UNCALIBRATED
@@ -84,6 +91,7 @@ def write_report(
     written = _write_tables(analysis, folder, baseline)
     write_text(folder / "methods.txt", methods)
     sections, warnings, left_out = _draw(analysis, folder, cells)
+    caption_validity(sections, analysis.standings)
     page = _page(
         analysis, written, sections, warnings, baseline, manifest or {}, title, methods, left_out
     )
@@ -118,8 +126,28 @@ def _write_tables(
         written["table_by_factor"] = tables.by_factor_table(frame, shown, len(names) - len(shown))
         frames["table_by_factor"] = frame
     for name, table in written.items():
-        tables.write_table(folder, name, frames[name], table)
+        written[name] = with_validity(table, standings)
+        tables.write_table(folder, name, frames[name], written[name])
     return written
+
+
+def with_validity(table: tables.TextTable, standings: Standings) -> tables.TextTable:
+    """A table whose caption begins with devices of different labels and ends with the validity of all."""
+    first, last = label_lines(standings), validity_lines(standings)
+    return replace(table, caption=" ".join(as_sentences([*first, table.caption, *last])))
+
+
+def as_sentences(texts: Sequence[str]) -> list[str]:
+    """Texts that begin with a capital and end with a stop."""
+    return [f"{text[:1].upper()}{text[1:].rstrip('.')}." for text in texts if text]
+
+
+def caption_validity(sections: Sequence[Section], standings: Standings) -> None:
+    """Add in which world the devices were validated to the caption of every figure."""
+    said = " ".join(as_sentences(validity_lines(standings)))
+    for path in {s.with_name(f"{s.name}.txt") for section in sections for s in section.stems}:
+        if said and path.is_file():
+            write_text(path, f"{path.read_text().strip()} {said}\n")
 
 
 def _draw(
@@ -316,7 +344,9 @@ def render(
     return template.render(
         title=title,
         description=str(manifest.get("description") or ""),
+        compared=label_lines(standings),
         answers=shown,
+        validity=validity_lines(standings),
         more_answers=len(said) - len(shown),
         settings=[_setting(setting) for setting in standings.settings[:_CONTESTS]],
         warnings=warnings,

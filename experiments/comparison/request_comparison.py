@@ -16,6 +16,7 @@ import numpy as np
 
 from experiments.comparison.bootstrap import intervals_of_means
 from experiments.comparison.rounding import number
+from experiments.comparison.statistics import verdict
 from experiments.runs.results import read_document, told_apart
 from simulator.errors import InvalidInput
 from simulator.model.units import format_seconds
@@ -45,7 +46,7 @@ class Change:
 
     def beyond(self, none: float) -> int:
         """-1 or 1 where the interval lies below or above what stands for no change, else 0."""
-        return int(self.low > none) - int(self.high < none)
+        return verdict(self.low, self.high, none) or 0
 
 
 @dataclass(frozen=True)

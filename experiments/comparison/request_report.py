@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.text import Text
 
-from experiments.comparison.answers import incomplete
+from experiments.comparison.answers import incomplete, label_lines, validity_lines
 from experiments.comparison.bootstrap import FEWEST, METHOD
 from experiments.comparison.contests import Standings
 from experiments.comparison.markup import TextTable
-from experiments.comparison.report import Section, render
+from experiments.comparison.report import Section, caption_validity, render, with_validity
 from experiments.comparison.request_comparison import (
     DELAYS,
     SHARE,
@@ -61,12 +61,14 @@ def request_lines(
         rerun: command that runs the failed cells again.
         wall_s: seconds that the sweep took; None: nothing was simulated.
     """
-    lines: list[Text] = []
+    lines = [line for text in label_lines(standings) for line in wrapped(text, "yellow")]
     said = sentences(comparison)
     for sentence in said[:MOST_ROWS]:
         lines += wrapped(sentence, "bold")
     if len(said) > MOST_ROWS:
         lines.append(Text(f"... and {len(said) - MOST_ROWS} more in the report", "dim"))
+    for text in validity_lines(standings):
+        lines += wrapped(text, "yellow")
     lines += cluster_lines(standings)
     if len(comparison.settings) > MOST_CONTESTS:
         lines += wrapped(f"{len(comparison.settings)} settings, each in {TABLE}.csv", "dim")
@@ -214,10 +216,11 @@ def write_request_report(
         left_out: what was not, with the reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    table = request_table(comparison)
+    table = with_validity(request_table(comparison), standings)
     write_table(folder, TABLE, request_frame(comparison), table)
     write_text(folder / "methods.txt", methods)
     sections = [Section("Delays and answers in time", (stem,)) for stem in figures]
+    caption_validity(sections, standings)
     page = render(
         standings, manifest, title, sentences(comparison), {TABLE: table}, sections, methods,
         warnings=[*incomplete(standings, 300), *_cautions(comparison)], left_out=left_out,

@@ -8,6 +8,7 @@ several seeds, the draws of all seeds are pooled, each draw weighing the same, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,8 +16,10 @@ import numpy as np
 
 from experiments.comparison.bootstrap import FEWEST, bootstrap_means
 
-SEPARABLE = 0.95
-"""A beats B if it is faster in this share of the draws; otherwise the two are not separable."""
+LEVEL = 0.95
+"""Of every two-sided interval that decides whether two are separable."""
+SEPARABLE = (1.0 + LEVEL) / 2.0
+"""The share of draws in which one is shorter from which on the interval of the difference leaves 0 out."""
 TIE = 1e-9
 """Makespans that differ by less, relatively, are equal: sums of the same times in another order."""
 FEWEST_DRAWS = 20
@@ -42,6 +45,34 @@ def interval(values: np.ndarray, level: float = 0.95) -> Interval:
     tail = 50.0 * (1.0 - level)
     low, high = np.percentile(values, [tail, 100.0 - tail])
     return Interval(float(low), float(high), level)
+
+
+def verdict(low: float, high: float, none: float = 0.0) -> int | None:
+    """The one rule for who beats whom: what the two-sided interval of a difference says.
+
+    Args:
+        low: lower end of the interval at :data:`LEVEL`, NaN where there is none.
+        high: upper end.
+        none: what stands for no difference, 1 for a ratio.
+
+    Returns:
+        1 where the interval lies above ``none``, -1 where below, 0 where it holds it (the two are not separable);
+        None without an interval.
+    """
+    if math.isnan(low) or math.isnan(high):
+        return None
+    return int(low > none) - int(high < none)
+
+
+def middle(values: np.ndarray) -> Interval:
+    """The draws between those that :data:`LEVEL` leaves out at each end.
+
+    It leaves 0 out exactly where at least :data:`SEPARABLE` of ``values`` lie on one side of 0, so that interval and
+    P(win) never disagree.
+    """
+    ordered = np.sort(values)
+    out = int(len(ordered) * (1.0 - SEPARABLE) + 1e-9)
+    return Interval(float(ordered[out]), float(ordered[-1 - out]), LEVEL)
 
 
 def probability_shorter(a: np.ndarray, b: np.ndarray) -> float:
@@ -96,6 +127,7 @@ class Comparison:
         median: of the reduction over the pooled draws; None with too few.
         probability: that the first is shorter, over the pooled draws; None with too few.
         seeds_interval: bootstrap interval of the reduction's mean over seeds; None with too few.
+        exact: whether makespans are certain: there is nothing to draw.
     """
 
     reduction: float
@@ -103,6 +135,7 @@ class Comparison:
     median: float | None
     probability: float | None
     seeds_interval: Interval | None
+    exact: bool = False
 
     @property
     def estimate(self) -> float:
@@ -115,23 +148,40 @@ class Comparison:
         return self.median
 
     @property
-    def separable(self) -> bool | None:
-        """Whether one of the two is shorter in 95% of the draws.
+    def verdict(self) -> int | None:
+        """1 if the first beats the second, -1 if the second beats it, 0 if they are not separable.
 
-        Without draws: whether the interval of the mean over seeds leaves 0 out. None without either.
+        By :func:`verdict` of the interval over the draws; without draws, of that of the mean over seeds; of makespans
+        that are certain the difference itself. None where nothing is known.
         """
-        if self.probability is None:
-            return None if self.seeds_interval is None else 0.0 not in self.seeds_interval
-        return _decided(self.probability)
+        if self.exact:
+            return 0 if abs(self.reduction) <= TIE else verdict(self.reduction, self.reduction)
+        span = self.interval or self.seeds_interval
+        return None if span is None else verdict(span.low, span.high)
 
+    @property
+    def separable(self) -> bool | None:
+        """Whether one beats the other; None where nothing is known."""
+        return None if self.verdict is None else self.verdict != 0
 
-def separable_draws(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether one of the two is shorter in 95% of the paired draws."""
-    return _decided(probability_shorter(a, b))
+    @property
+    def turned(self) -> Comparison:
+        """The second against the first: how much shorter its makespan is as a share of the first's."""
 
+        def turn(share: float) -> float:
+            return 1.0 - 1.0 / (1.0 - share) if share < 1.0 else -math.inf
 
-def _decided(probability: float) -> bool:
-    return max(probability, 1.0 - probability) >= SEPARABLE
+        def turn_all(span: Interval | None) -> Interval | None:
+            return span and Interval(turn(span.high), turn(span.low), span.level)
+
+        return Comparison(
+            turn(self.reduction),
+            turn_all(self.interval),
+            None if self.median is None else turn(self.median),
+            None if self.probability is None else 1.0 - self.probability,
+            turn_all(self.seeds_interval),
+            self.exact,
+        )
 
 
 def compare(
@@ -139,6 +189,7 @@ def compare(
     b: Sequence[float] | np.ndarray,
     a_draws: np.ndarray,
     b_draws: np.ndarray,
+    exact: bool = False,
 ) -> Comparison:
     """Compare two schedulers.
 
@@ -147,6 +198,7 @@ def compare(
         b: see ``a``.
         a_draws: pooled draws in seconds, paired with ``b_draws``; empty where there are none.
         b_draws: see ``a_draws``.
+        exact: whether these makespans are certain, each run being the only one there can be.
 
     Raises:
         ValueError: not the same seeds or draws.
@@ -155,11 +207,12 @@ def compare(
     point = float(1.0 - first.mean() / second.mean())
     over_seeds = bootstrap_mean(reduction(first, second)) if len(first) >= FEWEST else None
     if min(len(a_draws), len(b_draws)) < FEWEST_DRAWS:
-        return Comparison(point, None, None, None, over_seeds)
+        return Comparison(point, None, None, None, over_seeds, exact)
     reductions = reduction(a_draws, b_draws)
+    reductions[np.abs(reductions) <= TIE] = 0.0
     return Comparison(
         point,
-        interval(reductions),
+        middle(reductions),
         float(np.median(reductions)),
         probability_shorter(a_draws, b_draws),
         over_seeds,

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.comparison.answers import DEFAULT_BASELINE, NOT_VALIDATED, interval_note
+from experiments.comparison import paired_tests
+from experiments.comparison.answers import DEFAULT_BASELINE, interval_note
 from experiments.comparison.bootstrap import METHOD
 from experiments.comparison.contests import BEST_DEVICE, Contest, Standing, Standings
 from experiments.comparison.effects import Effects
 from experiments.comparison.markup import TextTable, latex, markdown
 from experiments.comparison.overall import Overall
-from experiments.comparison.paired_tests import ALPHA, CORRECTION
 from experiments.comparison.pairs import PairTests
 from experiments.comparison.rounding import (
     decimals,
@@ -50,7 +50,7 @@ def main_frame(standings: Standings, baseline: str | None = None) -> pd.DataFram
     rows = []
     for contest in standings.contests:
         everyone = [*contest.standings, *([contest.alone] if contest.alone is not None else [])]
-        reference = contest.find(baseline or DEFAULT_BASELINE) or contest.standings[-1]
+        reference = contest.find(baseline or DEFAULT_BASELINE) or contest.best
         for rank, standing in enumerate(everyone, start=1):
             relative = contest.against(standing, reference)
             span = standing.interval
@@ -143,8 +143,8 @@ def best_device_cells(contest: Contest, factor: float) -> tuple[str, ...]:
 
 
 def mark(standing: Standing) -> str:
-    """``~`` behind what is not separable from the best, ``*`` behind what is stale, ``!`` behind plans for processors
-    and GPUs that were not validated.
+    """``~`` behind what is not separable from the best, ``*`` behind what is stale, ``!`` behind what ran on devices that
+    were not validated together.
     """
     marks = (
         ("~", standing.separable is False),
@@ -174,7 +174,7 @@ def main_caption(standings: Standings) -> str:
         f"{'model' if len(standings.contests) == 1 else 'models and settings'} under "
         f"{len(standings.schedulers)} schedulers. {note[:1].upper()}{note[1:]} (2.5 to 97.5%). "
         "P(best): share of the paired draws in which it is the shortest; ~: not separable from the "
-        "best (which beats it in less than 95% of them"
+        "best (the 95% interval of the difference over them holds 0"
     )
     if any(c.seeds > 1 and not c.draws for c in standings.contests):
         text += f"; without draws: the 95% interval of the mean over seeds, {METHOD}, holds 0"
@@ -185,7 +185,7 @@ def main_caption(standings: Standings) -> str:
     if any(standing.stale for contest in standings.contests for standing in contest.standings):
         text += " *: stale, made with code or profiles that have changed since."
     if any(s.unvalidated for contest in standings.contests for s in contest.standings):
-        text += f" {NOT_VALIDATED}."
+        text += " !: not validated."
     return text + (f" Devices: {profiles}." if profiles else "")
 
 
@@ -224,7 +224,7 @@ def overall_table(overall: Overall) -> TextTable:
 def pairs_table(pairs: PairTests, baseline: str | None = None) -> TextTable:
     """Every pair, effect sizes before p-values."""
     headings = ["scheduler", "against", "n", "ratio", "[95%]", "rank-biserial", "w/t/l", "worst"]
-    headings += ["p Wilcoxon", "p sign", "verdict"]
+    headings += ["p", "verdict"]
     rows = [
         [
             row["scheduler"],
@@ -235,8 +235,7 @@ def pairs_table(pairs: PairTests, baseline: str | None = None) -> TextTable:
             f"{row['rank_biserial']:+.2f}",
             f"{row['wins']}/{row['ties']}/{row['losses']}",
             f"{row['worst_ratio']:.2f}",
-            p_text(row["p_wilcoxon_holm"]),
-            p_text(row["p_sign_holm"]),
+            p_text(row["p"]),
             row["verdict"],
         ]
         for row in pairs.frame.to_dict("records")
@@ -244,11 +243,11 @@ def pairs_table(pairs: PairTests, baseline: str | None = None) -> TextTable:
     against = f"every scheduler with {baseline}" if baseline else "every two schedulers"
     caption = (
         f"Pairs: {against}, {len(rows)} tests. Ratio: geometric mean of the first's makespan over the "
-        f"second's, n = {pairs.units} {pairs.unit_text}, with 95% interval ({METHOD}). "
+        f"second's, n = {pairs.units} {pairs.unit_text}, with 95% interval. "
         "Rank-biserial correlation: 1 where the first is always the shorter. w/t/l: instances on which "
-        f"the first is shorter, within {SAME:.0%}, longer. Worst: largest ratio. Then p-values, "
-        f"two-sided, of Wilcoxon's signed-rank and of the sign test, {CORRECTION} corrected over all "
-        f"pairs; 'shorter' at {ALPHA:g} by the former. With fewer than {pairs.needed} pairs of "
+        f"the first is shorter, within {SAME:.0%}, longer. Worst: largest ratio. p, two-sided, is of "
+        f"the same draws as the interval ({paired_tests.METHOD}), both {paired_tests.CORRECTION} corrected over "
+        f"all pairs; 'shorter' where the interval leaves 1 out. With fewer than {pairs.needed} pairs of "
         "makespans nothing could be significant: 'too few'."
     )
     caption = f"{caption} {pairs.caution}".rstrip()
@@ -257,7 +256,7 @@ def pairs_table(pairs: PairTests, baseline: str | None = None) -> TextTable:
 
 def effects_table(effects: Effects) -> TextTable:
     """What each value of each factor changes, paired over everything else."""
-    headings = ["factor", "value", "against", "n", "ratio", "[95%]", "p Wilcoxon", "verdict"]
+    headings = ["factor", "value", "against", "n", "ratio", "[95%]", "p", "verdict"]
     rows = [
         [
             row["factor"],
@@ -266,7 +265,7 @@ def effects_table(effects: Effects) -> TextTable:
             f"{row['n']}",
             f"{row['ratio']:.3f}",
             _range(row["ratio_low"], row["ratio_high"]),
-            p_text(row["p_wilcoxon_holm"]),
+            p_text(row["p"]),
             row["verdict"],
         ]
         for row in effects.frame.to_dict("records")
@@ -274,7 +273,7 @@ def effects_table(effects: Effects) -> TextTable:
     caption = (
         "What a factor changes. Ratio: geometric mean of the makespan with the value over that with "
         "the other, n pairs of runs that agree in everything else, seeds and scheduler included; 95% "
-        f"interval: {METHOD}. p: Wilcoxon's signed-rank test, two-sided, {CORRECTION} corrected over "
+        f"interval and two-sided p: {paired_tests.METHOD}, {paired_tests.CORRECTION} corrected over "
         f"the {len(rows)} rows. Pairs of one model count singly, so the result speaks of what the "
         "sweep holds."
     )

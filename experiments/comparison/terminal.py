@@ -15,11 +15,14 @@ from experiments.comparison.answers import (
     baseline_of,
     cautions,
     interval_note,
+    label_lines,
     rules,
     same,
+    validity_lines,
 )
 from experiments.comparison.contests import GIVEN, Contest, Setting, Standing, Standings
 from experiments.comparison.overall import Overall
+from experiments.comparison.paired_tests import CORRECTION
 from experiments.comparison.pairs import PairTests
 from experiments.comparison.rounding import fit, time_unit
 from experiments.comparison.tables import (
@@ -72,7 +75,7 @@ def terminal_table(
         failures_file: where failed cells are listed.
         rerun: command that runs the failed cells again.
     """
-    lines: list[Text] = []
+    lines = [line for text in label_lines(standings) for line in wrapped(text, "yellow")]
     over_all = []
     if summary is not None and len(standings.contests) > 1 and len(standings.schedulers) > 1:
         over_all = _over_all(*summary, baseline)
@@ -84,6 +87,8 @@ def terminal_table(
         lines += wrapped(sentence, "bold")
     if len(sentences) > MOST_ROWS:
         lines.append(Text(f"... and {len(sentences) - MOST_ROWS} more in the report", "dim"))
+    for line in validity_lines(standings):
+        lines += wrapped(line, "yellow" if _unvalidated(standings) else "dim")
     if not many:
         lines += over_all
     if many:
@@ -128,8 +133,8 @@ def _over_all(overall: Overall, pairs: PairTests, baseline: str | None) -> list[
         lines.append(Text(f"... {len(rows) - len(keep)} more in table_overall.csv", "dim"))
     note = (
         f"over {overall.instances} instances of {overall.contests} models and settings; against "
-        f"{reference}: signed-rank test, {len(pairs.frame)} tests (Holm), n = {pairs.units} "
-        f"{pairs.unit_text}"
+        f"{reference}: 95% interval of the mean ratio, {len(pairs.frame)} tests ({CORRECTION}), n = "
+        f"{pairs.units} {pairs.unit_text}"
     )
     return [*lines, *wrapped(note, "dim"), Text()]
 
@@ -138,7 +143,7 @@ def _verdict_text(scheduler: str, row: Mapping[Hashable, Any]) -> str:
     verdict = str(row["verdict"])
     if verdict == "shorter":
         verdict = "shorter" if row["scheduler"] == scheduler else "longer"
-    p = p_text(float(row["p_wilcoxon_holm"]))
+    p = p_text(float(row["p"]))
     return verdict if p == "-" else f"{verdict}, p {p}"
 
 
@@ -272,10 +277,16 @@ def _line(row: _Row, widths: Sequence[int]) -> Text:
     return Text(("  ".join([*front, *cells]) + f" {row.mark}").rstrip(), row.style)
 
 
+def _unvalidated(standings: Standings) -> bool:
+    return any(s.unvalidated for c in standings.contests for s in c.standings)
+
+
 def _legend(standings: Standings, wall_s: float | None) -> list[Text]:
     notes = []
     if any(s.separable is False for c in standings.contests for s in c.standings):
         notes.append("~ not separable from the best")
+    if _unvalidated(standings):
+        notes.append("! not validated")
     extrapolated = [
         c.extrapolated_share for c in standings.contests if not math.isnan(c.extrapolated_share)
     ]

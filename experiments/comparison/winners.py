@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.comparison.factors import Factor, find_factor
 from experiments.comparison.instances import Instances
-from experiments.comparison.paired_tests import ALPHA, fewest_pairs, holm, wilcoxon
+from experiments.comparison.paired_tests import fewest_pairs, paired_tests
 from simulator.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class WinnerMap:
     Attributes:
         frame: one row a cell: both factors' columns, ``n`` (instances), ``winner``, ``second``,
             ``lead`` (by how much the second's mean ratio to the best exceeds the winner's),
-            ``p_wilcoxon``, ``p_wilcoxon_holm``, ``significant``.
+            ``p`` (corrected), ``separable``.
         order: schedulers, the best overall first.
         needed: instances below which nothing can be significant.
     """
@@ -95,9 +95,7 @@ def winner_map(instances: Instances, across: Factor, up: Factor) -> WinnerMap:
     needed = fewest_pairs(max(1, len(rows)))
     frame = pd.DataFrame(rows)
     if len(frame):
-        frame["p_wilcoxon"] = [
-            wilcoxon(values) if len(values) >= needed else np.nan for values in differences
-        ]
-        frame["p_wilcoxon_holm"] = holm(frame["p_wilcoxon"].to_numpy())
-        frame["significant"] = frame["p_wilcoxon_holm"] <= ALPHA
+        tests = paired_tests(differences)
+        frame["p"] = [test.p for test in tests]
+        frame["separable"] = [test.verdict == -1 for test in tests]
     return WinnerMap(across, up, frame, tuple(order), needed)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.comparison.bootstrap import METHOD
 from experiments.comparison.effects import Effect, Effects
 from experiments.comparison.factors import value_text
-from experiments.comparison.paired_tests import CORRECTION
+from experiments.comparison.paired_tests import CORRECTION, METHOD
 from experiments.plots.style import (
     COLOURS,
     TWO_COLUMNS,
@@ -93,10 +92,9 @@ def draw_effects(effects: Effects, stem: Path) -> list[Path] | None:
         caption = (
             "What each factor changes: makespan with the value over makespan with the other, n = "
             f"{number} pairs a row that agree in everything else, seeds included (dots; of more than "
-            f"{_DOTS} their quantiles). Diamonds: geometric means with their 95% interval ({METHOD}); "
-            "hollow where the signed-rank test does not separate them from 1 (5%, "
-            f"{CORRECTION} corrected over {len(effects.frame)} rows) or pairs are too few. Left of 1 the "
-            "value makes it faster."
+            f"{_DOTS} their quantiles). Diamonds: geometric means with their 95% interval ({METHOD}; "
+            f"{CORRECTION} corrected over {len(effects.frame)} rows); hollow where it holds 1 or pairs are "
+            "too few. Left of 1 the value makes it faster."
         )
         if left_out:
             caption += f" {left_out} more rows are in table_factors.csv."

@@ -1,4 +1,4 @@
-"""Where does each win? A map over two factors, coloured by winner, hatched where not significant."""
+"""Where does each win? A map over two factors, coloured by winner, hatched where not separable."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.comparison.factors import Factor, value_text
+from experiments.comparison.paired_tests import CORRECTION, METHOD
 from experiments.comparison.winners import WinnerMap
 from experiments.plots.style import (
     TWO_COLUMNS,
@@ -42,7 +43,7 @@ def draw_winners(winners: WinnerMap, stem: Path) -> list[Path]:
             axes.add_patch(
                 Rectangle(
                     (i - 0.5, j - 0.5), 1, 1, facecolor=style.colour, edgecolor=ink,
-                    hatch=None if row["significant"] else "////", linewidth=0.0,
+                    hatch=None if row["separable"] else "////", linewidth=0.0,
                 )
             )  # fmt: skip
             axes.add_patch(
@@ -71,7 +72,7 @@ def draw_winners(winners: WinnerMap, stem: Path) -> list[Path]:
                 handle = _Handle(styles[name].colour, styles[name].marker, shorten(name, 26))
                 handles.append(handle.artist())
         handles.append(
-            Patch(facecolor="white", edgecolor="black", hatch="////", label="not significant")
+            Patch(facecolor="white", edgecolor="black", hatch="////", label="not separable")
         )
         legend_below(figure, handles, 4)
         counts = frame["n"]
@@ -84,9 +85,9 @@ def draw_winners(winners: WinnerMap, stem: Path) -> list[Path]:
             f"Winner by {x.name} and {y.name}: the scheduler of the smallest geometric mean of the "
             f"makespan over the best of the instance, n = {number} instances a cell (one seed of one "
             "model in one setting each), among those that finished all of them. Numbers: by how much "
-            "the second's mean is longer. Hatched: not significant, that is a signed-rank test of "
-            "winner against second on the cell's instances, Holm (1979) corrected over the "
-            f"{len(frame)} cells, is above 5%, or there are fewer than the {winners.needed} instances "
+            "the second's mean is longer. Hatched: not separable, that is the 95% interval of winner "
+            f"over second on the cell's instances ({METHOD}; {CORRECTION} corrected over the "
+            f"{len(frame)} cells) holds 1, or there are fewer than the {winners.needed} instances "
             "that it needs. Colours repeat beyond 8 schedulers: the marker tells them apart."
         )
         return save_figure(figure, stem, frame.rename(columns={x.column: x.name, y.column: y.name}),

@@ -23,6 +23,7 @@ from experiments.runs.discrepancy import discrepancies
 from experiments.runs.prepare import partitioner_of, prepare
 from experiments.runs.provenance import config_digest, revision, versions
 from experiments.runs.structure import width
+from experiments.runs.validity import Validity
 from experiments.runs.world import World
 from scenarios.requests import asked_for
 from simulator import schedulers
@@ -66,11 +67,10 @@ class Outcome:
     wallclock: Mapping[str, float]
 
     @property
-    def _unvalidated(self) -> bool:
-        """Whether it is a plan over processors and GPUs, of which none was validated."""
-        pricer = self.world.pricer
+    def validity(self) -> Validity:
+        """In which world its devices were validated."""
         planned = self.world.partition is not None or self.scenario.scheduler.name == "planned"
-        return planned and pricer is not None and pricer.mixes_gpus
+        return self.world.validity(planned)
 
     def result(self) -> dict[str, Any]:
         """The document of ``result.json``."""
@@ -100,7 +100,8 @@ class Outcome:
             # Whether the same config gives the same result.
             "reproducible": self.scenario.simulation.decision_cost.charge != "wallclock",
             **({"notes": list(self.world.notes)} if self.world.notes else {}),
-            "unvalidated": self._unvalidated,
+            "compared": self.world.compared(self.scenario),
+            "validity": dataclasses.asdict(self.validity),
             **({} if self.world.partition is None else {"plan": self.world.partition.summary()}),
         }
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.runs.configs import CostModelConfig
+from experiments.runs.validity import Validity, validity
 from scenarios.cluster_config import ClusterConfig
 from simulator.devices.weight_cache import caches_weights
 from simulator.errors import InvalidInput
-from simulator.model.cluster import Cluster
+from simulator.model.cluster import Cluster, Device
 from simulator.model.costs import CostTable
 from simulator.model.graph import DataflowGraph
+from simulator.model.operator import Operator
 
 # Profiles bring pandas and XGBoost along, which a simulation of a bare instance does not need.
 if TYPE_CHECKING:
@@ -119,10 +121,18 @@ class Pricer:
         names = (name for name, p in self._profiles.items() if not p.residuals_for(self._model))
         return tuple(sorted(names))
 
-    @property
-    def mixes_gpus(self) -> bool:
-        """Whether some devices are GPUs and some are not."""
-        return len({profile.is_gpu for profile in self._profiles.values()}) > 1
+    def validity(self, planned: bool) -> Validity:
+        """In which world these devices were validated, see :func:`experiments.runs.validity.validity`."""
+        memories = {device.space for device in self._cluster.devices}
+        return validity(self._profiles.values(), len(memories), planned)
+
+    def nearest_measured(self, operator: Operator, device: Device) -> str:
+        """An operator's shapes, and what its device's profile measured nearest to it."""
+        from cost_models.pricing import nearest_measured, shapes_text
+
+        specs = ([spec.shape for spec in side] for side in (operator.inputs, operator.outputs))
+        near = nearest_measured(operator, self._profiles[str(device.profile)])
+        return f", {shapes_text(*specs)}: {near}"
 
     def residuals(self, profile: str) -> Mapping[str, Residuals]:
         """Held-out residuals of a profile by kind, of the fit that prices; empty where unknown."""

@@ -14,6 +14,7 @@ interval leaves out; where graphs were drawn, ``family`` and each of its paramet
 (``family_n``, ``family_ccr``, ...); where some row is of training steps, their figures (:mod:`simulator.analysis.training_metrics`:
 ``iteration_s``, ``update_interval_s``, ``micro_batches``, ``micro_batches_per_s``, ``samples_per_s``, ``bubble``, ``communication_s``,
 ``exposed_communication_s``, ``peak_memory_bytes``); ``decision_s`` and ``wall_s`` of the machine that simulated;
+``compared``, how devices of different labels compare; ``validity``, in which world the devices were validated, with ``unvalidated`` where they were not (:mod:`experiments.runs.validity`);
 ``draws``, the makespans of the draws, paired between the schedulers of one setting.
 """
 
@@ -86,6 +87,8 @@ COLUMNS = {
     "interval_without": "string",
     "decision_s": "double",
     "wall_s": "double",
+    "compared": "string",
+    "validity": "string",
     "unvalidated": "bool",
     "draws": "list<double>",
 }
@@ -137,7 +140,9 @@ def row_of(document: Mapping[str, Any], stale: str = "") -> dict[str, Any]:
         "decision_s": wallclock.get("deciding_seconds")
         if planned is None
         else planned + wallclock.get("deciding_seconds", 0.0),
-        "unvalidated": document.get("unvalidated"),
+        "compared": document.get("compared", ""),
+        "validity": document.get("validity", {}).get("line", ""),
+        "unvalidated": not document.get("validity", {}).get("validated", True),
         "draws": document.get("draws"),
     }
     family = config.get("family", {})

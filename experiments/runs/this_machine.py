@@ -1,4 +1,4 @@
-"""Whether a profile was measured with what there is here: torch, CUDA, driver and processor.
+"""Whether a profile was measured with what there is here (torch, CUDA, driver, processor), and what disturbs here.
 
 Asked only where a profile is put beside this machine; to simulate another machine needs no warning. Which
 shipped cluster this machine is.
@@ -6,9 +6,12 @@ shipped cluster this machine is.
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from experiments.runs import catalog
 from experiments.runs.pool import available_cores
@@ -19,6 +22,12 @@ if TYPE_CHECKING:
 
 EQUAL_CORES = "cpu2"
 """The shipped cluster of equal cores, whose profile another machine's can take the place of."""
+
+
+QUIET = 0.1
+"""Cores that other processes may keep busy."""
+STEADY = 0.05
+"""By how much a machine's speed, or a repeated time, may change."""
 
 
 def differences_here(profiles: Mapping[str, Profile], places: Mapping[str, str]) -> tuple[str, ...]:
@@ -108,3 +117,66 @@ def cluster_here(names: Sequence[str]) -> list[str]:
         if not profile.document.get("reuse"):
             words.append(f"{space}.cache=null")
     return list(dict.fromkeys(words))
+
+
+def busy_cores(seconds: float = 0.5) -> float:
+    """How many cores others keep busy while this process sleeps; NaN where ``/proc/stat`` is not."""
+    try:
+        before = _processor_ticks()
+        time.sleep(seconds)
+        after = _processor_ticks()
+    except (OSError, ValueError, IndexError):
+        return float("nan")
+    spent = [b - a for a, b in zip(before, after, strict=True)]
+    idle = spent[3] + spent[4]  # idle, and waiting for input or output
+    return (1 - idle / sum(spent)) * (os.cpu_count() or 1) if sum(spent) else 0.0
+
+
+def _processor_ticks() -> list[int]:
+    # user, nice, system, idle, iowait, irq, softirq, steal; guest time is part of user's.
+    return [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+
+
+def busy_text(cores: float) -> str:
+    """What to do about other processes; empty where the host is quiet or does not say."""
+    if not cores > QUIET:
+        return ""
+    return (
+        f"other processes kept {cores:.1f} cores of this machine busy: repeat this when it is quiet"
+    )
+
+
+def drift_text(share: float) -> str:
+    """What to do about a speed that changes; empty where it changes by less than :data:`STEADY`."""
+    if not share > STEADY:
+        return ""
+    return (
+        f"this machine's speed changed by {share:.0%} meanwhile, by turbo, heat or neighbours: fix its clock "
+        "(cpupower frequency-set, nvidia-smi --lock-gpu-clocks) or repeat this when it is quiet"
+    )
+
+
+def calibration_conditions(
+    provenance: Mapping[str, Any], repeats_within: float | None
+) -> list[str]:
+    """What was not as it should be while a profile was measured, each with what to do.
+
+    Args:
+        provenance: of the profile.
+        repeats_within: median difference of the same operators measured twice; None: unknown.
+    """
+    found = []
+    if provenance.get("flush_denormal") is False:
+        found.append(
+            "denormal numbers were not taken for zero, which this processor cannot: models that make many run "
+            "slower than simulated; take trained weights"
+        )
+    found.append(drift_text(float(provenance.get("reference_spread", 0.0))))
+    if repeats_within is not None and repeats_within > STEADY:
+        found.append(
+            f"the same operators repeat within {repeats_within:.0%} only, as on a busy host: measure again when it "
+            "is quiet"
+        )
+    if (held := provenance.get("throttled", "never")) != "never":
+        found.append(f"the GPU's clocks were held back ({held}): cool it or raise its power limit")
+    return [text for text in found if text]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
@@ -593,11 +593,9 @@ def seconds_of(profile: Profile, seconds: float, visits: int) -> float:
 
 def shapes_text(operator: Operator) -> str:
     """``1x64x56x56, 64x64x1x1 -> 1x64x56x56``."""
+    from cost_models.pricing import shapes_text as text_of
 
-    def text(specs: Iterable[Any]) -> str:
-        return ", ".join("x".join(map(str, spec.shape)) or "scalar" for spec in specs)
-
-    return f"{text(operator.inputs)} -> {text(operator.outputs)}"
+    return text_of([s.shape for s in operator.inputs], [s.shape for s in operator.outputs])
 
 
 def kernels_text(choices: Sequence[Candidate]) -> str:

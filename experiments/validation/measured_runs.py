@@ -10,7 +10,6 @@ A case is known by its key, so that what was measured is kept when others are ad
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +30,7 @@ from experiments.runs import atomic
 from experiments.runs.prepare import prepare
 from experiments.runs.pricing import load_profiles
 from experiments.runs.provenance import code_digest
-from experiments.runs.this_machine import differences_here
+from experiments.runs.this_machine import busy_cores, differences_here
 from experiments.validation.cases import durations
 from experiments.validation.compact_traces import read_traces, write_traces
 from experiments.validation.contestants import Contestant, Group
@@ -488,24 +487,6 @@ def runner_overheads(
             make = partial(create, "heft") if planned else one.make
             found[setting] = probe.overhead(make, one.jobs, handover=handover)
     return {one.key: found[one.label, one.jobs] for one in contestants}
-
-
-def busy_cores(seconds: float = 0.5) -> float:
-    """How many cores others keep busy while this process sleeps; NaN where ``/proc/stat`` is not."""
-    try:
-        before = _processor_ticks()
-        time.sleep(seconds)
-        after = _processor_ticks()
-    except (OSError, ValueError, IndexError):
-        return float("nan")
-    spent = [b - a for a, b in zip(before, after, strict=True)]
-    idle = spent[3] + spent[4]  # idle, and waiting for input or output
-    return (1 - idle / sum(spent)) * (os.cpu_count() or 1) if sum(spent) else 0.0
-
-
-def _processor_ticks() -> list[int]:
-    # user, nice, system, idle, iowait, irq, softirq, steal; guest time is part of user's.
-    return [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
 
 
 def _alone(device: str) -> Callable[[], Scheduler]:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from experiments.probes.machine_speed import SORTS, MachineSpeed
 from experiments.probes.overhead import corun_text
+from experiments.runs.this_machine import busy_text, drift_text
 from experiments.validation.cases import (
     Case,
     ModelValidation,
@@ -26,8 +27,6 @@ from experiments.validation.simulated_vs_measured import INTERVAL
 from experiments.validation.verdict import verdict
 from experiments.validation.waterfall import STEPS, mean_steps
 
-QUIET = 0.1
-"""Busy cores up to which a machine counts as quiet."""
 SURE = 0.9
 """P(win) from which the answer says how often it came true."""
 MOST_LINES = 60
@@ -146,14 +145,8 @@ def print_report(validation: Validation, folder: Path, console: Console) -> None
     for part in _parts(validation):
         console.print(f"{part.what}, as {part.taken_as}, us: {_microseconds(validation, part.of)}")
     console.print("every run gave the module's own result (torch.testing.assert_close)")
-    for text in differences(validation):
-        console.print(f"[yellow]{text}: measure it again[/yellow]", soft_wrap=True)
-    busiest = max(model.busy for model in validation.models)
-    if busiest > QUIET:
-        console.print(
-            f"[yellow]other processes kept {busiest:.1f} cores of this machine busy: repeat this when it "
-            "is quiet[/yellow]"
-        )
+    if seen := conditions(validation):
+        console.print(f"this host: {'; '.join(seen)}", style="yellow", markup=False, soft_wrap=True)
     console.print(f"wrote {folder}/report.md", style="dim", soft_wrap=True)
 
 
@@ -530,6 +523,26 @@ def _machine_lines(models: Sequence[ModelValidation]) -> list[str]:
         }
         found[", ".join(f"{key} {value}" for key, value in machine.items())] = None
     return [f"Measured on: {text}." for text in found]
+
+
+def conditions(validation: Validation) -> list[str]:
+    """What was not as it should be on this host, each with what to do: another torch, denormal numbers, a speed that
+    changed, other processes.
+    """
+    speeds = [
+        float(np.mean(MachineSpeed.from_json(model.machine["speed"]).whole))
+        for model in validation.models
+        if "speed" in model.machine
+    ]
+    busiest = max(model.busy for model in validation.models)
+    drift = max(speeds) / min(speeds) - 1 if speeds else 0.0
+    return [
+        *(
+            f"{text}: calibrate it again" if text.startswith("profile ") else text
+            for text in differences(validation)
+        ),
+        *(text for text in (drift_text(drift), busy_text(busiest)) if text),
+    ]
 
 
 def differences(validation: Validation) -> list[str]:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from experiments.runs.validity import FEWEST_MODELS, LEAST_COVERED, MEAN_ERROR
 from experiments.validation.cases import Case
 from experiments.validation.pairs import SEPARATE, Pair, by_draws, pairs, regret
 
-MEAN_ERROR, WORST_ERROR = 0.06, 0.15
+WORST_ERROR = 0.15
 AGREEMENT, REGRET = 0.92, 0.02
-COVERED = (0.85, 0.95)
-SEPARATE_PAIRS, SEPARATE_MODELS = 40, 6
+COVERED = (LEAST_COVERED, 0.95)
+SEPARATE_PAIRS, SEPARATE_MODELS = 40, FEWEST_MODELS
 """Pairs of schedulers, and models that they are of, which must differ on hardware for a count of right
 winners to say anything: with fewer the cases are too tame."""
 

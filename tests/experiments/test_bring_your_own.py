@@ -124,6 +124,15 @@ def test_a_class_is_a_scheduler_like_any_other(own, capsys):
     assert "with Mine: " in capsys.readouterr().out
 
 
+def test_the_headline_is_of_ones_own_scheduler(own, capsys):
+    """Unless a baseline is given, the best is held against what the user wrote."""
+    words = ["instance=topcuoglu", "scheduler=heft,mine.py:Mine,fcfs", "name=headline"]
+    assert sweep.main(words) == 0
+    assert re.search(r"topcuoglu: heft beats Mine by \d+%", capsys.readouterr().out)
+    assert compare.main(["outputs/sweeps/headline", "baseline=fcfs"]) == 0
+    assert re.search(r"topcuoglu: heft beats fcfs by \d+%", capsys.readouterr().out)
+
+
 def test_a_file_whose_path_has_such_characters(own, capsys):
     (own / "a b,(c)=d").mkdir()
     for name in ("mine.py", "neighbour.py"):

@@ -260,9 +260,9 @@ def test_two_runs_by_hand(tmp_path):
     assert all(d.moved and d.difference == -1.0 for d in differences)
     lines = [str(line) for line in compare_runs(tmp_path / "A", tmp_path / "B")]
     assert lines[0].startswith(
-        "B (heft) is 50.0% shorter than A (single_device): 5.00 s, 10.0 s; B wins"
+        "B (heft) is 50.0% shorter than A (single_device): 5.00 s, 10.0 s; B beats A"
     )
-    assert lines[1].endswith("shorter by [50.0, 50.0]%")
+    assert "by 50% [50, 50], P(win)" in lines[0]
     text = "\n".join(lines)
     assert "scheduler.name" in text
     assert "operators: 2 of 3 run on other devices" in text

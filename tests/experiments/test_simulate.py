@@ -139,10 +139,19 @@ def test_a_traced_model_on_profiles_with_an_interval(no_plots, folder, capsys):
     assert result["labels"]["profiles"] == "2x toy-core (measured), 1x toy-card (measured)"
     graph = DataflowGraph.from_json(json.loads((run / "graph.json").read_text()))
     assert graph.digest == result["graph"]["digest"]
-    assert "95%" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "95%" in out
+    # Toys were never validated, nor cores apart from one another's memory of which one is a card.
+    line = (
+        "CPU cores with memories apart: one run, 4.8% off, 74% in the 90% interval on other devices"
+    )
+    assert result["validity"] == {"line": f"{line}; not validated since", "validated": False}
+    assert f"validity: {line}" in out
     (row,) = load_results(run).to_dict("records")
     assert (row["model"], row["batch"], row["cluster"]) == ("branches", 2, "box")
     assert row["makespan_s"] == figures["makespan_s"]
+    assert row["validity"].startswith(line)
+    assert bool(row["unvalidated"]) is True
     assert list(row["draws"]) == result["draws"]
 
 
@@ -285,7 +294,22 @@ def test_strict_refuses_extrapolation(no_plots, folder, capsys):
     assert simulate.main(words) == 2
     error = capsys.readouterr().err
     assert "strict=true" in error
-    assert "on 'gpu' (toy-sheet)" in error
+    assert (
+        "on 'gpu' (toy-sheet), 2x4, 8x4, 8 -> 2x8: the profile holds no measurement of kind linear"
+        in error
+    )
+
+
+def test_an_element_type_that_no_profile_has_is_refused(no_plots, folder, capsys):
+    words = ["--config-dir", str(folder), "model=branches", "cluster=box", "model.dtype=bfloat16"]
+    assert simulate.main(words) == 2
+    error = capsys.readouterr().err
+    assert (
+        "Profile 'toy-core' (measured) has float32 and not bfloat16, in which 'branches'" in error
+    )
+    assert "model.dtype=float32" in error
+    assert simulate.main([*words[:-1], "model.dtype=float64"]) == 2
+    assert "known: float32, bfloat16, float16" in capsys.readouterr().err
 
 
 def test_a_torn_run_is_no_result(no_plots, folder):

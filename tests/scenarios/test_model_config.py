@@ -360,3 +360,59 @@ def test_fusion_makes_the_compiled_models_kernels(source, cache):
         config(source, fusion="nvfuser")
     with pytest.raises(InvalidInput, match="of inferences, not of training steps"):
         config(source, fusion="inductor", training=True)
+
+
+TIED = """
+import torch
+from torch import nn
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(11, 6)
+        self.cells = nn.LSTM(6, 6, batch_first=True)
+        self.norm = nn.BatchNorm1d(6)
+        self.head = nn.Linear(6, 11)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x, scale):
+        y, _ = self.cells(self.embedding(x))
+        return self.head(self.norm(y[:, -1]) * scale)
+"""
+
+
+@pytest.mark.parametrize("fake", [False, True])
+def test_a_model_in_another_element_type_is_what_torch_makes_of_it(tmp_path, fake):
+    (tmp_path / "tied.py").write_text(TIED)
+    inputs = [InputConfig(["batch", 3], "int64", high=11), InputConfig(["batch", 1])]
+    given = {"name": "tied", "target": f"{tmp_path}/tied.py:Tied", "inputs": inputs}
+    module, (args, _) = load_model(ModelConfig(**given, dtype="bfloat16"), 2, fake=fake)
+    plain, _ = load_model(ModelConfig(**given), 2)
+    expected = plain.to(torch.bfloat16)
+    assert module.head.weight is module.embedding.weight
+    for (name, own), (other, tensor) in zip(
+        module.state_dict().items(), expected.state_dict().items(), strict=True
+    ):
+        assert (name, own.dtype) == (other, tensor.dtype)
+        assert fake or torch.equal(own, tensor)
+    assert [tensor.dtype for tensor in args] == [torch.int64, torch.bfloat16]
+    assert fake or torch.equal(module(*args), expected(*args))
+
+
+def test_an_element_type_has_a_graph_of_its_own(source, cache):
+    plain = graph_of(config(source), 2, cache)
+    assert {spec.dtype for op in plain.operators for spec in op.outputs} == {"float32"}
+    for dtype in ("bfloat16", "float16"):
+        mine = config(source, dtype=dtype)
+        graph = graph_of(mine, 2, cache)
+        assert {spec.dtype for op in graph.operators for spec in op.outputs} == {dtype}
+        assert graph.digest != plain.digest
+        # From the cache, too.
+        model_config._families.clear()
+        assert graph_of(mine, 2, cache).digest == graph.digest
+    with pytest.raises(
+        InvalidInput, match=r"no model\.dtype=half; known: float32, bfloat16, float16"
+    ):
+        config(source, dtype="half")
+    with pytest.raises(InvalidInput, match=r"given times: model\.dtype=float16 cannot change them"):
+        ModelConfig("layers", profile="somewhere", dtype="float16")

@@ -362,7 +362,8 @@ def early_exit_command(config: EarlyExitConfig, invocation: Invocation) -> None:
     share = max(row.found["chosen"].evaluation.extrapolated_share for row in rows)
     labels = (
         f"{settled.model.name} of {layers} layers, exits trained on digits ({settled.way}); "
-        f"{world.profile_text}; up to {share:.0%} of the computing time is extrapolated"
+        f"{world.profile_text}; up to {share:.0%} of the computing time is extrapolated; validity: "
+        f"{world.validity().line}"
     )
     unknown = () if world.pricer is None else world.pricer.without_error
     if unknown and settled.simulation.draws:

@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from experiments.comparison.answers import verdict_text
+from experiments.comparison.statistics import Comparison, compare
 from experiments.runs import atomic
-from experiments.runs.cell import label_of, make_scheduler
+from experiments.runs.cell import Runs, label_of, make_scheduler
 from experiments.runs.command import Invocation, sweeping_main
 from experiments.runs.configs import PartitionConfig, Scenario
 from experiments.runs.console import make_console
@@ -178,6 +180,17 @@ class Contest:
             else:
                 found.append(trace.makespan)
         return found
+
+    def compare(self, first: int, second: int, makespans: Sequence[float]) -> Comparison:
+        """Two of the schedulers, as believed and over the draws of what may happen instead."""
+        draws = []
+        for number in (first, second):
+            scenario = self.scenarios[number]
+            runs = Runs(scenario, prepare(scenario, self._config_dirs), self._config_dirs)
+            draws.append(np.array(list(runs.draws())))
+        a, b = draws
+        exact = self.world.pricer is None
+        return compare([makespans[first]], [makespans[second]], a, b, exact)
 
     def factors(self, least_share: float) -> list[Factor]:
         """All that may change: links, devices, and the kinds of operators that take time."""
@@ -355,12 +368,16 @@ def _flip_one(
 
     order = sorted(range(len(labels)), key=lambda n: makespans[n])
     second = next((n for n in order if n != winner), winner)
-    margin = makespans[second] / makespans[winner] - 1
-    before = f"{margin:.1%} before" if margin > LEVEL else "level with"
+    said = verdict_text(labels[winner], labels[second], contest.compare(winner, second, makespans))
     console.print(
-        f"[bold]{world.graph.name} on {world.cluster.name}: {labels[winner]} wins with "
-        f"{show(makespans[winner])}, {before} {labels[second]}[/bold]"
-    )
+        f"{world.graph.name} on {world.cluster.name}: as believed {labels[winner]} takes "
+        f"{show(makespans[winner])}; {said}",
+        style="bold", markup=False, soft_wrap=True,
+    )  # fmt: skip
+    planned = any(scenario.partition.partitions for scenario in contest.scenarios)
+    validity = world.validity(planned)
+    if validity.line:
+        console.print(f"validity: {validity.line}", style="yellow", markup=False, soft_wrap=True)
     nearest = found[0].nearest if found else None
     if nearest is None:
         console.print(
@@ -394,7 +411,7 @@ def _flip_one(
         f"{contest.runs} runs",
         style="dim",
     )
-    _write(folder, contest, makespans, winner, found, settings, invocation)
+    _write(folder, contest, makespans, winner, said, found, settings, invocation)
     console.print(f"wrote {folder}/", style="dim", soft_wrap=True)
 
 
@@ -403,6 +420,7 @@ def _write(
     contest: Contest,
     makespans: Sequence[float],
     winner: int,
+    said: str,
     found: Sequence[Flip],
     settings: FlipSettings,
     invocation: Invocation,
@@ -431,10 +449,12 @@ def _write(
         {
             "format": FORMAT,
             "winner": labels[winner],
+            "verdict": said,
             "makespans_s": dict(zip(labels, makespans, strict=True)),
             "flips": rows,
             "settings": dataclasses.asdict(settings),
             "profiles": world.profile_text,
+            "validity": world.validity().line,
             "config": [scenario.document() for scenario in contest.scenarios],
             "command": invocation.command,
             "versions": versions(),

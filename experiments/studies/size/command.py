@@ -95,12 +95,14 @@ class Fleet:
         price: what is minimised.
         figures: by objective the value of every seed.
         stops: what its run spent its time on, in words.
+        validity: in which world its devices were validated, one line.
     """
 
     counts: Mapping[str, int]
     price: float
     figures: Mapping[str, tuple[float, ...]]
     stops: str
+    validity: str = ""
 
     def upper(self, objective: str) -> float:
         """The end of the 95% interval of the mean that counts against it."""
@@ -217,7 +219,7 @@ class Sizing:
         cluster = replace(self.config.cluster, devices=devices)
         scenario = replace(self.config, cluster=cluster)
         rows: dict[str, list[float]] = {name: [] for name in self.slo}
-        stops = ""
+        stops = validity = ""
         for number in range(self.config.seeds):
             seed = replace(scenario.seed, workload=scenario.seed.workload + number)
             one = replace(scenario, seed=seed)
@@ -240,12 +242,13 @@ class Sizing:
                 else:
                     values.append(float(figures[f"{name}_delay_s"] or 0.0))
             if not number:
-                stops = what_stops(trace, world)
+                stops, validity = what_stops(trace, world), world.validity().line
         return Fleet(
             dict(counts),
             self.price(counts),
             {name: tuple(values) for name, values in rows.items()},
             stops,
+            validity,
         )
 
     def _check(self) -> None:
@@ -382,6 +385,10 @@ def size_command(config: SizeConfig, invocation: Invocation) -> None:
             f"{_shown(first, float(np.mean(spread)))}, upper end of the 95% interval "
             f"{_shown(first, best.upper(first))} ({settled.seeds} seeds)"
         )
+        if best.validity:
+            console.print(
+                f"validity: {best.validity}", style="yellow", markup=False, soft_wrap=True
+            )
         console.print(f"there: {best.stops}", markup=False, soft_wrap=True)
     cheaper = [f for f in sizing.tried if best is None or f.price < best.price]
     if cheaper:
@@ -424,6 +431,7 @@ def size_command(config: SizeConfig, invocation: Invocation) -> None:
                     "upper": {k: f.upper(k) for k in f.figures},
                     "meets": f.meets(sizing.slo),
                     "stops": f.stops,
+                    "validity": f.validity,
                 }
                 for f in sizing.tried
             ],

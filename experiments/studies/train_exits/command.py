@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from experiments.comparison.statistics import verdict
 from experiments.runs import atomic
 from experiments.runs.command import key_values, number, report_errors
 from experiments.runs.progress import progress_bar
@@ -59,7 +60,7 @@ class Difference:
     @property
     def verdict(self) -> int:
         """1 above 0, -1 below, 0 not separable from it."""
-        return int(self.low > 0) - int(self.high < 0)
+        return verdict(self.low, self.high) or 0
 
 
 def make_table(

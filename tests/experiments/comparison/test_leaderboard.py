@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.comparison.answers import cautions
+from experiments.comparison.answers import label_lines, validity_lines
 from experiments.comparison.leaderboard import standings
 from experiments.comparison.tables import main_caption, mark
 from simulator.errors import InvalidInput
@@ -47,18 +47,18 @@ def of(*rows):
 
 def test_one_contest_by_hand():
     low, high = np.linspace(1.9, 2.1, 41), np.linspace(2.9, 3.1, 41)
-    # b is shorter than a in the last 2 of 41 draws.
-    b = np.where(np.arange(41) < 39, high, 1.0)
+    # b is shorter than a in the last of 41 draws.
+    b = np.where(np.arange(41) < 40, high, 1.0)
     result = of(row("b", 3.0, b), row("a", 2.0, low), row("single_device", 4.0, high + 1.0))
     (contest,) = result.contests
     assert [s.scheduler for s in contest.standings] == ["a", "b"]
     assert contest.alone.scheduler == "single_device"
     assert contest.best.interval.low == pytest.approx(1.905)
-    assert contest.best.best_share == pytest.approx(39 / 41)
-    assert contest.standings[1].best_share == pytest.approx(2 / 41)
+    assert contest.best.best_share == pytest.approx(40 / 41)
+    assert contest.standings[1].best_share == pytest.approx(1 / 41)
     assert contest.alone.best_share == 0.0
     assert contest.best.separable is None
-    assert contest.standings[1].separable is True  # 39 / 41 > 0.95
+    assert contest.standings[1].separable is True  # 40 / 41 > 0.975
     assert contest.speedup(contest.best) == 2.0
     assert contest.gap(contest.best) == 1.0
     assert result.wall_s == 0.75
@@ -208,16 +208,43 @@ def test_a_run_of_which_jobs_failed_wins_nothing():
     assert failure.error == "2 of its jobs failed"
 
 
-def test_plans_over_cpu_and_gpu_are_marked_and_graphs_of_partitions_have_bounds_of_their_own():
-    split = row("split", 1.5, partition="tensor_split", unvalidated=True) | {"bound_s": 0.4}
+def test_what_was_not_validated_is_marked_and_graphs_of_partitions_have_bounds_of_their_own():
+    line = "CPU and GPU together: one run, 24.7% off"
+    split = row("split", 1.5, partition="tensor_split", unvalidated=True, validity=line) | {
+        "bound_s": 0.4
+    }
     result = of(row("heft", 2.0, partition="none", unvalidated=False), split)
     (contest,) = result.contests
     assert contest.bound_s == 0.4  # what holds for an operator does not hold for its parts
     assert {s.scheduler: mark(s) for s in contest.standings} == {"split": "!", "heft": ""}
-    assert any("not validated on a GPU" in text for text in cautions(result))
-    assert "not validated on a GPU" in main_caption(result)
+    assert validity_lines(result) == [f"validity: {line}"]
+    assert "!: not validated" in main_caption(result)
     alone = of(
         row("split", 1.5, partition="split", unvalidated=False),
         row("heft", 2.0, partition="none", unvalidated=None),
     )
     assert not any(s.unvalidated for s in alone.contests[0].standings)
+
+
+def test_devices_of_different_labels_are_named_with_the_interval_of_their_ratio():
+    draws = np.linspace(0.9, 1.1, 41)
+    inside = "orin (datasheet) against core (measured): 0.12 [0.1, 0.3] of its time"
+    mixed = "1x core (measured), 1x orin (datasheet)"
+    rows = [
+        row("heft", 1.0, draws, compared=inside, profiles=mixed, cluster="mixed", model="a"),
+        row("heft", 2.0, draws, compared=inside, profiles=mixed, cluster="mixed", model="b"),
+        row(
+            "heft", 4.0, 4 * draws[::-1], profiles="1x core (measured)", cluster="cores", model="a"
+        ),
+    ]
+    (line,) = label_lines(of(*rows))
+    # The ratio of two clusters is of the draws as they are paired: 4 x 1.1 / 0.9 at most.
+    low, high = np.percentile(4 * draws[::-1] / draws, [2.5, 97.5])
+    assert line == (
+        f"different labels are compared: {inside} on a; cores (measured) against mixed (datasheet and measured): "
+        f"4 [{low:.2g}, {high:.2g}] of its time on a"
+    )
+    alike = of(*(r | {"compared": "", "profiles": "1x core (measured)"} for r in rows))
+    assert label_lines(alike) == []
+    unknown = of(*(r | {"interval_without": "orin"} for r in rows))
+    assert "4 (nobody knows the error of orin) of its time" in label_lines(unknown)[0]

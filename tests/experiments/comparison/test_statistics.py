@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from experiments.comparison.statistics import (
+    SEPARABLE,
     bootstrap_mean,
     compare,
     interval,
@@ -14,6 +15,7 @@ from experiments.comparison.statistics import (
     probability_shorter,
     reduction,
 )
+from tests.examples import examples
 
 
 def test_interval_interpolates_percentiles():
@@ -66,15 +68,39 @@ def test_pairing_removes_the_common_error():
     assert result.seeds_interval is None
 
 
-def test_separable_at_95_percent_and_unknown_without_draws():
-    b = np.full(100, 1.0)
-    for wins, separable in ((95, True), (94, False), (5, True), (6, False)):
-        a = np.where(np.arange(100) < wins, 0.9, 1.1)
-        assert compare([1.0], [1.0], a, b).separable is separable
+def test_one_rule_by_hand():
+    b = np.full(200, 1.0)
+    # 2.5% of 200 draws are 5: with 5 on the other side the interval leaves 0 out, with 6 it does not.
+    for losses, verdict in ((5, 1), (6, 0), (194, 0), (195, -1)):
+        a = np.where(np.arange(200) < losses, 1.1, 0.9)
+        result = compare([1.0], [1.0], a, b)
+        assert result.verdict == verdict
+        assert result.separable is (verdict != 0)
+        assert (0.0 in result.interval) is (verdict == 0)
+        assert result.turned.verdict == -verdict
     nothing = compare([1.0], [2.0], np.zeros(0), np.zeros(0))
     assert nothing.separable is None
     assert nothing.interval is None
     assert nothing.reduction == 0.5
+    # Given times and nothing that varies: the difference is what it is.
+    assert compare([1.0], [2.0], np.zeros(0), np.zeros(0), exact=True).verdict == 1
+    assert compare([1.0], [1.0 + 1e-12], np.zeros(0), np.zeros(0), exact=True).verdict == 0
+
+
+@given(arrays(float, st.tuples(st.just(2), st.integers(20, 120)), elements=st.floats(0.1, 10.0)))
+@settings(max_examples=examples(60), deadline=None)
+def test_interval_and_probability_never_disagree(table):
+    a, b = table
+    result = compare([a.mean()], [b.mean()], a, b)
+    shares = ((b - a > 1e-9 * b).mean(), (a - b > 1e-9 * b).mean())
+    assert (result.verdict == 1) == (shares[0] >= SEPARABLE)
+    assert (result.verdict == -1) == (shares[1] >= SEPARABLE)
+    if result.verdict == 1:
+        assert result.probability >= SEPARABLE
+    back = compare([b.mean()], [a.mean()], b, a)
+    assert back.verdict == result.turned.verdict
+    assert back.interval.low == pytest.approx(result.turned.interval.low)
+    assert back.estimate == pytest.approx(result.turned.estimate, rel=1e-6, abs=1e-9)
 
 
 def test_bootstrap_over_seeds():

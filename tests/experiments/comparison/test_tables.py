@@ -104,6 +104,27 @@ def test_baseline_and_unknown_baseline():
         answers.check_baseline(table, "hefty")
 
 
+def test_the_headline_is_not_against_the_worst():
+    """Without a baseline the best is held against the next, and of two that no draws tell apart nobody beats."""
+    rows = [row(name, base, base * TRUTH) for name, base in (("a", 1.0), ("b", 1.2), ("c", 9.0))]
+    assert answers.answers(standings(pd.DataFrame(rows)))[0].startswith("m: a beats b by 17%")
+    shares = np.where(np.arange(200) < 190, 0.9, 1.1)  # 95% of the draws, which is not enough
+    rows = [row("a", 0.9, shares), row("b", 1.0, np.ones(200))]
+    (sentence,) = answers.answers(standings(pd.DataFrame(rows)))
+    assert sentence == "m: a is 10% [-10, 10] ahead of b, not separable (P(win) .95)"
+    # Draws that are off to one side turn who is ahead, and the sentence with it.
+    rows = [row("a", 0.99, np.full(200, 1.2)), row("b", 1.0, np.ones(200))]
+    (sentence,) = answers.answers(standings(pd.DataFrame(rows)))
+    assert sentence.startswith("m: b beats a by 17% [17, 17]")
+
+
+def test_given_times_need_no_interval():
+    rows = [row(name, base, cost_model="given") for name, base in (("a", 1.0), ("b", 2.0))]
+    assert answers.answers(standings(pd.DataFrame(rows)))[0].startswith("m: a beats b by 50%")
+    noisy = [r | {"noise": "lognormal(sigma=0.1)"} for r in rows]
+    assert "cannot tell" in answers.answers(standings(pd.DataFrame(noisy)))[0]
+
+
 def test_answers_without_differences_or_competitors():
     rows = [row("a", 2.0), row("b", 2.0)]
     assert answers.answers(standings(pd.DataFrame(rows))) == [
@@ -131,7 +152,7 @@ def test_several_seeds_are_said_and_bootstrapped():
 def test_without_draws_nothing_is_claimed():
     table = standings(pd.DataFrame([row("a", 1.0), row("fcfs", 2.0)]))
     lines = shown(terminal.terminal_table(table))
-    assert lines[0] == "m: a beats fcfs by 50%"
+    assert lines[0] == "m: a is 50% ahead of fcfs, no interval: cannot tell"
     assert any("no interval: no draws" in line for line in lines)
     assert not any("~" in line for line in lines)
 

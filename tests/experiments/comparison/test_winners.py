@@ -23,7 +23,7 @@ def table(seeds=12, noise=0.02):
     return standings(*grid_rows(makespan, AXES, range(seeds)))
 
 
-def test_winners_and_their_significance():
+def test_winners_and_whether_they_are_separable():
     found = table()
     axes = choose_map(found.factors)
     assert [factor.name for factor in axes] == ["ccr", "heterogeneity"]
@@ -33,14 +33,14 @@ def test_winners_and_their_significance():
     assert cells.loc[(0.1, 1), "winner"] == "a"
     assert cells.loc[(10, 1), "winner"] == "b"
     assert cells.loc[(0.1, 1), "lead"] == pytest.approx(0.1, abs=0.03)
-    assert cells["significant"].tolist() == [True, True, False, False]
+    assert cells["separable"].tolist() == [True, True, False, False]
     assert (cells["n"] == 12).all()
 
 
-def test_too_few_seeds_are_never_significant():
+def test_too_few_seeds_are_never_separable():
     found = table(seeds=7)
     result = winner_map(found.instances, *choose_map(found.factors))
-    assert not result.frame["significant"].any()
+    assert not result.frame["separable"].any()
 
 
 def test_choosing_the_two_factors():

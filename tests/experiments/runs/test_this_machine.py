@@ -12,7 +12,14 @@ from cost_models.roofline import Roofline
 from experiments import simulate, validate
 from experiments.runs import this_machine
 from experiments.runs.grid import compose_grid
-from experiments.runs.this_machine import cluster_here, differences_here, same_device_differences
+from experiments.runs.this_machine import (
+    busy_text,
+    calibration_conditions,
+    cluster_here,
+    differences_here,
+    drift_text,
+    same_device_differences,
+)
 
 HERE = {"torch": "2.14.0", "processor": "box"}
 
@@ -119,3 +126,20 @@ def test_a_cluster_is_made_of_this_machines_own_profiles(tmp_path, monkeypatch, 
     assert cluster.name == "example-9000_cores"
     assert cluster.spaces["ram"].cache is None
     assert cluster.spaces["ram"].corun_slowdown == "profile"
+
+
+def test_what_disturbs_here_is_named_with_what_to_do():
+    assert busy_text(0.05) == busy_text(float("nan")) == drift_text(0.04) == ""
+    assert busy_text(1.24).startswith("other processes kept 1.2 cores of this machine busy: repeat")
+    assert "changed by 12% meanwhile, by turbo, heat or neighbours: fix its clock" in drift_text(
+        0.12
+    )
+    quiet = {"flush_denormal": True, "reference_spread": 0.01, "throttled": "never"}
+    assert calibration_conditions(quiet, 0.013) == []
+    loud = {"flush_denormal": False, "reference_spread": 0.08, "throttled": "power cap 3.1%"}
+    denormals, drift, repeats, throttled = calibration_conditions(loud, 0.09)
+    assert "denormal numbers were not taken for zero" in denormals
+    assert "speed changed by 8%" in drift
+    assert "repeat within 9% only, as on a busy host: measure again" in repeats
+    assert "held back (power cap 3.1%)" in throttled
+    assert calibration_conditions({}, None) == []  # profiles that do not say

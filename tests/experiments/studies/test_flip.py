@@ -49,7 +49,8 @@ def test_a_device_must_be_as_much_faster_as_it_is_slower(
     assert two["down"] is None
     assert one["winner_down"] == two["winner_up"] == "single_device(device=P2)"
     assert flips["time", "task"]["down"] is None
-    assert "single_device(device=P1) wins with 4, 25.0% before" in out
+    assert "as believed single_device(device=P1) takes 4; single_device(device=P1) beats " in out
+    assert "by 20%" in out
     assert (next((tmp_path / "flips").glob("*")) / "flips.pdf").is_file()
 
 
