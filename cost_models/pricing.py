@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -55,7 +55,7 @@ def price_graphs(
     graphs = list(dict.fromkeys(graphs))
     for graph in graphs:
         for name in dict.fromkeys(devices):
-            if name in profiles:
+            if name is not None and name in profiles:
                 refuse_foreign_type(graph, profiles[name])
     warn_of_unknown_work(graphs)
     keys = row_keys([operator for graph in graphs for operator in graph.operators])
@@ -97,7 +97,7 @@ def element_type(graph: DataflowGraph) -> str | None:
 
     A model in bfloat16 may compute a norm in float32 in between.
     """
-    work: Counter[str] = Counter()
+    work: defaultdict[str, float] = defaultdict(float)
     for operator in graph.operators:
         if "float" in (dtype := dtype_of(operator)):
             work[dtype] += operator_flops(operator)
