@@ -142,7 +142,8 @@ def label_lines(standings: Standings) -> list[str]:
 
 def _labels(profiles: str) -> str:
     """``datasheet and measured``."""
-    return listed(sorted(set(_LABEL.findall(profiles))))
+    found = sorted(set(_LABEL.findall(profiles)))
+    return listed(found) if found else ""
 
 
 def _clusters_compared(a: Contest, a_labels: str, b: Contest, b_labels: str) -> str:

@@ -236,8 +236,8 @@ def _contest(key: dict[str, Hashable], rows: pd.DataFrame) -> Contest:
             utilisation=_mean(row["utilisation"] for row in cells[name]),
             cells=tuple(str(row["cell"]) for row in cells[name]),
             stale=any(row["stale"] for row in cells[name]),
-            compared=str(cells[name][0].get("compared") or ""),
-            validity=str(cells[name][0].get("validity") or ""),
+            compared=_text(cells[name][0], "compared"),
+            validity=_text(cells[name][0], "validity"),
             unvalidated=any(row.get("unvalidated") in (True,) for row in cells[name]),
         )
 
@@ -273,6 +273,12 @@ def _contest(key: dict[str, Hashable], rows: pd.DataFrame) -> Contest:
             )
         ),
     )
+
+
+def _text(row: Mapping[Any, Any], column: str) -> str:
+    """What a column of texts says; empty where it says nothing."""
+    found = row.get(column)
+    return found if isinstance(found, str) else ""
 
 
 def _bounded(cells: Mapping[str, Sequence[Row]]) -> Sequence[Row]:

