@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from experiments.calibrating.fitting import priced_state, roofline_of
 from experiments.calibrating.settings import CalibrateConfig
 from simulator.model.units import parse_seconds
@@ -32,15 +34,20 @@ NEARLY_ALL = 0.85
 
 
 def thinned(operators: Sequence[OperatorSample], count: int) -> list[OperatorSample]:
-    """About ``count`` operators, evenly from each kind and at least four of it; order kept."""
+    """About ``count`` operators, four of each kind and evenly from larger kinds; order kept."""
     if len(operators) <= count:
         return list(operators)
     kinds: dict[str, list[int]] = {}
     for position, sample in enumerate(operators):
         kinds.setdefault(sample.operator.kind, []).append(position)
+    sizes = np.array([len(positions) for positions in kinds.values()])
+    least, rate = np.minimum(sizes, 4), count / len(operators)
+    for _ in kinds:  # what kinds at their least take the others have not
+        more = sizes * rate > least
+        rate = max(0.0, count - least[~more].sum()) / max(1, sizes[more].sum())
+    shares = np.maximum(least, np.rint(sizes * rate).astype(int)).tolist()
     kept: set[int] = set()
-    for positions in kinds.values():
-        share = max(min(4, len(positions)), round(len(positions) * count / len(operators)))
+    for positions, share in zip(kinds.values(), shares, strict=True):
         kept.update(positions[i * len(positions) // share] for i in range(share))
     return [operators[position] for position in sorted(kept)]
 

@@ -17,10 +17,15 @@ from simulator.model.operator import Operator, Tensor, TensorSpec
 from simulator.model.workload import Job, Workload
 
 CPU, GPU = "amd-epyc-25-17-1core", "tesla-t4"
+LAUNCH = load_profile(GPU).launch_overhead_s
+"""Which clusters take from the profile: its times are of kernels."""
 BOX = Cluster(
     "box",
     [MemorySpace("ram"), MemorySpace("vram")],
-    [Device("cpu", "ram", profile=CPU), Device("gpu", "vram", profile=GPU)],
+    [
+        Device("cpu", "ram", profile=CPU),
+        Device("gpu", "vram", profile=GPU, launch_overhead=LAUNCH),
+    ],
     [Link("pcie", ("ram", "vram"), 12e9, 1e-5)],
     host="ram",
 )
@@ -84,9 +89,9 @@ def gain(parents, batch, **shape):
 
 def test_gains_are_where_branches_are_and_shrink_as_the_batch_grows():
     gains = [gain(BRANCHES, batch) for batch in (1, 8, 64)]
-    assert gains[0] > 1.02
+    assert gains[0] > 1.05
     assert gains[0] > gains[1] >= gains[2]
-    assert gains[2] < 1.01
+    assert gains[2] < 1.02
     assert gain(CHAIN, 64) == pytest.approx(1.0, abs=0.01)
 
 
