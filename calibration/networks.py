@@ -1,9 +1,9 @@
-"""What operators take in a network beyond what they take one by one: both timed in turns, in one process.
+"""Operators timed inside networks and one by one, in turns in one process.
 
 Generated networks (``data/networks.json.gz``, :mod:`scenarios.models.generated`) are executed operator by operator, as
-the hardware runner does, and each of their operators is visited as measuring visits it. In a network code and data of
-others lie between two uses of an operator's own, outputs take memory that others have left, and slow moments fall on
-sums as well as on single calls. :mod:`cost_models.context` makes of it what a profile keeps.
+the hardware runner does. Each of their operators is also visited alone, as calibration visits it. The two differ: inside
+a network other operators' code and data displace an operator's own from the caches between two uses, and its outputs
+take memory that other operators have freed. :mod:`cost_models.context` fits what a profile keeps of the difference.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMAT = "hetsim.networks/1"
 ROUNDS, EXECUTIONS, UNCOUNTED = 2, 4, 2
 """Turns in a process, and executions of a network in each, the first of which are not counted."""
 LEAST_SECONDS = 90.0
-"""Of a process's life, with which it measures that; it takes some 15 s."""
+"""Seconds that a process must live to measure networks, which takes it some 15 s."""
 
 Note = Callable[[int, float, Sequence[Any]], None]
 

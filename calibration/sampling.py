@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from calibration.broad_constructors import BROAD
 from calibration.constructors import KINDS, VARIANTS, Drawn
-from calibration.further_constructors import FURTHER
 from calibration.samples import OperatorSample, distinct, samples_of
 from calibration.training_constructors import TRAINING
 from cost_models.arithmetic import operator_bytes, operator_priced_flops
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
 
-OTHERS = {**VARIANTS, **FURTHER}
+OTHERS = {**VARIANTS, **BROAD}
 """Forms of kinds, and kinds, besides :data:`KINDS`."""
 DRAWN = tuple(dict.fromkeys([*KINDS, *(kind for kind, _, _ in OTHERS.values())]))
 """Kinds that can be drawn."""

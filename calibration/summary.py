@@ -240,7 +240,7 @@ def reuse(folder: str | Path) -> ReuseCurve | None:
 
 
 def context(folder: str | Path, statistic: str) -> Context | None:
-    """What operators take longer in networks; None where that was not measured (:mod:`calibration.networks`)."""
+    """How much longer operators take in networks; None where nobody measured that (:mod:`calibration.networks`)."""
     found = [record["networks"] for record in process_records(folder) if "networks" in record]
     if not found:
         return None

@@ -165,7 +165,7 @@ class AcrossDevices:
         terms = np.empty((len(measurements), 2))
         labels = measurements["device"].to_numpy()
         seconds = measurements["seconds"].to_numpy()
-        # Of a device whose launches were taken off its times the short kernels are not known.
+        # The least: a device whose launches were taken off its times has lost its short kernels.
         overhead = float(min(np.quantile(seconds[labels == name], FLOOR) for name in devices))
         for name in devices:
             chosen = np.flatnonzero(labels == name)

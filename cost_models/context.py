@@ -1,9 +1,10 @@
-"""What operators take in a network beyond what they take one by one, as a profile keeps it.
+"""How much longer operators take in a network than one by one, as a profile keeps it.
 
-Times of a table are of operators that are visited one by one. In a network an operator takes a constant longer, for
-code that others have driven out of the caches, and some per cent, which differ between convolutions, other products
-and what streams through memory. Both are measured on generated networks (:mod:`calibration.networks`) and taken into
-every price; what the networks differ by from that is how sure it is.
+The times of a measurement table are of operators that calibration visits one by one. In a network an operator takes a
+constant longer, since other operators have displaced its code from the caches, and a factor longer. The factor differs
+between convolutions, other products and kernels that stream through memory. Constant and factors are fitted to generated
+networks (:mod:`calibration.networks`) and are part of every price. The spread of the networks around them widens
+intervals.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ CORES, APART, BOTH, GPUS = (
     *("CPU and GPU together", "GPUs without a CPU core"),
 )
 PLANNED = "where plans over both promised 1.14x, all on the GPU was as fast in 11 of 12 settings"
+"""Behind plans over CPU and GPU: what the one run of both came to (docs/validation.md, "CPU and GPU")."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration import constructors, sampling
+from calibration.broad_constructors import BROAD
 from calibration.constructors import KINDS, VARIANTS
-from calibration.further_constructors import FURTHER
 from calibration.samples import distinct, read_samples, write_samples
 from calibration.training_constructors import TRAINING
 from cost_models.arithmetic import operator_bytes, operator_flops
@@ -36,14 +36,14 @@ def test_every_kind_draws_operators_that_run_as_described(label):
     assert not any(t.is_floating_point() and t.isnan().any() for t in outputs)
 
 
-@pytest.mark.parametrize("label", sorted(FURTHER))
+@pytest.mark.parametrize("label", sorted(BROAD))
 def test_further_forms_draw_an_operator_that_runs_as_described(label):
     from calibration.kernels import build
     from calibration.random_tensors import random_reads
 
     (sample,) = sampling.draw(label, 1, candidates=1)
     operator = sample.operator
-    assert operator.kind == FURTHER[label][0]
+    assert operator.kind == BROAD[label][0]
     assert operator_bytes(operator) <= sampling.MAX_BYTES
     with torch.inference_mode():
         outputs = build(operator)(*random_reads(operator))

@@ -14,7 +14,7 @@ from experiments.public_profiles import OPTIONS, PROFILES, RESIDUALS, main
 from simulator.model.operator import Operator, TensorSpec
 from tests.cost_models.conftest import linear_row
 
-MOST_BYTES = 1_520_000
+MOST_BYTES = 1_500_000
 MOST_RESIDUAL_BYTES = 250_000
 
 

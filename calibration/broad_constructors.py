@@ -184,7 +184,7 @@ def _group_norm(rng: Rng) -> Drawn:
 
 
 def _batch_norm_any(rng: Rng) -> Drawn:
-    """Of sequences, of rows, and of images of any size."""
+    """Batch normalisation of sequences, of rows, or of images of any size."""
     form = rng.random()
     shape: Sequence[int] = sequence(rng)
     if form < 0.25:
@@ -512,7 +512,7 @@ def _topk(rng: Rng) -> Drawn:
     return make("aten.topk.default", spec(log_uniform(rng, 1, 256), log_uniform(rng, 16, 2048)), int(_pick(rng, 1, 2, 5, 8)))  # fmt: skip
 
 
-FURTHER: Mapping[str, tuple[str, int, Callable[[Rng], Drawn]]] = {
+BROAD: Mapping[str, tuple[str, int, Callable[[Rng], Drawn]]] = {
     "conv1d": ("conv1d", 188, _conv1d),
     "conv3d": ("conv3d", 28, _conv3d),
     "conv2d, depthwise": ("conv2d", 108, _conv2d_depthwise),
