@@ -178,18 +178,25 @@ def read_raw(folder: str | Path) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def visits(folder: Path, operators: int) -> np.ndarray:
-    """int64[operators]: in how many (process, round) pairs each operator was measured.
+def visits(folder: Path, operators: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of each operator, in how many (process, round) pairs it was measured, and what a call took.
+
+    Returns:
+        int64[operators], and float64[operators] in seconds; both 0 where it was not measured.
 
     Raises:
         InvalidInput: as :func:`read_raw`, but nothing measured yet is no error.
     """
     if not _parts(folder):
-        return np.zeros(operators, dtype=np.int64)
+        return np.zeros(operators, dtype=np.int64), np.zeros(operators)
     raw = read_raw(folder)
-    keys = np.stack([raw[c].to_numpy() for c in ("operator", "process", "round")], axis=1)
-    keys = np.unique(keys[keys[:, 0] >= 0], axis=0)
-    return np.bincount(keys[:, 0], minlength=operators).astype(np.int64)
+    position, seconds = raw["operator"].to_numpy(), raw["seconds"].to_numpy()
+    mine = position >= 0
+    keys = np.stack([raw[c].to_numpy()[mine] for c in ("operator", "process", "round")], axis=1)
+    count = np.bincount(np.unique(keys, axis=0)[:, 0], minlength=operators)
+    calls = np.bincount(position[mine], minlength=operators)
+    whole = np.bincount(position[mine], seconds[mine], minlength=operators)
+    return count.astype(np.int64), whole / np.maximum(calls, 1)
 
 
 def write_visited(folder: Path, positions: Sequence[int] | None) -> None:

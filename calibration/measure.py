@@ -137,7 +137,7 @@ def measure(
                 )
         number += 1
         processes += 1
-    count = visits(folder, len(operators))
+    count, _ = visits(folder, len(operators))
     measured = [int(count[i]) for i in wanted if i not in failed]
     return Outcome(processes, min(measured, default=0), failed, interrupted)
 

@@ -1,13 +1,14 @@
-"""One measuring process: shuffled rounds over all operators until its time is up.
+"""One measuring process: shuffled rounds over the operators that are due, until its time is up.
 
-It takes the least visited operators first and shuffles those that are equal, so any sequence of short
-processes covers all of them evenly.
+An operator is due when its visits, each counted as the square root of what it takes, are the fewest: of times whose
+logarithms scatter alike that gives the least variance for the time spent (Neyman's allocation with costs, Cochran,
+Sampling Techniques, 3rd edition, 5.5). What is equal is shuffled, so any sequence of short processes covers all of them
+evenly.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ from simulator.errors import ExecutionError, InvalidInput
 
 REFERENCE_SECONDS, CLOCKS_SECONDS = 5.0, 15.0
 """Between two visits to the reference operator, and two readings of a GPU's clocks, which take up to a second."""
+VISIT_SECONDS, CALLS = 0.01, 6
+"""Of a visit: what it takes besides the operator's own calls, and about how many those are."""
 _LOST = ("CUDA error", "cuda runtime error", "CUDA-capable device", "CUDA driver")
 """In messages of torch after which a GPU executes nothing more in this process."""
 
@@ -64,11 +67,17 @@ class Visitor:
         return [(t.cache, t.seconds, t.host_seconds) for t in timings]
 
 
-def order_of_visits(count: np.ndarray, seed: int) -> list[int]:
-    """Least visited first, those that are equal shuffled."""
-    order = list(range(len(count)))
-    random.Random(seed).shuffle(order)
-    return sorted(order, key=lambda i: int(count[i]))
+def order_of_visits(count: np.ndarray, seconds: np.ndarray, seed: int) -> list[int]:
+    """The operators of a round: those that are due, least visited for their cost first, equal ones shuffled.
+
+    Args:
+        count: int64[operators], visits so far.
+        seconds: float64[operators], of one call; 0 where it is not known.
+        seed: of the order.
+    """
+    spent = count * np.sqrt(1 + CALLS * seconds / VISIT_SECONDS)
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(spent < spent.min() + 1))
+    return [int(i) for i in order[np.argsort(spent[order], kind="stable")]]
 
 
 class Process:
@@ -175,12 +184,16 @@ class Process:
         plan, recorder = self.plan, self.recorder
         visitor = Visitor(plan, timer(plan.device, plan.states))
         reference = reference_operator()
-        count = visits(self.folder, len(self.operators))
+        count, seconds_of = visits(self.folder, len(self.operators))
         mine = visited(self.folder, len(self.operators))
         round_, since_reference, since_clocks = 0, float("-inf"), time.monotonic()
         while rounds is None or round_ < rounds:
             seed = plan.seed * 1_000_003 + recorder.process * 1009 + round_
-            for done, position in enumerate(order_of_visits(count[mine], seed)):
+            if rounds is None:
+                due = order_of_visits(count[mine], seconds_of[mine], seed)
+            else:  # visits to every operator were asked for
+                due = order_of_visits(np.zeros_like(mine), seconds_of[mine], seed)
+            for done, position in enumerate(due):
                 index = int(mine[position])
                 if time.monotonic() >= deadline and recorder.taken:
                     return
@@ -195,11 +208,13 @@ class Process:
                 timings = self._visited(visitor, index)
                 for cache, seconds, host in timings:
                     recorder.add(index, round_, cache, seconds, host)
+                if timings:
+                    seconds_of[index] = np.mean([seconds for _, seconds, _ in timings])
                 if timings and recorder.flush():
                     if plan.device != "cpu":
                         self.write_record()
                     least = int(count[mine].min())
-                    self.report({"round": least, "done": done + 1, "of": len(mine)})
+                    self.report({"round": least, "done": done + 1, "of": len(due)})
             round_ += 1
 
     def _visited(self, visitor: Visitor, index: int) -> list[tuple[str, float, float]]:

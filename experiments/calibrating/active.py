@@ -23,12 +23,8 @@ if TYPE_CHECKING:
 MEMBERS = 4
 ROUNDS = 100
 """Models, and trees of each: they rank operators and price none."""
-VISIT_SECONDS = 0.01
-"""What a visit takes besides the kernel's own runs."""
 UNKNOWN = 0.4
 """Log error of a kind that was never measured, at least: a roofline's."""
-RUNS = 6
-"""Runs of a kernel in a visit."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +58,7 @@ def scores(
         seed: of the bootstrap.
         members: models.
     """
+    from calibration.process import CALLS, VISIT_SECONDS
     from cost_models.boosted import Boosted
     from cost_models.table import identities
 
@@ -94,7 +91,7 @@ def scores(
     new = found[:, len(table) :]
     seconds = np.exp(new.mean(axis=0))
     expected = np.sqrt(new.var(axis=0) + error**2)
-    return Score(expected**2 / (VISIT_SECONDS + RUNS * seconds), seconds, expected)
+    return Score(expected**2 / (VISIT_SECONDS + CALLS * seconds), seconds, expected)
 
 
 def choose(score: Score, count: int, seed: int = 0) -> list[int]:

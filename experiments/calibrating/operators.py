@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from calibration.samples import OperatorSample
 
 VISITS = 5
-"""Visits that every operator should get; the budget decides how many operators that leaves."""
+"""Visits that a short operator should get, long ones fewer (:func:`calibration.process.order_of_visits`); the budget
+decides how many operators that leaves."""
 CLEARING_SECONDS = {"cpu": 0.0075, "cuda": 0.01}
 KERNEL_SECONDS = {"cpu": 0.0097, "cuda": 0.01}
-"""Of one visit on average, what comes before the calls and the calls themselves, which ``repeat_kernel``
-multiplies: 17.1 ms a visit on an EPYC core and 36.5 ms on one that runs each kernel three times. A GPU's
-have not been measured."""
+"""Mean over an operator's visits of what comes before the calls and of the calls themselves, which ``repeat_kernel``
+multiplies: 17.1 ms a visit on an EPYC core and 36.5 ms on one that runs each kernel three times. A GPU's have not been
+measured."""
 ACTIVE_SECONDS, ACTIVE_TURNS = 240.0, 4
 """Of the budget for each choice of what to measure next, and the most choices."""
 BEGUN = 0.6
