@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scenarios.graph_cache import GraphCache, content_key
 from simulator.errors import HetsimError, InvalidInput
-from simulator.model.family import GraphFamily
+from simulator.model.family import GraphFamily, read_json
 from simulator.model.graph import DataflowGraph
 from simulator.model.operator import ITEM_BYTES
 from simulator.support import own_code
@@ -89,6 +89,7 @@ class ModelConfig:
             ``torch.compile`` makes them on CPUs (:mod:`cost_models.fusion`).
         profile: a file or folder that gives the model's layers and their times on types of devices, instead
             of a ``target`` (:mod:`scenarios.training.layer_profile`); ``batch`` is the one that was profiled.
+        graph: a file of a traced graph (``graph.json`` of a run's folder) instead of a ``target``; its batch is its own.
         dtype: element type that its weights and floating-point inputs are converted to, of :data:`DTYPES`; None: as the
             module is made.
     """
@@ -106,13 +107,20 @@ class ModelConfig:
     steps: int = 1
     fusion: str = "none"
     profile: str | None = None
+    graph: str | None = None
     dtype: str | None = None
 
     def __post_init__(self) -> None:
-        if bool(self.target) == (self.profile is not None):
+        given = [key for key in ("target", "profile", "graph") if getattr(self, key)]
+        if len(given) != 1:
             raise InvalidInput(
-                f"Model '{self.name}' has {'both' if self.target else 'neither'} a model.target "
-                f"{'and' if self.target else 'nor'} a model.profile; give one of them"
+                f"Model '{self.name}' has {' and '.join(f'a model.{key}' for key in given) or 'no model.target'}; give "
+                "one of model.target, model.profile and model.graph"
+            )
+        if self.graph is not None and (self.training or self.dtype is not None or self.steps > 1):
+            raise InvalidInput(
+                f"Model '{self.name}' is a graph that was traced: model.training, model.steps and model.dtype cannot "
+                "change it; trace it so, or leave them out"
             )
         if self.dtype is not None and (self.dtype not in DTYPES or self.profile is not None):
             raise InvalidInput(
@@ -195,6 +203,8 @@ def graph_of(
 
 
 def _unfused(config: ModelConfig, batch: int | None, cache: GraphCache) -> DataflowGraph:
+    if config.graph is not None:
+        return _given(Path(config.graph).expanduser())
     batch = config.batch if batch is None else batch
     if not config.has_batch:
         return _single(config, None, cache)
@@ -215,8 +225,22 @@ def _unfused(config: ModelConfig, batch: int | None, cache: GraphCache) -> Dataf
     return graph
 
 
+def _given(path: Path) -> DataflowGraph:
+    """The graph of a file; the same object while the file stays as it is."""
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise InvalidInput(f"Cannot read the graph {path}: {error.strerror}") from None
+    key = (path.absolute(), f"{stat.st_mtime_ns} {stat.st_size}")
+    if key not in _graphs:
+        _graphs[key] = DataflowGraph.from_json(read_json(path))
+    return _graphs[key]
+
+
 def is_kept(config: ModelConfig, cache: GraphCache | None = None) -> bool:
     """Whether a model's graphs are in the cache, so that getting one takes no torch."""
+    if config.graph is not None:
+        return True
     key = _family_key(config) if config.has_batch else _single_key(config, None)
     return (cache or GraphCache()).path(key).exists()
 
@@ -328,8 +352,13 @@ def load_model(
         The module, and its inputs as (positional, by name): ``module(*args, **kwargs)``.
 
     Raises:
-        InvalidInput: the target is not found or does not make a module, or an input is malformed.
+        InvalidInput: the target is not found or does not make a module, an input is malformed, or there is a graph alone.
     """
+    if config.graph is not None:
+        raise InvalidInput(
+            f"Model '{config.name}' is a graph without a module (model.graph={config.graph}), which hardware cannot "
+            "run; give its model.target"
+        )
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -455,7 +484,7 @@ def _tensor(config: ModelConfig, given: InputConfig, shape: list[int]) -> torch.
 def _content(config: ModelConfig) -> dict[str, Any]:
     """What of a configuration, and of the installed packages, decides the graph."""
     content = asdict(config)
-    for key in ("description", "batch", "fusion", "steps", "profile"):
+    for key in ("description", "batch", "fusion", "steps", "profile", "graph"):
         del content[key]
     if config.dtype is None:
         del content["dtype"]

@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "scenarios": {"cost_models", "simulator"},
     "calibration": {"cost_models", "simulator"},
     "experiments": {"scenarios", "calibration", "cost_models", "simulator"},
+    "hetsim": {"experiments", "scenarios", "calibration", "cost_models", "simulator"},
 }
 WITHIN_EXPERIMENTS: dict[str, set[str]] = {
     "runs": set(),
@@ -45,6 +46,7 @@ NEVER: dict[str, set[str]] = {
     "scenarios": {"simpy", "hydra", "omegaconf", "xgboost"},
     "calibration": {"simpy", "hydra", "omegaconf", "xgboost", "transformers"},
     "experiments": set(),
+    "hetsim": {"torch", "xgboost", "simpy"},
 }
 """Not even inside a function."""
 EXCEPT = {("cost_models/mlp.py", "torch"), ("scenarios/verification.py", "calibration")}

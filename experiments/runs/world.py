@@ -373,6 +373,10 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
         found["layers"] = digest([[file.name for file in layers], digest_files(layers)])
     elif not scenario.family.drawn:
         found |= profile_digests(scenario.cluster)
+        if scenario.model.graph is not None:
+            path = catalog.find_path(scenario.model.graph, config_dirs)
+            if path.is_file():  # if not, the model itself says so
+                found["graph"] = digest_files([path])
     if scenario.workload.file is not None:
         path = Path(scenario.workload.file).expanduser()
         if path.is_file():  # if not, the workload itself says so

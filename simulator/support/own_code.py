@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from simulator.errors import HetsimError, InvalidInput
 from simulator.support import own_errors
 
-PROJECT = ("simulator", "cost_models", "scenarios", "calibration", "experiments")
+PROJECT = ("simulator", "cost_models", "scenarios", "calibration", "experiments", "hetsim")
 """Packages of this project: their sources are part of every key of a result already."""
 
 
