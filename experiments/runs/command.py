@@ -36,6 +36,7 @@ from omegaconf.errors import (
 from experiments.runs import catalog
 from experiments.runs.configs import GROUPS, SWEEP_ONLY, Preset
 from experiments.runs.garbage import seldom_collecting
+from experiments.runs.help import asks, help_text
 from experiments.runs.ignored import refuse_unread
 from experiments.runs.overrides import parse, quote, read_overrides
 from experiments.runs.presets import check_command, refuse_foreign
@@ -116,6 +117,10 @@ def hydra_command(
     arguments: Sequence[str] | None = None,
     config_name: str = "config",
     schema_name: str = "schema",
+    *,
+    about: str,
+    options: str = "",
+    scenario: bool = True,
 ) -> int:
     """Compose a command's config with Hydra, hand it to ``task`` as a dataclass, return the exit code.
 
@@ -126,8 +131,14 @@ def hydra_command(
         arguments: the command line, ``sys.argv[1:]`` unless given.
         config_name: primary config in ``conf/``.
         schema_name: what its defaults list calls the schema.
+        about: one sentence for ``--help``.
+        options: of this command alone, for ``--help``.
+        scenario: whether it takes a scenario besides.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if asks(words):
+        print(help_text(module, about, options, scenario), end="")
+        return 0
     config_dirs = user_folders(words)
     register(schema, schema_name)
 

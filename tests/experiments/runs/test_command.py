@@ -1,5 +1,7 @@
 """What a user gets wrong is one sentence and exit code 2, never a traceback."""
 
+import contextlib
+
 import pytest
 
 from experiments import simulate, sweep
@@ -129,3 +131,32 @@ def test_flags_for_the_users_folder(tmp_path):
 def test_a_command_line_is_quoted_for_the_shell(tmp_path):
     line = command_line("experiments.simulate", ["a=[b c]"], [tmp_path / "my folder"])
     assert line == f"python -m experiments.simulate --config-dir '{tmp_path}/my folder' 'a=[b c]'"
+
+
+COMMANDS = {
+    "simulate": "explain=true",
+    "describe": "advise=true",
+    "sweep": "dry_run=true",
+    "size": "slo.p99=100ms",
+    "calibrate": "budget=15min",
+    "validate": "held_out=true",
+    "devices": "batch=1,16",
+    "early_exit": "bandwidths=",
+    "train_predictor": "record=loads.csv",
+}
+"""Commands, each with an option that it alone takes."""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_the_options_of_that_command_alone(command, capsys):
+    from importlib import import_module
+
+    name = f"experiments.{command}"
+    module = import_module(name)
+    with contextlib.suppress(SystemExit):
+        (module if hasattr(module, "main") else import_module(f"{name}.command")).main(["--help"])
+    text = capsys.readouterr().out
+    assert f"python -m experiments.{command}" in text
+    assert COMMANDS[command] in text
+    assert not [other for other in COMMANDS.values() if other != COMMANDS[command] and other in text]
+    assert max(map(len, text.splitlines())) <= 100

@@ -1,0 +1,7 @@
+"""``python -m experiments.devices``."""
+
+import sys
+
+from experiments.studies.devices.command import main
+
+sys.exit(main())
