@@ -9,6 +9,11 @@ it measures just what a verdict depends on (:mod:`experiments.settling.settled`)
 
 from __future__ import annotations
 
+from experiments.runs.help import answered
+
+if __name__ == "__main__" and answered("calibrate"):
+    raise SystemExit
+
 import re
 import sys
 import time
@@ -178,32 +183,6 @@ def _as_list(word: str) -> str:
     return "pair=[" + ",".join(f'"{label.strip()}"' for label in labels) + "]"
 
 
-OPTIONS = """\
-  device=cpu                           or cuda:0
-  calibration=quick                    a preset of conf/calibration
-  budget=15min                         of measuring; interruptible, goes on with out=
-  out=FOLDER                           begin or go on there
-  step=measure                         or fit, all; plan with settle=
-  name=mine                            of the profile
-  model=googlenet batches=[1,4]        measure all operators of this model, too
-  operators=FILE                       instead of the project's set; training: those of training steps
-  operators_at_most=200 rounds=10      how much; the budget decides unless given
-  only=true                            of a folder that was begun: these operators alone
-  training=true                        operators of training steps besides
-  dtypes=[float32,bfloat16]            element types; tf32 on CUDA
-  cores=[2,3] threads=1                where
-  states=graph,warm cache=graph        states of the cache that are measured, and the one that is priced
-  repeat_kernel=3                      an honest device of a third the speed
-  statistic=p10 models=[boosted]       of an operator's samples; cost models to fit
-  start=tesla-t4                       a similar device's profile to start from: a minute goes a long way
-  base=PROFILE                         with step=fit: fit its measurements again
-  active=true                          measure next where the cost model is least sure
-  settle=FOLDER pair=heft,donf         measure what tells two schedulers of a sweep apart
-  contest=LABEL trust=true             which contest of it; run code that the folder names
-  seed=0                               of shuffles, data and trees
-"""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
@@ -214,9 +193,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         [_as_list(word) for word in words],
         config_name="calibrate",
         schema_name="calibrate_schema",
-        about="Measure a device of this machine and fit its profile. What each option means: docs/calibration.md",
-        options=OPTIONS,
-        scenario=False,
     )
 
 

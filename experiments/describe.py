@@ -9,6 +9,11 @@ features alone where each phase should run, ``profile=FILE.parquet`` (or ``.csv`
 
 from __future__ import annotations
 
+from experiments.runs.help import answered
+
+if __name__ == "__main__" and answered("describe"):
+    raise SystemExit
+
 import dataclasses
 import sys
 from collections import Counter
@@ -378,13 +383,6 @@ def print_gain(config: DescribeConfig, world: World, console: Console) -> None:
         )
 
 
-OPTIONS = """\
-  features=FILE.parquet                keep the features of all operators
-  profile=FILE.parquet                 keep the layers by closed forms (or FILE.csv)
-  advise=true                          say by features alone where each phase should run
-"""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     return hydra_command(
@@ -392,8 +390,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         DescribeConfig,
         "experiments.describe",
         arguments,
-        about="What a model is made of, where its time goes on each device, and what a schedule can gain.",
-        options=OPTIONS,
     )
 
 

@@ -7,9 +7,14 @@ Profiles have element types, kinds, and the held-out error beside the error of a
 
 from __future__ import annotations
 
+from experiments.runs.help import answered
+
+if __name__ == "__main__" and answered("list"):
+    raise SystemExit
+
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +152,9 @@ def held_out_error(document: Mapping[str, Any]) -> tuple[float | None, float | N
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(prog="python -m experiments.list", description=__doc__)
+    if answered("list", arguments):
+        return 0
+    parser = argparse.ArgumentParser(prog="python -m experiments.list", add_help=False)
     parser.add_argument("what", choices=WHAT, metavar=f"{{{','.join(WHAT)}}}")
     parser.add_argument("--config-dir", "-cd", metavar="FOLDER", help="your own configs")
     parser.add_argument("--wide", action="store_true", help="whole descriptions, and sources")

@@ -5,6 +5,11 @@ Leaves a folder ``outputs/runs/<time>-<model>-<cluster>-<scheduler>-<hash>/`` an
 
 from __future__ import annotations
 
+from experiments.runs.help import answered
+
+if __name__ == "__main__" and answered("simulate"):
+    raise SystemExit
+
 import contextlib
 import json
 import sys
@@ -31,7 +36,7 @@ from scenarios.partition.partitioner import Partition
 from simulator.errors import InvalidInput
 from simulator.model.plan import Plan
 from simulator.model.trace import Trace
-from simulator.model.units import format_bytes, format_energy, format_seconds
+from simulator.model.units import format_bytes, format_energy
 
 
 def simulate_command(config: SimulateConfig, invocation: Invocation) -> None:
@@ -361,13 +366,6 @@ def _queueing(figures: Mapping[str, Any], show: Callable[[float], str]) -> str:
     return "; ".join(parts) + after
 
 
-OPTIONS = """\
-  explain=true                         each decision of the scheduler
-  save_instance=FILE                   write a drawn graph with its times, as instance=FILE reads it
-  keep=figures                         requests are counted and forgotten: runs of any length, no trace
-"""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     return hydra_command(
@@ -375,8 +373,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SimulateConfig,
         "experiments.simulate",
         arguments,
-        about="Simulate one run: makespan, interval, Gantt and trace. Several, one after the other: -m scheduler=heft,donf",
-        options=OPTIONS,
     )
 
 

@@ -36,7 +36,7 @@ from omegaconf.errors import (
 from experiments.runs import catalog
 from experiments.runs.configs import GROUPS, SWEEP_ONLY, Preset
 from experiments.runs.garbage import seldom_collecting
-from experiments.runs.help import asks, help_text
+from experiments.runs.help import answered
 from experiments.runs.ignored import refuse_unread
 from experiments.runs.overrides import parse, quote, read_overrides
 from experiments.runs.presets import check_command, refuse_foreign
@@ -117,10 +117,6 @@ def hydra_command(
     arguments: Sequence[str] | None = None,
     config_name: str = "config",
     schema_name: str = "schema",
-    *,
-    about: str,
-    options: str = "",
-    scenario: bool = True,
 ) -> int:
     """Compose a command's config with Hydra, hand it to ``task`` as a dataclass, return the exit code.
 
@@ -131,13 +127,9 @@ def hydra_command(
         arguments: the command line, ``sys.argv[1:]`` unless given.
         config_name: primary config in ``conf/``.
         schema_name: what its defaults list calls the schema.
-        about: one sentence for ``--help``.
-        options: of this command alone, for ``--help``.
-        scenario: whether it takes a scenario besides.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if asks(words):
-        print(help_text(module, about, options, scenario), end="")
+    if answered(module.removeprefix("experiments."), words):
         return 0
     config_dirs = user_folders(words)
     register(schema, schema_name)
@@ -235,8 +227,6 @@ def register(schema: type[Any], name: str = "schema") -> None:
 
 def sweeping_main(
     module: str,
-    description: str,
-    examples: str,
     act: Callable[[Invocation], int],
     arguments: Sequence[str] | None,
     flags: Mapping[str, Mapping[str, Any]] | None = None,
@@ -245,8 +235,6 @@ def sweeping_main(
 
     Args:
         module: ``experiments.sweep``.
-        description: one sentence for ``--help``.
-        examples: what ``--help`` ends with.
         act: the command; returns its exit code.
         arguments: words of the command line; None for the process's own.
         flags: further options that are taken, as ``argparse`` has them, by their names; none of them
@@ -256,13 +244,10 @@ def sweeping_main(
         The exit code.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {module}",
-        description=description,
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--config-dir", "-cd", metavar="FOLDER", help="your own configs")
+    if answered(module.removeprefix("experiments."), words):
+        return 0
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", add_help=False)
+    parser.add_argument("--config-dir", "-cd", metavar="FOLDER")
     for names, options in (flags or {}).items():
         parser.add_argument(*names.split(), **options)
     parser.add_argument("overrides", nargs="*", metavar="key=value")

@@ -18,7 +18,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "list schedulers, static": ("OrderedPlanner", "PairPlanner", "ListPlanner"),
     "list schedulers, on line": ("RankedReadyList", "ReadyPairs"),
     "batch mode: all ready tasks together": ("BatchMode",),
-    "on line, a task at a time": ("ArrivalOrder", "ReadyList", "WorkStealing", "CacheAffinity", "Priority"),
+    "on line, a task at a time": (
+        "ArrivalOrder",
+        "ReadyList",
+        "WorkStealing",
+        "CacheAffinity",
+        "Priority",
+    ),
 }
 """By heading the classes whose subclasses stand under it; the first heading that fits."""
 OTHERS = "plans, placements and wrappers"

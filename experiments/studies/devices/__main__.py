@@ -2,6 +2,9 @@
 
 import sys
 
-from experiments.studies.devices.command import main
+from experiments.runs.help import answered
 
-sys.exit(main())
+if not answered("devices"):
+    from experiments.studies.devices.command import main
+
+    sys.exit(main())

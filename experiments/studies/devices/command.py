@@ -65,7 +65,8 @@ def devices_command(invocation: Invocation) -> int:
     for line in _footnotes(found):
         console.print(line)
     output_dir = next(
-        (word.partition("=")[2] for word in reversed(words) if key_of(word) == "output_dir"), "outputs"
+        (word.partition("=")[2] for word in reversed(words) if key_of(word) == "output_dir"),
+        "outputs",
     )
     folder = _write(found, Path(output_dir), invocation)
     console.print(f"wrote {folder}/", style="dim", soft_wrap=True, markup=False)
@@ -95,7 +96,9 @@ def _mapping(given: Any, key: str, example: str) -> dict[str, str]:
 def print_devices(one: DeviceTimes, console: Console) -> None:
     """The answer, what it rests on, then a row for each device."""
     frame = one.frame
-    for line in wrapped(f"different labels are compared: {one.compared}" if one.compared else "", "yellow"):
+    for line in wrapped(
+        f"different labels are compared: {one.compared}" if one.compared else "", "yellow"
+    ):
         if line:
             console.print(line)
     for line in wrapped(answer(one), "bold"):
@@ -171,11 +174,15 @@ def _footnotes(found: Sequence[DeviceTimes]) -> list[Any]:
         notes.append("! not validated")
     draws = max(one.draws for one in found)
     if draws:
-        notes.append(f"intervals: predictor error and noise, {draws} draws, the same for all devices")
+        notes.append(
+            f"intervals: predictor error and noise, {draws} draws, the same for all devices"
+        )
     notes.append("a job begins and ends in the device's memory")
     lines = wrapped("; ".join(notes), "dim")
     if any(frame["energy_j"].notna().any() for frame in frames):
-        lines += wrapped("energy: at most, the board's power by its data sheet (or power=) times the time", "dim")
+        lines += wrapped(
+            "energy: at most, the board's power by its data sheet (or power=) times the time", "dim"
+        )
     if any(frame["cost_per_million"].notna().any() for frame in frames):
         text = "cost/1e6: of a million items, by the prices that clusters of conf/cluster assume (or price=)"
         lines += wrapped(text, "dim")
@@ -193,29 +200,10 @@ def _write(found: Sequence[DeviceTimes], output_dir: Path, invocation: Invocatio
     return folder
 
 
-HELP = """\
-options:
-  model=googlenet,resnet50           what runs; values of theirs as elsewhere, like model.dtype=float16
-  profile=tesla-t4,nvidia-l4         the devices; all that have the model's element type unless given
-  batch=1,16                         sizes of a batch; the model's own unless given
-  'price={tesla-t4: 0.35/h}'         of an hour; as the clusters of conf/cluster say, if they agree, unless given
-  'power={tesla-t4: 70 W}'           the board's by its data sheet unless given
-  cost_model=ensemble                which fit of the profiles gives the times
-  simulation.draws=200 seed.noise=0  of the intervals
-  output_dir=outputs                 fig_devices with its CSV lies in devices/ there
-examples:
-  model=googlenet profile=tesla-t4,amd-epyc-25-17-1core batch=1,16
-  model=bert_base model.dtype=float16
-what there is: python -m experiments.list profiles|models
-"""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     return sweeping_main(
         "experiments.devices",
-        "Which device: a model alone on each of several devices, with intervals, energy and cost.",
-        HELP,
         devices_command,
         arguments,
     )

@@ -19,7 +19,11 @@ from experiments.plots.style import (
 if TYPE_CHECKING:
     from experiments.studies.devices.table import DeviceTimes
 
-STYLES = {"measured": (COLOURS[0], "o"), "public": (COLOURS[1], "s"), "datasheet": (COLOURS[3], "D")}
+STYLES = {
+    "measured": (COLOURS[0], "o"),
+    "public": (COLOURS[1], "s"),
+    "datasheet": (COLOURS[3], "D"),
+}
 """Colour and marker by label; what a user's own label may be besides is grey."""
 _OTHER = (COLOURS[7], "X")
 _PER_ROW = 2

@@ -135,7 +135,10 @@ def compare_devices(
 
     Args:
         words: overrides; ``model=a,b`` gives several models.
-        names: see :func:`devices_table`; likewise ``batches``, ``prices``, ``powers``.
+        names: of devices, see :func:`devices_table`.
+        batches: sizes of a batch.
+        prices: of an hour, by device.
+        powers: by device.
         config_dirs: the user's folders, absolute.
 
     Raises:
@@ -149,11 +152,16 @@ def compare_devices(
             )
     axis = [f"model.batch={','.join(map(str, batches))}"] if batches else []
     grid = compose_grid([*words, *axis, "scheduler=single_device"], config_dirs, ("output_dir",))
-    given = [_quantities(prices or {}, parse_price, "price"), _quantities(powers or {}, parse_power, "power")]
+    given = [
+        _quantities(prices or {}, parse_price, "price"),
+        _quantities(powers or {}, parse_power, "power"),
+    ]
     chosen = _known(names)
     for what, values in zip(("price", "power"), given, strict=True):
         for name in values.keys() - set(chosen):
-            raise InvalidInput(f"{what} names '{name}', which is none of the devices: {', '.join(chosen)}")
+            raise InvalidInput(
+                f"{what} names '{name}', which is none of the devices: {', '.join(chosen)}"
+            )
     return [
         _compared(cell.scenario.settled(), chosen, names is None, *given, config_dirs)
         for cell in grid.cells
@@ -259,13 +267,18 @@ def _refused(graph: Any, profiles: Mapping[str, Profile]) -> dict[str, str]:
     return found
 
 
-def _cluster(names: Sequence[str], launched: Sequence[str] | set[str] = (), ahead: int = 1) -> ClusterConfig:
+def _cluster(
+    names: Sequence[str], launched: Sequence[str] | set[str] = (), ahead: int = 1
+) -> ClusterConfig:
     """Devices that have nothing to do with one another, each with its launches ahead of it where it has any."""
     queue = {"issue_depth": ahead, "completion_latency": COMPLETION, "issue_overhead": "profile"}
     return ClusterConfig(
         "devices",
         {"memory": SpaceConfig()},
-        {name: DeviceConfig(name, "memory", **(queue if name in launched else {})) for name in names},
+        {
+            name: DeviceConfig(name, "memory", **(queue if name in launched else {}))
+            for name in names
+        },
         host="memory",
         allow_datasheet=True,
     )

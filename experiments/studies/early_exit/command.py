@@ -430,19 +430,6 @@ def _document(rows: Sequence[AtBandwidth], config: EarlyExitConfig) -> dict[str,
     }
 
 
-OPTIONS = """\
-  'bandwidths=[4g,100 Mbit/s]'         of the link that varies
-  link=wifi                            which of the cluster's links that is
-  'tiers=[terminal,edge,cloud]'        their memory spaces
-  table=FILE way=joint                 accuracies of exits; how they were trained: separate, joint, joint_depth
-  threshold=0.8                        of confidence; searched unless given
-  weights.latency=1                    of the cost, see docs/early_exit.md
-  search=greedy                        whose find is simulated: greedy, one_start, exhaustive, joint, ...
-  report='100 kB'                      what the terminal sends for every sample
-  requests=400                         simulated alone, for each bandwidth
-"""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     return hydra_command(
@@ -450,8 +437,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         EarlyExitConfig,
         "experiments.early_exit",
         arguments,
-        about="Where to split a multi-exit network and let samples leave, over terminal, edge and cloud.",
-        options=OPTIONS,
     )
 
 

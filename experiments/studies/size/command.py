@@ -445,15 +445,6 @@ def size_command(config: SizeConfig, invocation: Invocation) -> None:
     console.print(f"wrote {folder}/", style="dim", soft_wrap=True, markup=False)
 
 
-OPTIONS = """\
-  slo.p99=100ms                        what must hold: also slo.mean, slo.p50, slo.p95, slo.success=0.99
-  'vary={t4:0..3,cpu:1..8}'            how many of each entry of the cluster's devices are tried
-  minimise=cost                        or devices, power: what the best fleet has least of
-  seeds=5                              of arrivals, which every fleet meets
-  more=8                               dearer fleets to try, for the frontier
-"""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     return hydra_command(
@@ -461,8 +452,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SizeConfig,
         "experiments.size",
         arguments,
-        about="How many devices, and which: the cheapest fleet that meets an objective.",
-        options=OPTIONS,
     )
 
 

@@ -307,16 +307,6 @@ def _print(
     console.print(table)
 
 
-OPTIONS = """\
-  file=mine.safetensors                where the predictor goes
-  loads=recorded.csv                   loads, instead of simulating them
-  record=loads.csv                     keep the loads that were simulated
-  'rates=[20/s,40/s]' runs=4           what is simulated, and how often each
-  held_out=0.25                        share of the time that the errors are of
-  hidden=32 epochs=60                  units, and how often all windows are seen at most
-"""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     return hydra_command(
@@ -324,8 +314,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         TrainPredictorConfig,
         "experiments.train_predictor",
         arguments,
-        about="Train a predictor of load and hold it against simpler ones on time that it has not seen.",
-        options=OPTIONS,
     )
 
 

@@ -28,7 +28,7 @@ def test_a_log_gets_a_line_a_minute(clock):
         "cases: 4 of 10, about 90 s left",  # four in 60 s
         "cases: 7 of 10, about 51 s left",
         "cases: 10 of 10",
-        "runs: 3 of 10",
+        "runs: 3 of 10, about 12 min left",
         "",
     ]
 

@@ -114,7 +114,9 @@ def test_the_time_is_that_of_a_cluster_of_that_device(folder):
     words = ["model=branches", "model.batch=8", "cluster=box", "scheduler=single_device"]
     scenario = compose_grid(words, (folder,)).cells[0].scenario
     devices = {"cpu": dataclasses.replace(scenario.cluster.devices["cpu"], count=1)}
-    cluster = dataclasses.replace(scenario.cluster, devices=devices, links={}, spaces={"ram": scenario.cluster.spaces["ram"]})
+    cluster = dataclasses.replace(
+        scenario.cluster, devices=devices, links={}, spaces={"ram": scenario.cluster.spaces["ram"]}
+    )
     outcome = run_scenario(dataclasses.replace(scenario, cluster=cluster), (folder,))
     (row,) = one.frame.to_dict("records")
     assert row["time_s"] == pytest.approx(outcome.figures["makespan_s"])
@@ -130,7 +132,10 @@ def test_the_time_is_that_of_a_cluster_of_that_device(folder):
         (["batch=few"], "batch=few is no list of sizes; write batch=1,16"),
         (["profile=toy-cart"], "No profile 'toy-cart'. Nearest: toy-card"),
         (["profile=toy-core", "model.dtype=float16"], "has float32 and not float16"),
-        (["profile=toy-core", "price={toy-card: 1/h}"], "price names 'toy-card', which is none of the"),
+        (
+            ["profile=toy-core", "price={toy-card: 1/h}"],
+            "price names 'toy-card', which is none of the",
+        ),
         (["profile=toy-core", "power={toy-core: 50}"], "has no unit"),
         (["profile=toy-core", "price=3"], "price=3 is no mapping"),
     ],
