@@ -213,7 +213,12 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
             show(figure["busy_s"]),
             f"{figure['utilisation']:.0%}",
             *([_energy(figure)] if metered else []),
-            *([] if trace is None else [_idle(figure["idle_s"])]),
+            # Of a busy device what little is left says nothing.
+            *(
+                []
+                if trace is None
+                else [_idle(figure["idle_s"] if figure["utilisation"] < 0.995 else {})]
+            ),
         )
     console.print(table)
     if figures["jobs"] > 1:
