@@ -38,10 +38,6 @@ GROUPS = {
 WHAT = (*GROUPS, "profiles", "instances")
 
 
-NAME_WIDTH = 30
-"""Columns for names in a list of one line each."""
-
-
 def list_entries(group: str, config_dirs: Sequence[Path], wide: bool) -> None:
     """One line for each entry of a config group."""
     found = catalog.entries(group, config_dirs)
@@ -78,12 +74,11 @@ def _print_lines(rows: Iterable[tuple[str, str, str, str]], wide: bool) -> None:
     groups: dict[str, list[tuple[str, str, str]]] = {}
     for heading, *line in sorted(rows, key=lambda row: (row[0] == "yours", row[0])):
         groups.setdefault(heading, []).append((line[0], line[1], line[2]))
-    width = max((len(name) for lines in groups.values() for name, _, _ in lines), default=0)
-    width = min(width, NAME_WIDTH)
     for number, (heading, lines) in enumerate(groups.items()):
         if heading:
             print(("\n" if number else "") + f"{heading}:")
         indent = "  " if heading else ""
+        width = max(len(name) for name, _, _ in lines)
         for name, description, source in lines:
             text = f"{indent}{name:{width}}  {description}"
             if wide:
@@ -105,7 +100,7 @@ def list_profiles() -> None:
     """One line for each profile, with how wrong it was on what it had not seen."""
     from cost_models.profile_files import available
 
-    print(f"{'name':29}  {'dtypes':31}  kinds  held-out error    A/A")
+    print(f"{'name':31}  {'dtypes':32}  kinds  held-out error      A/A")
     entries = available()
     for label in dict.fromkeys(entry.label for _, entry in sorted(entries.items(), key=_by_label)):
         print(f"{label}{LABELS.get(label, '')}:")
@@ -118,7 +113,7 @@ def list_profiles() -> None:
                 "unknown" if error is None else f"{error:.1%}" for error in held_out_error(document)
             )
             dtypes = ", ".join(t for t in document.get("dtypes", []) if "float" in t or t == "tf32")
-            print(f"  {name:27}  {dtypes:31}  {kinds:>5}  {held_out:>14}  {floor:>7}")
+            print(f"  {name:29}  {dtypes:32}  {kinds:>5}  {held_out:>14}  {floor:>7}")
     print(
         "held-out error: median over operators of architectures left out of the fit; A/A: the same\n"
         "between two measurements of one operator"

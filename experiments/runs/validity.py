@@ -103,10 +103,10 @@ def apart(profiles: Collection[Profile]) -> tuple[Apart, ...]:
         together.append(profile)
         known |= dict.fromkeys(own or runs)
     said = []
-    for (world, own), (together, known) in found.items():
-        line, validated = _described(world, list(known), "" if own else " on other devices")
+    for (world, there), (together, known) in found.items():
+        line, validated = _described(world, list(known), "" if there else " on other devices")
         names = tuple(profile.name for profile in together)
-        said.append(Apart(names, line + _never(together), validated and own))
+        said.append(Apart(names, line + _never(together), validated and there))
     return tuple(said)
 
 
