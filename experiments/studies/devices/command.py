@@ -116,7 +116,7 @@ def print_devices(one: DeviceTimes, console: Console) -> None:
     headings += [{"energy_j": "energy", "cost_per_million": "cost/1e6"}[key] for key in known]
     for heading in headings:
         table.add_column(heading, no_wrap=True, justify="left" if heading == "[95%]" else "right")
-    for row in frame.to_dict("records"):
+    for number, row in enumerate(frame.to_dict("records")):
         mark = "" if row["validated"] else " !"
         same = row["ratio_low"] <= 1
         table.add_row(
@@ -128,7 +128,7 @@ def print_devices(one: DeviceTimes, console: Console) -> None:
             _range(row["ratio_low"], row["ratio_high"]) + (" ~" if same else ""),
             f"{row['extrapolated_share']:.0%}",
             *(_known(row[key], key) for key in known),
-            style="bold" if row is frame.iloc[0] else None,
+            style=None if number else "bold",
         )
     console.print(table, markup=False)
     for name, reason in one.refused.items():
