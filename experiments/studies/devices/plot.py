@@ -49,15 +49,15 @@ def draw_devices(found: Sequence[DeviceTimes], stem: Path) -> list[Path]:
         for panel in panels.ravel()[len(found) :]:
             panel.set_axis_off()
         for panel, one in zip(panels.ravel(), found, strict=False):
-            for row, device in enumerate(one.frame.itertuples()):
-                colour, marker = STYLES.get(str(device.label), _OTHER)
-                if device.low_s == device.low_s:
-                    ends = [1e3 * device.low_s, 1e3 * device.high_s]
+            for row, device in enumerate(one.frame.to_dict("records")):
+                colour, marker = STYLES.get(str(device["label"]), _OTHER)
+                if device["low_s"] == device["low_s"]:
+                    ends = [1e3 * device["low_s"], 1e3 * device["high_s"]]
                     panel.plot(ends, [row, row], color=colour, linewidth=1.2)
                 panel.plot(
-                    1e3 * device.time_s, row, marker, color=colour, markersize=3.6,
+                    1e3 * device["time_s"], row, marker, color=colour, markersize=3.6,
                     markeredgecolor="black", markeredgewidth=0.3,
-                    markerfacecolor=colour if device.low_s == device.low_s else "white",
+                    markerfacecolor=colour if device["low_s"] == device["low_s"] else "white",
                 )  # fmt: skip
             panel.set_xscale("log")
             panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))

@@ -152,20 +152,18 @@ def compare_devices(
             )
     axis = [f"model.batch={','.join(map(str, batches))}"] if batches else []
     grid = compose_grid([*words, *axis, "scheduler=single_device"], config_dirs, ("output_dir",))
-    given = [
-        _quantities(prices or {}, parse_price, "price"),
-        _quantities(powers or {}, parse_power, "power"),
-    ]
+    hourly = _quantities(prices or {}, parse_price, "price")
+    watts = _quantities(powers or {}, parse_power, "power")
     chosen = _known(names)
-    for what, values in zip(("price", "power"), given, strict=True):
+    for what, values in (("price", hourly), ("power", watts)):
         for name in values.keys() - set(chosen):
             raise InvalidInput(
                 f"{what} names '{name}', which is none of the devices: {', '.join(chosen)}"
             )
     return [
-        _compared(cell.scenario.settled(), chosen, names is None, *given, config_dirs)
+        _compared(cell.scenario.settled(), chosen, names is None, hourly, watts, config_dirs)
         for cell in grid.cells
-    ]  # fmt: skip
+    ]
 
 
 def _known(names: Sequence[str] | None) -> list[str]:
@@ -271,7 +269,11 @@ def _cluster(
     names: Sequence[str], launched: Sequence[str] | set[str] = (), ahead: int = 1
 ) -> ClusterConfig:
     """Devices that have nothing to do with one another, each with its launches ahead of it where it has any."""
-    queue = {"issue_depth": ahead, "completion_latency": COMPLETION, "issue_overhead": "profile"}
+    queue: dict[str, Any] = {
+        "issue_depth": ahead,
+        "completion_latency": COMPLETION,
+        "issue_overhead": "profile",
+    }
     return ClusterConfig(
         "devices",
         {"memory": SpaceConfig()},
