@@ -9,6 +9,11 @@ it measures just what a verdict depends on (:mod:`experiments.settling.settled`)
 
 from __future__ import annotations
 
+from experiments.runs.help import answered
+
+if __name__ == "__main__" and answered("calibrate"):
+    raise SystemExit
+
 import re
 import sys
 import time

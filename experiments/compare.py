@@ -6,6 +6,11 @@ them.
 
 from __future__ import annotations
 
+from experiments.runs.help import answered
+
+if __name__ == "__main__" and answered("compare"):
+    raise SystemExit
+
 import argparse
 import shlex
 import sys
@@ -29,15 +34,6 @@ if TYPE_CHECKING:
     from experiments.comparison.methods import Recorded
 
 KEYS = ("baseline", "map", "unit", "error")
-HELP = """\
-examples:
-  outputs/sweeps/paper1                      table and report of a sweep
-  outputs/sweeps/paper1 baseline=heft        relative to heft
-  outputs/sweeps/paper1 map=ccr,heterogeneity   who wins where, over two factors that vary
-  outputs/sweeps/paper1 unit=seed            tests pair single seeds, not models (unit=contest)
-  outputs/sweeps/paper1 error=sigma          robustness against a factor of your own
-  outputs/runs/A outputs/runs/B              two runs: config, metrics, operators that differ
-"""
 
 
 def compare_sweep(
@@ -261,12 +257,9 @@ def compare(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.compare",
-        description="Compare the schedulers of a sweep, or two runs.",
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    if answered("compare", arguments):
+        return 0
+    parser = argparse.ArgumentParser(prog="python -m experiments.compare", add_help=False)
     parser.add_argument("words", nargs="*", metavar="FOLDER | KEY=VALUE")
     words = parser.parse_args(arguments).words
 

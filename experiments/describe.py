@@ -9,6 +9,11 @@ features alone where each phase should run, ``profile=FILE.parquet`` (or ``.csv`
 
 from __future__ import annotations
 
+from experiments.runs.help import answered
+
+if __name__ == "__main__" and answered("describe"):
+    raise SystemExit
+
 import dataclasses
 import sys
 from collections import Counter
@@ -22,7 +27,7 @@ from rich.table import Table
 from experiments.runs import catalog
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import DescribeConfig
-from experiments.runs.console import make_console
+from experiments.runs.console import OWN_UNIT, make_console, time_text
 from experiments.runs.prepare import partitioned, prepare
 from experiments.runs.structure import Structure
 from experiments.runs.world import World
@@ -86,7 +91,9 @@ def describe_command(config: DescribeConfig, invocation: Invocation) -> None:
     for note in world.notes:
         console.print(note, markup=False, soft_wrap=True)
     console.print()
-    print_times(world, world.graph, world.costs[world.graph], console)
+    if config.instance is not None:
+        console.print(OWN_UNIT, style="dim")
+    print_times(config, world, world.graph, world.costs[world.graph], console)
     print_submission(world.cluster, console)
     console.print()
     print_gain(config, world, console)
@@ -194,7 +201,7 @@ def print_requests(
         about = "" if entry is None else str(entry.content.get("description") or "")
         print_structure(graph, about, None, console)
         console.print()
-        print_times(world, graph, world.operator_costs[graph], console)
+        print_times(config, world, graph, world.operator_costs[graph], console)
         console.print()
     print_submission(world.cluster, console)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in requests.shares.items())
@@ -261,8 +268,11 @@ def print_structure(graph: DataflowGraph, about: str, bare: World | None, consol
         console.print(f"the graph was not held against the module: {graph.unchecked}")
 
 
-def print_times(world: World, graph: DataflowGraph, costs: GraphCosts, console: Console) -> None:
+def print_times(
+    config: DescribeConfig, world: World, graph: DataflowGraph, costs: GraphCosts, console: Console
+) -> None:
     """Seconds by kind on each kind of device, the largest first."""
+    show = time_text(config)
     cluster = world.cluster
     # Devices of one profile have one column.
     columns: dict[str, list[int]] = {}
@@ -294,8 +304,6 @@ def print_times(world: World, graph: DataflowGraph, costs: GraphCosts, console: 
         heading = f"{len(devices)}x {name}" + (f"\n({label})" if label else "")
         table.add_column(heading, justify="right")
         table.add_column("", justify="right")
-    # An instance's times have no unit but its own.
-    show = format_seconds if world.profiles[0].label != "given" else lambda s: f"{s:.6g}"
     for kind, rows in (*shown, ("all", list(range(len(graph))))):
         cells = []
         for name, devices in columns.items():
@@ -340,7 +348,7 @@ def print_gain(config: DescribeConfig, world: World, console: Console) -> None:
     graph, cluster = world.graph, world.cluster
     single = world.best_device(config)
     bounds = world.bounds(config)
-    show = (lambda seconds: f"{seconds:.6g}") if config.bare else format_seconds
+    show = time_text(config)
     seen: dict[str, float] = {}
     for number, device in enumerate(cluster.devices):
         seconds = world.costs[graph].seconds[:, number]
@@ -377,7 +385,12 @@ def print_gain(config: DescribeConfig, world: World, console: Console) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return hydra_command(describe_command, DescribeConfig, "experiments.describe", arguments)
+    return hydra_command(
+        describe_command,
+        DescribeConfig,
+        "experiments.describe",
+        arguments,
+    )
 
 
 if __name__ == "__main__":

@@ -1,22 +1,27 @@
 """What there is: ``python -m experiments.list models|clusters|families|schedulers|profiles|...``.
 
-One line each: name, description, source; profiles with their label, element types, kinds, held-out
-error beside the error of a repeated measurement (A/A). ``--config-dir`` adds the user's own.
+One line each, in groups, at most 100 columns: name and description; ``--wide`` shows all of both, and the source.
+Profiles have element types, kinds, and the held-out error beside the error of a repeated measurement (A/A).
+``--config-dir`` adds the user's own.
 """
 
 from __future__ import annotations
 
+from experiments.runs.help import answered
+
+if __name__ == "__main__" and answered("list"):
+    raise SystemExit
+
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from experiments.runs import catalog
 from experiments.runs.command import report_errors, user_folders
+from experiments.runs.console import WIDTH
+from experiments.runs.groups import domain_of, family_of
 from experiments.runs.presets import command_of
 from simulator.schedulers import available
 
@@ -33,58 +38,97 @@ GROUPS = {
 WHAT = (*GROUPS, "profiles", "instances")
 
 
-def list_entries(group: str, config_dirs: Sequence[Path], console: Console) -> None:
+def list_entries(group: str, config_dirs: Sequence[Path], wide: bool) -> None:
     """One line for each entry of a config group."""
     found = catalog.entries(group, config_dirs)
-    sourced = any(entry.source for entry in found)
-    presets = group == "experiment"
-    table = _table(
-        "name", *(["command"] if presets else []), "description", *(["source"] if sourced else [])
-    )
-    for entry in found:
-        own = any(entry.path and entry.path.is_relative_to(folder) for folder in config_dirs)
-        cells = [entry.description, *([entry.source] if sourced else [])]
-        if presets:
-            cells.insert(0, command_of(entry.content) or "any")
-        table.add_row(entry.name + (" (yours)" if own else ""), *cells)
-    console.print(table)
+
+    def heading(entry: catalog.Entry) -> str:
+        if entry.path is not None and any(entry.path.is_relative_to(f) for f in config_dirs):
+            return "yours"
+        if group == "scheduler":
+            return family_of(str(entry.content.get("class_path") or entry.content.get("name")))
+        if group == "model":
+            return domain_of(entry.description)
+        if group == "experiment":
+            return f"python -m {command_of(entry.content) or 'COMMAND'}"
+        return ""
+
+    _print_lines([(heading(e), e.name, e.description, e.source) for e in found], wide)
     if group == "scheduler":
         without = sorted(set(available()) - {str(e.content.get("name", e.name)) for e in found})
         if without:
-            console.print(f"without an entry in conf/scheduler: {', '.join(without)}", style="dim")
+            print(f"without an entry in conf/scheduler: {', '.join(without)}")
 
 
-def list_instances(config_dirs: Sequence[Path], console: Console) -> None:
+def list_instances(config_dirs: Sequence[Path], wide: bool) -> None:
     """One line for each bare instance."""
-    table = _table("name", "description", "source")
+    rows = []
     for name, path in catalog.instances(config_dirs).items():
         content = catalog.read(path)
-        table.add_row(name, str(content.get("description", "")), str(content.get("source", "")))
-    console.print(table)
+        rows.append(("", name, str(content.get("description", "")), str(content.get("source", ""))))
+    _print_lines(rows, wide)
 
 
-def list_profiles(console: Console) -> None:
+def _print_lines(rows: Iterable[tuple[str, str, str, str]], wide: bool) -> None:
+    """Lines of name, description and source under their headings, sorted by heading; without one they come first."""
+    groups: dict[str, list[tuple[str, str, str]]] = {}
+    for heading, *line in sorted(rows, key=lambda row: (row[0] == "yours", row[0])):
+        groups.setdefault(heading, []).append((line[0], line[1], line[2]))
+    for number, (heading, lines) in enumerate(groups.items()):
+        if heading:
+            print(("\n" if number else "") + f"{heading}:")
+        indent = "  " if heading else ""
+        width = max(len(name) for name, _, _ in lines)
+        for name, description, source in lines:
+            text = f"{indent}{name:{width}}  {description}"
+            if wide:
+                print(text + (f"  [{source}]" if source else ""))
+            else:
+                print(_cut(text))
+    if not wide:
+        print("\nsources, and what is cut off: --wide")
+
+
+def _cut(text: str) -> str:
+    """At most 100 columns, cut between words."""
+    if len(text) <= WIDTH:
+        return text
+    return text[: WIDTH - 1].rsplit(" ", 1)[0].rstrip(" ,;:") + "…"
+
+
+def list_profiles() -> None:
     """One line for each profile, with how wrong it was on what it had not seen."""
     from cost_models.profile_files import available
 
-    table = _table("name", "label", "dtypes", right=("kinds", "held-out error", "A/A"))
-    for name, entry in sorted(available().items()):
-        document = entry.document
-        held_out, floor = held_out_error(document)
-        table.add_row(
-            name,
-            entry.label,
-            ", ".join(document.get("dtypes", [])),
-            str(len(document.get("spread", {})) or "all"),
-            "unknown" if held_out is None else f"{held_out:.1%}",
-            "unknown" if floor is None else f"{floor:.1%}",
-        )
-    console.print(table)
-    console.print(
-        "held-out error: median over operators of architectures left out of the fit; A/A: the same "
-        "between two measurements of one operator",
-        style="dim",
+    print(f"{'name':31}  {'dtypes':32}  kinds  held-out error      A/A")
+    entries = available()
+    for label in dict.fromkeys(entry.label for _, entry in sorted(entries.items(), key=_by_label)):
+        print(f"{label}{LABELS.get(label, '')}:")
+        for name, entry in sorted(entries.items()):
+            if entry.label != label:
+                continue
+            document = entry.document
+            kinds = str(len(document.get("spread", {})) or "all")
+            held_out, floor = (
+                "unknown" if error is None else f"{error:.1%}" for error in held_out_error(document)
+            )
+            dtypes = ", ".join(t for t in document.get("dtypes", []) if "float" in t or t == "tf32")
+            print(f"  {name:29}  {dtypes:32}  {kinds:>5}  {held_out:>14}  {floor:>7}")
+    print(
+        "held-out error: median over operators of architectures left out of the fit; A/A: the same\n"
+        "between two measurements of one operator"
     )
+
+
+LABELS = {
+    "measured": " by this project's calibrator",
+    "public": ", fitted to public measurements",
+    "datasheet": " alone, uncalibrated",
+}
+
+
+def _by_label(item: tuple[str, Any]) -> int:
+    return [*LABELS, item[1].label].index(item[1].label)
 
 
 def held_out_error(document: Mapping[str, Any]) -> tuple[float | None, float | None]:
@@ -100,40 +144,26 @@ def held_out_error(document: Mapping[str, Any]) -> tuple[float | None, float | N
     return everything.get("median"), everything.get("aa_median")
 
 
-def _table(*headings: str, right: Sequence[str] = ()) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in headings:
-        table.add_column(heading, no_wrap=True, overflow="ellipsis")
-    for heading in right:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
-def _console() -> Console:
-    """A console that keeps one line each: cut at a terminal's width, whole in a file or a pipe."""
-    console = Console(highlight=False, markup=False)  # names may hold brackets
-    if not console.is_terminal:
-        console.width = 400
-    return console
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(prog="python -m experiments.list", description=__doc__)
+    if answered("list", arguments):
+        return 0
+    parser = argparse.ArgumentParser(prog="python -m experiments.list", add_help=False)
     parser.add_argument("what", choices=WHAT, metavar=f"{{{','.join(WHAT)}}}")
     parser.add_argument("--config-dir", "-cd", metavar="FOLDER", help="your own configs")
-    what = parser.parse_args(words).what
+    parser.add_argument("--wide", action="store_true", help="whole descriptions, and sources")
+    parsed = parser.parse_args(words)
+    what, wide = parsed.what, parsed.wide
     folders = user_folders(words)
-    console = _console()
 
     def run() -> None:
         if what == "profiles":
-            list_profiles(console)
+            list_profiles()
         elif what == "instances":
-            list_instances(folders, console)
+            list_instances(folders, wide)
         else:
-            list_entries(GROUPS[what], folders, console)
+            list_entries(GROUPS[what], folders, wide)
 
     return report_errors(run, folders)
 

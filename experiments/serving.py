@@ -9,6 +9,11 @@ schedulers are compared seed by seed, since all of them meet the same arrivals. 
 
 from __future__ import annotations
 
+from experiments.runs.help import answered
+
+if __name__ == "__main__" and answered("serving"):
+    raise SystemExit
+
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
@@ -41,14 +46,6 @@ MBIT = 1e6 / 8
 """Bytes per second of 1 Mbit/s."""
 
 KEYS = ("x", "slo", "baseline", "schedulers")
-HELP = """\
-examples:
-  outputs/sweeps/NAME                        against what the sweep varies beside schedulers and seeds
-  outputs/sweeps/NAME x=workload.rate        against a key of the configuration
-  outputs/sweeps/NAME slo=200ms              the objective's line, and up to which load p99 meets it
-  outputs/sweeps/NAME baseline=fcfs          what the others are compared with
-  outputs/sweeps/NAME schedulers=fcfs,edf    these alone
-"""
 
 
 @dataclass(frozen=True)
@@ -309,12 +306,9 @@ def analyse_serving(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.serving",
-        description="Delays, goodput and success of a sweep of serving runs against the offered load.",
-        epilog=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    if answered("serving", arguments):
+        return 0
+    parser = argparse.ArgumentParser(prog="python -m experiments.serving", add_help=False)
     parser.add_argument("folder", type=Path)
     parser.add_argument("options", nargs="*", metavar="KEY=VALUE")
     parsed = parser.parse_args(arguments)

@@ -5,6 +5,11 @@ Leaves a folder ``outputs/runs/<time>-<model>-<cluster>-<scheduler>-<hash>/`` an
 
 from __future__ import annotations
 
+from experiments.runs.help import answered
+
+if __name__ == "__main__" and answered("simulate"):
+    raise SystemExit
+
 import contextlib
 import json
 import sys
@@ -21,7 +26,7 @@ from experiments.runs import atomic
 from experiments.runs.cell import Outcome, label_of, run_scenario
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import Scenario, SimulateConfig
-from experiments.runs.console import WIDTH, make_console
+from experiments.runs.console import OWN_UNIT, WIDTH, make_console, time_text
 from experiments.runs.file_name import file_name
 from experiments.runs.prepare import prepare
 from experiments.runs.provenance import config_digest
@@ -31,7 +36,7 @@ from scenarios.partition.partitioner import Partition
 from simulator.errors import InvalidInput
 from simulator.model.plan import Plan
 from simulator.model.trace import Trace
-from simulator.model.units import format_bytes, format_energy, format_seconds
+from simulator.model.units import format_bytes, format_energy
 
 
 def simulate_command(config: SimulateConfig, invocation: Invocation) -> None:
@@ -138,9 +143,7 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     makespan = figures["makespan_s"]
     bare = scenario.bare
 
-    def show(seconds: float) -> str:
-        return f"{seconds:.6g}" if bare else format_seconds(seconds)
-
+    show = time_text(scenario)
     interval = ""
     if figures["makespan_low_s"] is not None:
         low, high = show(figures["makespan_low_s"]), show(figures["makespan_high_s"])
@@ -166,6 +169,8 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     console.print(
         f"[bold]{name} on {world.cluster.name} with {outcome.label}: {answer}[/bold]{interval}"
     )
+    if scenario.instance is not None:
+        console.print(OWN_UNIT, style="dim")
     if line := outcome.validity.line:
         style = "dim" if outcome.validity.validated else "yellow"
         console.print(f"validity: {line}", style=style, markup=False, soft_wrap=True)
@@ -192,7 +197,7 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     table = Table(box=None, pad_edge=False)
     devices = list(figures["devices"].values())
     metered = any(d[k] is not None for d in devices for k in ("energy_busy_j", "energy_idle_j"))
-    texts = ("device", "profile", "idle mostly for")
+    texts = ("device", "profile", "idle time")
     numbers = ("tasks", "busy", "utilisation", *(("energy",) if metered else ()))
     # What devices waited for is read off the trace.
     headings = (*texts[:2], *numbers, *(texts[2:] if trace is not None else ()))
@@ -208,7 +213,12 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
             show(figure["busy_s"]),
             f"{figure['utilisation']:.0%}",
             *([_energy(figure)] if metered else []),
-            *([] if trace is None else [_idle(figure["idle_s"])]),
+            # Of a busy device what little is left says nothing.
+            *(
+                []
+                if trace is None
+                else [_idle(figure["idle_s"] if figure["utilisation"] < 0.995 else {})]
+            ),
         )
     console.print(table)
     if figures["jobs"] > 1:
@@ -281,13 +291,25 @@ def _energy(figure: Mapping[str, Any]) -> str:
     return f">= {format_energy(busy if idle is None else idle)}"
 
 
+IDLE = {
+    "no_work": "for lack of ready work",
+    "decision": "for ready work to be placed",
+    "link": "for inputs queued at a link",
+    "memory": "for room in memory",
+    "data": "for inputs on their way",
+    "overhead": "for launches",
+    "down": "as it was down",
+}
+"""What a slot was idle for, in words, by the causes of :mod:`simulator.analysis.idle`."""
+
+
 def _idle(seconds: Mapping[str, float]) -> str:
     """What a device's slots were idle for longest, with its share of their idle time."""
     total = sum(seconds.values())
     if total <= 0:
-        return "-"
+        return "none"
     cause = max(seconds, key=lambda name: seconds[name])
-    return f"{cause.replace('_', ' ')} ({seconds[cause] / total:.0%})"
+    return f"{seconds[cause] / total:.0%} {IDLE[cause]}"
 
 
 def _delays(figures: Mapping[str, Any], show: Callable[[float], str]) -> str:
@@ -351,7 +373,12 @@ def _queueing(figures: Mapping[str, Any], show: Callable[[float], str]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return hydra_command(simulate_command, SimulateConfig, "experiments.simulate", arguments)
+    return hydra_command(
+        simulate_command,
+        SimulateConfig,
+        "experiments.simulate",
+        arguments,
+    )
 
 
 if __name__ == "__main__":

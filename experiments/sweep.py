@@ -6,6 +6,11 @@ processes, goes on where an earlier call ended, and prints the comparison.
 
 from __future__ import annotations
 
+from experiments.runs.help import answered
+
+if __name__ == "__main__" and answered("sweep"):
+    raise SystemExit
+
 import os
 import shlex
 import sys
@@ -449,26 +454,10 @@ def _report(plan: Plan, console: Console) -> None:
         compare_sweep(plan.folder, baseline=plan.grid.settings.baseline, console=console)
 
 
-HELP = """\
-examples:
-  scheduler=heft,donf model=resnet50,bert_base 'seed.workload=range(0,30)'
-  experiment=demo                    a preset of conf/experiment
-  experiment=demo scheduler=mine,heft --config-dir ~/mine
-  name=paper1                        the folder in outputs/sweeps; the same name goes on
-  'exclude=[{scheduler:fcfs,model:gpt2}]'  combinations to leave out
-  dry_run=true                       cells, minutes, megabytes; nothing is written
-  rerun=failed|all|none              stale cells, whose code or profiles changed, are simulated again;
-                                     with failed those too, with all every cell, with none no cell
-  workers=4 traces=true baseline=heft
-"""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     return sweeping_main(
         "experiments.sweep",
-        "Simulate every combination of several values and compare them.",
-        HELP,
         sweep_command,
         arguments,
         {"--multirun -m": {"action": "store_true", "help": "has no effect: it always is"}},

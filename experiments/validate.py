@@ -9,6 +9,11 @@ a saved validation out again without hardware; ``seal=NAME`` writes a prediction
 
 from __future__ import annotations
 
+from experiments.runs.help import answered
+
+if __name__ == "__main__" and answered("validate"):
+    raise SystemExit
+
 import os
 import shutil
 import sys
@@ -126,27 +131,10 @@ def validation_folder(plan: Plan) -> Path:
     raise RuntimeError(f"cannot make a new folder in {parent}")
 
 
-HELP = """\
-examples:
-  model=gpt2,bert_base scheduler=heft,fcfs
-  repeats=50 held_out=true           also from profiles fitted without the model's own operators
-  workload=single,concurrent         one job, and four at once
-  experiment=validation budget=60min the preset of the README; goes on where it was stopped
-  sweep=paper1 top=3                 the three best schedulers of every setting of a sweep
-  name=mine                          the folder in outputs/validation; the same name goes on
-  cores=[2,3]                        the cores of the workers
-  recheck=docs/validation            a saved one worked out again, without hardware
-  seal=march model=gpt2              write the prediction down first; then check=march
-  table=docs/validation.md           the table of all sealed predictions
-"""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     return sweeping_main(
         "experiments.validate",
-        "Run models under schedulers on this machine and hold the simulation against it.",
-        HELP,
         validate_command,
         arguments,
     )

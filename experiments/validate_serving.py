@@ -9,6 +9,11 @@ figure, and for each run both traces. Finished runs are kept; the same command g
 
 from __future__ import annotations
 
+from experiments.runs.help import answered
+
+if __name__ == "__main__" and answered("validate_serving"):
+    raise SystemExit
+
 import contextlib
 import itertools
 import os
@@ -394,22 +399,10 @@ def command(invocation: Invocation) -> int:
     return 0
 
 
-HELP = """\
-examples:
-  scheduler=fcfs,task_groups loads=[0.5,0.9] seconds=10
-  workload.mix='resnet18:1 googlenet:2' name=two
-  workload=trace workload.file=requests.csv        the requests of a file, at these loads
-  repeats=5 again=true                             more runs of every case; measure everything again
-  cores=[2,3]                                      the cores of the workers
-"""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     return sweeping_main(
         "experiments.validate_serving",
-        "Serve requests on this machine and hold the simulation of the same requests against it.",
-        HELP,
         command,
         arguments,
     )

@@ -24,7 +24,7 @@ class Overall:
     Attributes:
         frame: ``scheduler``, ``n`` (instances that it finished), ``ratio_to_best`` with the interval
             ``ratio_low``, ``ratio_high``, ``share_best`` (within 1%), ``worst_ratio``,
-            ``ratio_to_bound``, ``decision_s``.
+            ``ratio_to_bound``, ``decision_s`` (the median over these instances).
         unit: what the interval is over, see :mod:`experiments.comparison.pairs`.
     """
 
@@ -63,7 +63,7 @@ def overall(instances: Instances, unit: Unit | None = None) -> Overall:
                 "share_best": float((own <= 1 + SAME).sum() / len(ratios)),
                 "worst_ratio": float(own.max()),
                 "ratio_to_bound": float(np.exp(_mean(bound[:, column]))),
-                "decision_s": _mean(instances.planning[:, column]),
+                "decision_s": _median(instances.planning[:, column]),
             }
         )
     contests = len(np.unique(instances.contest))
@@ -105,3 +105,8 @@ def by_factor(instances: Instances, factors: tuple[Factor, ...]) -> pd.DataFrame
 def _mean(values: np.ndarray) -> float:
     values = values[np.isfinite(values)]
     return float(values.mean()) if len(values) else float("nan")
+
+
+def _median(values: np.ndarray) -> float:
+    values = values[np.isfinite(values)]
+    return float(np.median(values)) if len(values) else float("nan")

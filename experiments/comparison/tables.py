@@ -215,8 +215,8 @@ def overall_table(overall: Overall) -> TextTable:
         "geometric mean of the makespan over the smallest of the instance; its 95% interval "
         f"({METHOD}) is over n = {overall.units} {overall.unit_text}. Best in: share of the "
         f"instances on which it is within {SAME:.0%} of the best. Worst: largest ratio. To bound: "
-        "geometric mean of the makespan over the lower bound. Decisions: mean seconds that its "
-        "decisions took on the machine that simulated."
+        "geometric mean of the makespan over the lower bound. Decisions: median over the n instances of the time "
+        "that all decisions of a run took on the machine that simulated."
     )
     return TextTable(headings, rows, 1, 0, caption)
 

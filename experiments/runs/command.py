@@ -36,6 +36,7 @@ from omegaconf.errors import (
 from experiments.runs import catalog
 from experiments.runs.configs import GROUPS, SWEEP_ONLY, Preset
 from experiments.runs.garbage import seldom_collecting
+from experiments.runs.help import answered
 from experiments.runs.ignored import refuse_unread
 from experiments.runs.overrides import parse, quote, read_overrides
 from experiments.runs.presets import check_command, refuse_foreign
@@ -128,6 +129,8 @@ def hydra_command(
         schema_name: what its defaults list calls the schema.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if answered(module.removeprefix("experiments."), words):
+        return 0
     config_dirs = user_folders(words)
     register(schema, schema_name)
 
@@ -224,8 +227,6 @@ def register(schema: type[Any], name: str = "schema") -> None:
 
 def sweeping_main(
     module: str,
-    description: str,
-    examples: str,
     act: Callable[[Invocation], int],
     arguments: Sequence[str] | None,
     flags: Mapping[str, Mapping[str, Any]] | None = None,
@@ -234,8 +235,6 @@ def sweeping_main(
 
     Args:
         module: ``experiments.sweep``.
-        description: one sentence for ``--help``.
-        examples: what ``--help`` ends with.
         act: the command; returns its exit code.
         arguments: words of the command line; None for the process's own.
         flags: further options that are taken, as ``argparse`` has them, by their names; none of them
@@ -245,13 +244,10 @@ def sweeping_main(
         The exit code.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {module}",
-        description=description,
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--config-dir", "-cd", metavar="FOLDER", help="your own configs")
+    if answered(module.removeprefix("experiments."), words):
+        return 0
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", add_help=False)
+    parser.add_argument("--config-dir", "-cd", metavar="FOLDER")
     for names, options in (flags or {}).items():
         parser.add_argument(*names.split(), **options)
     parser.add_argument("overrides", nargs="*", metavar="key=value")

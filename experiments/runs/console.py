@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from rich.console import Console
+
+from simulator.model.units import format_seconds
+
+if TYPE_CHECKING:
+    from experiments.runs.configs import Scenario
 
 WIDTH = 100
 """Columns at most; of exactly so many where the output is no terminal."""
+OWN_UNIT = "times are in the instance's own unit"
+
+
+def time_text(scenario: Scenario) -> Callable[[float], str]:
+    """How a scenario's times are shown: a bare instance's say no unit, a drawn graph's are seconds with all digits."""
+    if scenario.instance is not None:
+        return lambda seconds: f"{seconds:.6g}"
+    return (lambda seconds: f"{seconds:.6g} s") if scenario.bare else format_seconds
 
 
 def make_console() -> Console:

@@ -58,6 +58,15 @@ class Validity:
     validated: bool
 
 
+@dataclass(frozen=True)
+class Apart:
+    """What is known of devices that run alone: ``names`` of their profiles, and as of :class:`Validity`."""
+
+    names: tuple[str, ...]
+    line: str
+    validated: bool
+
+
 _LABELS = ("measured", "public", "datasheet")
 """The best known first."""
 GIVEN_TIMES = Validity("", True)
@@ -77,12 +86,28 @@ def validity(profiles: Collection[Profile], memories: int, planned: bool = False
     names = {profile.name for profile in profiles}
     own = [run for run in runs if names <= run.profiles]
     line, validated = _described(world, own or runs, "" if own else " on other devices")
-    for label, what in (("public", "public data"), ("datasheet", "data sheet")):
-        if never := sorted(profile.name for profile in profiles if profile.label == label):
-            line += f"; {what}, never: {', '.join(never)}"
+    line += _never(profiles)
     if planned and world == BOTH:
         line += f"; {PLANNED}"
     return Validity(line, validated and bool(own))
+
+
+def apart(profiles: Collection[Profile]) -> tuple[Apart, ...]:
+    """What the shipped validations say of devices that each run alone, together where it is the same."""
+    found: dict[tuple[str, bool], tuple[list[Profile], dict[Run, None]]] = {}
+    for profile in profiles:
+        world = world_of({profile.is_gpu}, 1)
+        runs = [run for run in _runs() if run.world == world]
+        own = [run for run in runs if profile.name in run.profiles]
+        together, known = found.setdefault((world, bool(own)), ([], {}))
+        together.append(profile)
+        known |= dict.fromkeys(own or runs)
+    said = []
+    for (world, there), (together, known) in found.items():
+        line, validated = _described(world, list(known), "" if there else " on other devices")
+        names = tuple(profile.name for profile in together)
+        said.append(Apart(names, line + _never(together), validated and there))
+    return tuple(said)
 
 
 def labels_compared(cluster: Cluster, totals: np.ndarray, without_error: Collection[str]) -> str:
@@ -123,6 +148,15 @@ def world_of(gpus: Collection[bool], memories: int) -> str:
     if True in gpus:
         return BOTH if False in gpus else GPUS
     return APART if memories > 1 else CORES
+
+
+def _never(profiles: Collection[Profile]) -> str:
+    """Those whose times nobody measured here."""
+    text = ""
+    for label, what in (("public", "public data"), ("datasheet", "data sheet")):
+        if never := sorted(profile.name for profile in profiles if profile.label == label):
+            text += f"; {what}, never: {', '.join(never)}"
+    return text
 
 
 def _described(world: str, runs: list[Run], where: str) -> tuple[str, bool]:

@@ -54,6 +54,8 @@ from simulator.support import own_code
 from simulator.support.shipped import find_file
 
 V = TypeVar("V")
+MOST_DRAWN = 2_000_000
+"""Bytes of drawn times that are kept from one command to the next; 200 draws of 600 operators on two devices."""
 _KEEP = 32  # worlds a process remembers; a graph and its tables take a few MB
 
 
@@ -305,13 +307,38 @@ class World:
     def _drawn(self, pricer: Pricer, count: int, seed: int) -> list[CostTable]:
         """The drawn tables, which all schedulers share."""
         return self._kept.get_or_make(
-            digest(["draws", count, seed]), lambda: list(self._draw(pricer, count, seed))
+            digest(["draws", count, seed]), lambda: self._operators_drawn(pricer, count, seed)
         )
 
-    def _draw(self, pricer: Pricer, count: int, seed: int) -> Iterator[CostTable]:
+    def _operators_drawn(self, pricer: Pricer, count: int, seed: int) -> list[CostTable]:
+        """Drawn now, or kept from an earlier run where they are few bytes."""
         # Errors are of operators, also where these are joined.
-        for table in pricer.draws(self._fine_costs, count, seed):
-            yield table if self.requests is None else self.requests.costs(table, self.cluster)
+        fine = self._fine_costs
+        if self.requests is not None:
+            drawn = pricer.draws(fine, count, seed)
+            return [self.requests.costs(table, self.cluster) for table in drawn]
+        if count * sum(costs.seconds.nbytes for costs in fine.values()) > MOST_DRAWN:
+            return list(pricer.draws(fine, count, seed))
+        times = [hashlib.sha256(fine[graph].seconds.tobytes()).hexdigest() for graph in fine]
+        kept = Kept("draws", [self.key, times, count, seed])
+        if not kept:
+            tables = list(pricer.draws(fine, count, seed))
+            kept.keep(
+                {
+                    str(number): np.array([table[graph].seconds for table in tables])
+                    for number, graph in enumerate(fine)
+                }
+            )
+            return tables
+        return [
+            CostTable(
+                {
+                    graph: dataclasses.replace(fine[graph], seconds=kept.arrays[str(number)][draw])
+                    for number, graph in enumerate(fine)
+                }
+            )
+            for draw in range(count)
+        ]
 
     def kinds_of(self, model: str) -> dict[str, float]:
         """Seconds of a request's operators by kind, each on its fastest device."""

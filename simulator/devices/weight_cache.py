@@ -27,6 +27,7 @@ import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -231,25 +232,32 @@ class _Touched:
     """
 
     def __init__(self, graph: DataflowGraph, number: Callable[[Weight], int]) -> None:
-        sizes = graph.tensor_bytes.tolist()
-        weights = set(graph.weights)
-        inner = graph.inner_written or [0.0] * len(graph)
-        self.written = [
-            sum(sizes[t] for t in row) + own for row, own in zip(graph.writes, inner, strict=True)
-        ]
-        self.weights: list[tuple[int, ...]] = []
-        self.own: list[float] = []
-        for operator, row in zip(graph.operators, graph.reads, strict=True):
-            found = []
-            for position, tensor in enumerate(row):
-                if tensor not in weights or not sizes[tensor]:
-                    continue
-                if operator.kind in LOOKED_UP and position == 0:
-                    continue
-                found.append((graph.name, graph.tensors[tensor].name, sizes[tensor]))
-            different = tuple(dict.fromkeys(found))
-            self.weights.append(tuple(map(number, different)))
-            self.own.append(sum(weight[2] for weight in different))
+        weights, self.own, self.written = _touched_bytes(graph)
+        self.weights = [tuple(map(number, different)) for different in weights]
+
+
+@lru_cache(maxsize=32)  # every draw of a run asks for the same graphs
+def _touched_bytes(
+    graph: DataflowGraph,
+) -> tuple[list[tuple[Weight, ...]], list[float], list[float]]:
+    """Of each operator the weights that it reads, their bytes together, and the bytes that it writes; not to be changed."""
+    sizes = graph.tensor_bytes.tolist()
+    weights = set(graph.weights)
+    inner = graph.inner_written or [0.0] * len(graph)
+    written = [
+        sum(sizes[t] for t in row) + own for row, own in zip(graph.writes, inner, strict=True)
+    ]
+    read: list[tuple[Weight, ...]] = []
+    for operator, row in zip(graph.operators, graph.reads, strict=True):
+        found = []
+        for position, tensor in enumerate(row):
+            if tensor not in weights or not sizes[tensor]:
+                continue
+            if operator.kind in LOOKED_UP and position == 0:
+                continue
+            found.append((graph.name, graph.tensors[tensor].name, sizes[tensor]))
+        read.append(tuple(dict.fromkeys(found)))
+    return read, [sum(weight[2] for weight in different) for different in read], written
 
 
 def caches_weights(cluster: Cluster) -> bool:

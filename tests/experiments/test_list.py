@@ -12,14 +12,54 @@ def lines(capsys, *words):
 
 
 def test_schedulers_have_a_line_each_with_description_and_source(capsys, folder):
-    found = lines(capsys, "schedulers", "--config-dir", str(folder))
-    names = [line.split()[0] for line in found]
-    assert names[0] == "name"
+    found = lines(capsys, "schedulers", "--wide", "--config-dir", str(folder))
+    names = [line.split()[0] for line in found if line]
     assert set(available()) <= {*names, *" ".join(found[-1:]).replace(",", " ").split()}
-    heft = next(line for line in found if line.startswith("heft "))
+    heft = next(line for line in found if line.startswith("  heft "))
     assert "10.1109/71.993206" in heft
     assert any("pip install 'hetsim[exact]'" in line for line in found)  # brackets are no markup
-    assert any(line.startswith("mine (yours)") and "all on one" in line for line in found)
+    assert any(line.startswith("  mine ") and "all on one" in line for line in found)
+
+
+def group_of(found, name):
+    """The heading above a name's line."""
+    at = next(i for i, line in enumerate(found) if line.split()[:1] == [name])
+    return next(line for line in reversed(found[:at]) if line.endswith(":") and line[0] != " ")
+
+
+def test_schedulers_stand_under_their_family_and_the_users_own_last(capsys, folder):
+    found = lines(capsys, "schedulers", "--config-dir", str(folder))
+    for name, family in (
+        ("heft", "list schedulers, static"),
+        ("dynamic_heft", "list schedulers, on line"),
+        ("min_min", "batch mode: all ready tasks together"),
+        ("adon", "the DONF family, on line"),
+        ("annealing", "search, static"),
+        ("edge/random", "serving requests"),
+        ("contention_free", "staged jobs"),
+        ("mct", "on line, a task at a time"),
+        ("single_device", "base lines"),
+        ("mine", "yours"),
+    ):
+        assert group_of(found, name) == f"{family}:"
+    assert [line for line in found if line.endswith(":")][-1] == "yours:"
+
+
+@pytest.mark.parametrize("what", listing.WHAT)
+def test_lists_take_at_most_100_columns_unless_asked_for_more(capsys, what):
+    found = lines(capsys, what)
+    assert max(map(len, found)) <= 100
+    if any(line.endswith("…") for line in found):
+        wide = lines(capsys, what, "--wide")
+        assert max(map(len, wide)) > 100
+        assert not any(line.endswith("…") for line in wide)
+
+
+def test_models_stand_under_their_domain(capsys):
+    found = lines(capsys, "models")
+    assert group_of(found, "googlenet") == group_of(found, "multi_exit") == "images:"
+    assert group_of(found, "gpt2") == group_of(found, "two_tower_lstm") == "text and sequences:"
+    assert group_of(found, "two_tower") == "recommendation:"
 
 
 @pytest.mark.parametrize(
@@ -32,15 +72,20 @@ def test_schedulers_have_a_line_each_with_description_and_source(capsys, folder)
     ],
 )
 def test_other_groups_too(capsys, what, name):
-    assert any(line.startswith(name + " ") for line in lines(capsys, what))
+    assert any(line.split()[:1] == [name] for line in lines(capsys, what))
 
 
 def test_profiles_say_label_and_errors(capsys, folder):
-    found = {line.split()[0]: line.split() for line in lines(capsys, "profiles")[1:]}
-    assert found["toy-core"][1:] == ["measured", "float32", "3", "unknown", "unknown"]
-    assert found["toy-sheet"][1] == "datasheet"
-    assert found["tesla-t4"][1] == "public"
-    assert found["nvidia-l4"][1] == "datasheet"
+    shown = lines(capsys, "profiles")
+    found = {line.split()[0]: line.split() for line in shown}
+    assert found["toy-core"][1:] == ["float32", "3", "unknown", "unknown"]
+    for name, label in (
+        ("toy-core", "measured by this project's calibrator"),
+        ("toy-sheet", "datasheet alone, uncalibrated"),
+        ("tesla-t4", "public, fitted to public measurements"),
+        ("nvidia-l4", "datasheet alone, uncalibrated"),
+    ):
+        assert group_of(shown, name) == f"{label}:"
 
 
 def test_held_out_error_stands_beside_the_repetition():

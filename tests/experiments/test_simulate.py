@@ -14,6 +14,7 @@ from experiments import simulate
 from experiments.runs.grid import compose_grid
 from experiments.runs.prepare import prepare
 from experiments.runs.results import load_results
+from simulator.analysis.idle import CAUSES
 from simulator.analysis.metrics import metrics
 from simulator.model.graph import DataflowGraph
 from simulator.model.trace import Trace
@@ -36,6 +37,12 @@ FILES = {
     "result.json",
 }
 TRACE = ("executions.parquet", "jobs.parquet", "transfers.parquet", "members.parquet", "trace.json")
+
+
+def test_idle_time_is_said_in_words():
+    assert set(simulate.IDLE) == set(CAUSES)
+    assert simulate._idle({"no_work": 9.0, "data": 1.0}) == "90% for lack of ready work"
+    assert simulate._idle({"no_work": 0.0, "data": 0.0}) == "none"
 
 
 @pytest.fixture
@@ -64,6 +71,8 @@ def test_a_run_leaves_its_folder_and_nothing_else(folder, capsys):
     assert not Path(".hydra").exists()
     out = capsys.readouterr().out
     assert "topcuoglu on topcuoglu with heft: makespan 80" in out
+    assert "times are in the instance's own unit" in out
+    assert "% for lack of ready work" in out
     assert max(map(len, out.splitlines())) <= 100 or "outputs/runs" in out
 
 

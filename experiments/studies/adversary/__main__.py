@@ -2,6 +2,9 @@
 
 import sys
 
-from experiments.studies.adversary.command import main
+from experiments.runs.help import answered
 
-sys.exit(main())
+if not answered("adversary"):
+    from experiments.studies.adversary.command import main
+
+    sys.exit(main())

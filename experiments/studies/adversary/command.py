@@ -367,19 +367,10 @@ def _summarise(
     )
 
 
-EXAMPLES = """examples:
-  python -m experiments.adversary scheduler=heft,donf family=layered family.n=8 family.devices=3
-  python -m experiments.adversary scheduler=heft,cpop,peft instance=topcuoglu iterations=5000
-  python -m experiments.adversary scheduler=heft,dynamic_heft family=daggen family.n=12 \\
-      simulation.contention=fifo graph=false restarts=10"""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     return sweeping_main(
         "experiments.adversary",
-        "Search for the instance on which one scheduler loses most to another.",
-        EXAMPLES,
         adversary,
         arguments,
     )

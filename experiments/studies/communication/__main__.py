@@ -2,6 +2,9 @@
 
 import sys
 
-from experiments.studies.communication.command import main
+from experiments.runs.help import answered
 
-sys.exit(main())
+if not answered("communication"):
+    from experiments.studies.communication.command import main
+
+    sys.exit(main())

@@ -32,6 +32,7 @@ from experiments.plots.style import (
 )
 from experiments.runs import atomic
 from experiments.runs.command import key_values, report_errors
+from experiments.runs.help import answered
 from experiments.runs.results import FAMILY_COLUMNS, load_results
 from simulator.errors import InvalidInput
 
@@ -175,10 +176,9 @@ def analyse(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.communication",
-        description="What a sweep's schedulers move and how long they take, against one of them.",
-    )
+    if answered("communication", arguments):
+        return 0
+    parser = argparse.ArgumentParser(prog="python -m experiments.communication", add_help=False)
     parser.add_argument("folder", type=Path)
     parser.add_argument("options", nargs="*", metavar="baseline=NAME")
     parsed = parser.parse_args(arguments)

@@ -2,6 +2,9 @@
 
 import sys
 
-from experiments.studies.early_exit.command import main
+from experiments.runs.help import answered
 
-sys.exit(main())
+if not answered("early_exit"):
+    from experiments.studies.early_exit.command import main
+
+    sys.exit(main())

@@ -432,7 +432,12 @@ def _document(rows: Sequence[AtBandwidth], config: EarlyExitConfig) -> dict[str,
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return hydra_command(early_exit_command, EarlyExitConfig, "experiments.early_exit", arguments)
+    return hydra_command(
+        early_exit_command,
+        EarlyExitConfig,
+        "experiments.early_exit",
+        arguments,
+    )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 import sys
 
-from experiments.studies.flip.command import main
+from experiments.runs.help import answered
 
-sys.exit(main())
+if not answered("flip"):
+    from experiments.studies.flip.command import main
+
+    sys.exit(main())

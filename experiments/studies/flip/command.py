@@ -463,17 +463,10 @@ def _write(
     )
 
 
-EXAMPLES = """examples:
-  python -m experiments.flip model=inception_v3 cluster=cpu2_gpu1 scheduler=heft,donf,fcfs
-  python -m experiments.flip instance=topcuoglu scheduler=heft,donf limit=4"""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     return sweeping_main(
         "experiments.flip",
-        "By how much a link, a device or a predicted time must change before another scheduler wins.",
-        EXAMPLES,
         flip,
         arguments,
     )

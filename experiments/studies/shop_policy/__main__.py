@@ -2,6 +2,9 @@
 
 import sys
 
-from experiments.studies.shop_policy.command import main
+from experiments.runs.help import answered
 
-sys.exit(main())
+if not answered("shop_policy"):
+    from experiments.studies.shop_policy.command import main
+
+    sys.exit(main())

@@ -23,6 +23,7 @@ from rich.table import Table
 
 from experiments.runs import atomic
 from experiments.runs.command import key_values, number, report_errors
+from experiments.runs.help import answered
 from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import digest
 from experiments.studies.shop_policy.evaluation import LEARNT, OTHERS, Evaluation, evaluate
@@ -131,12 +132,9 @@ def _print(found: Evaluation, sequences: int, console: Console) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.shop_policy",
-        description="Train a scheduler of staged jobs by policy gradient, or evaluate one on held-out jobs.",
-        epilog="options, as KEY=VALUE: "
-        + "; ".join(f"{what}: {', '.join(keys)}" for what, keys in KEYS.items()),
-    )
+    if answered("shop_policy", arguments):
+        return 0
+    parser = argparse.ArgumentParser(prog="python -m experiments.shop_policy", add_help=False)
     parser.add_argument("what", choices=list(KEYS))
     parser.add_argument("options", nargs="*", metavar="KEY=VALUE")
     parsed = parser.parse_args(arguments)

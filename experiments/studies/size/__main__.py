@@ -2,6 +2,9 @@
 
 import sys
 
-from experiments.studies.size.command import main
+from experiments.runs.help import answered
 
-sys.exit(main())
+if not answered("size"):
+    from experiments.studies.size.command import main
+
+    sys.exit(main())

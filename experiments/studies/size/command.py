@@ -447,7 +447,12 @@ def size_command(config: SizeConfig, invocation: Invocation) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    return hydra_command(size_command, SizeConfig, "experiments.size", arguments)
+    return hydra_command(
+        size_command,
+        SizeConfig,
+        "experiments.size",
+        arguments,
+    )
 
 
 if __name__ == "__main__":

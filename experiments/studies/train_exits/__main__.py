@@ -2,6 +2,9 @@
 
 import sys
 
-from experiments.studies.train_exits.command import main
+from experiments.runs.help import answered
 
-sys.exit(main())
+if not answered("train_exits"):
+    from experiments.studies.train_exits.command import main
+
+    sys.exit(main())

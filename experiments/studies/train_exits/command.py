@@ -23,6 +23,7 @@ from rich.console import Console
 from experiments.comparison.statistics import verdict
 from experiments.runs import atomic
 from experiments.runs.command import key_values, number, report_errors
+from experiments.runs.help import answered
 from experiments.runs.progress import progress_bar
 from scenarios.serving.exit_table import THRESHOLDS, Counts, ExitTable, count_exits
 
@@ -225,11 +226,9 @@ def train_exits(given: Mapping[str, str], console: Console | None = None) -> Exi
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.train_exits",
-        description="Exit tables of a multi-exit network trained on scikit-learn's digits in three ways.",
-        epilog=f"options, as KEY=VALUE: {', '.join(KEYS)}",
-    )
+    if answered("train_exits", arguments):
+        return 0
+    parser = argparse.ArgumentParser(prog="python -m experiments.train_exits", add_help=False)
     parser.add_argument("options", nargs="*", metavar="KEY=VALUE")
     parsed = parser.parse_args(arguments)
 

@@ -310,7 +310,10 @@ def _print(
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     return hydra_command(
-        train_command, TrainPredictorConfig, "experiments.train_predictor", arguments
+        train_command,
+        TrainPredictorConfig,
+        "experiments.train_predictor",
+        arguments,
     )
 
 

@@ -1,5 +1,7 @@
 """Pairs of schedulers: counts and ratios by hand, units, verdicts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -161,3 +163,11 @@ def test_overall_by_hand():
     rows = by_factor(table, (Factor("ccr", "ccr", (0.1, 1.0), True),)).set_index("value")
     assert rows.loc["0.1", "a"] == rows.loc["0.1", "b"] == pytest.approx(2**0.5)
     assert rows.loc["1", "best"] == "a"
+
+
+def test_the_time_of_decisions_is_the_median_of_the_instances_that_have_one():
+    times = np.array([[1.0, np.nan], [2.0, np.nan], [9.0, np.nan], [np.nan, np.nan]])
+    table = replace(instances([[1.0, 2.0]] * 4), planning=times)
+    frame = overall(table).frame.set_index("scheduler")
+    assert frame.loc["a", "decision_s"] == 2.0
+    assert np.isnan(frame.loc["b", "decision_s"])

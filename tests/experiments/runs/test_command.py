@@ -1,9 +1,21 @@
 """What a user gets wrong is one sentence and exit code 2, never a traceback."""
 
+import dataclasses
+import re
+import subprocess
+import sys
+from importlib import import_module
+
 import pytest
 
 from experiments import simulate, sweep
+from experiments.calibrating.settings import CalibrateConfig
+from experiments.runs import help
 from experiments.runs.command import command_line, user_folders
+from experiments.runs.configs import DescribeConfig, SimulateConfig
+from experiments.studies.early_exit.command import EarlyExitConfig
+from experiments.studies.size.command import SizeConfig
+from experiments.studies.train_predictor.command import TrainPredictorConfig
 
 CASES = [
     (["scheduler=hft"], "No scheduler 'hft'. Nearest: heft."),
@@ -129,3 +141,64 @@ def test_flags_for_the_users_folder(tmp_path):
 def test_a_command_line_is_quoted_for_the_shell(tmp_path):
     line = command_line("experiments.simulate", ["a=[b c]"], [tmp_path / "my folder"])
     assert line == f"python -m experiments.simulate --config-dir '{tmp_path}/my folder' 'a=[b c]'"
+
+
+ONLY = {
+    "simulate": "explain=true",
+    "describe": "advise=true",
+    "sweep": "dry_run=true",
+    "size": "slo.p99=100ms",
+    "calibrate": "budget=15min",
+    "validate": "held_out=true",
+    "devices": "batch=1,16",
+    "early_exit": "bandwidths=",
+    "train_predictor": "record=loads.csv",
+    "flip": "precision=",
+    "compare": "map=",
+}
+"""Commands, each with an option that it alone takes."""
+
+
+@pytest.mark.parametrize("command", help.COMMANDS)
+def test_help_shows_the_options_of_that_command_alone(command, capsys):
+    name = f"experiments.{command}"
+    module = import_module(name)
+    module = module if hasattr(module, "main") else import_module(f"{name}.command")
+    assert module.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: python -m experiments.{command} ")
+    assert max(map(len, text.splitlines())) <= 100
+    others = {option for other, option in ONLY.items() if other != command}
+    assert ONLY.get(command, "") in text
+    assert not [option for option in others if option in text]
+
+
+@pytest.mark.parametrize("command", help.COMMANDS)
+def test_help_comes_before_what_takes_time_is_imported(command):
+    """As ``python -m experiments.COMMAND --help`` does it: no NumPy, no Hydra, no rich."""
+    code = f"""
+import runpy, sys
+sys.argv = ["x", "--help"]
+try: runpy.run_module("experiments.{command}", run_name="__main__", alter_sys=False)
+except SystemExit as end: assert not end.code
+assert not {{"numpy", "hydra", "rich", "omegaconf", "torch"}} & sys.modules.keys()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: python -m experiments.{command} ")
+
+
+def test_simulate_lists_only_options_that_there_are():
+    """Every ``key=`` of a help whose values are a configuration is a key of it."""
+    for command, schema in (
+        ("simulate", SimulateConfig),
+        ("describe", DescribeConfig),
+        ("size", SizeConfig),
+        ("calibrate", CalibrateConfig),
+        ("early_exit", EarlyExitConfig),
+        ("train_predictor", TrainPredictorConfig),
+    ):
+        keys = re.findall(r"(?:^| |')([a-z_]+)(?:\.\w+)*=", help.COMMANDS[command].text)
+        known = {field.name for field in dataclasses.fields(schema)} | {"calibration"}
+        assert keys
+        assert set(keys) <= known

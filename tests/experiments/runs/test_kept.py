@@ -95,3 +95,32 @@ def test_bounds_are_worked_out_once(monkeypatch):
     monkeypatch.setattr(world, "worlds", world._Memory())
     monkeypatch.setattr(world, "workload_bound", lambda *_: pytest.fail("worked out again"))
     assert world.unpartitioned(scenario).bounds(scenario) == first
+
+
+class Drawer:
+    """Draws what :class:`experiments.runs.pricing.Pricer` would; counts how often it is asked."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def draws(self, costs, count, seed):
+        self.asked += 1
+        rng = np.random.default_rng(seed)
+        for _ in range(count):
+            yield costs.scaled(rng.random(3))
+
+
+@pytest.mark.parametrize("most", [world.MOST_DRAWN, 1])
+def test_draws_come_back_bit_for_bit_and_many_are_drawn_anew(most, monkeypatch):
+    monkeypatch.setattr(world, "MOST_DRAWN", most)
+    table, drawer = graphs_with_times(), Drawer()
+    found = []
+    for key, seed in (("a", 1), ("a", 1), ("b", 1), ("a", 2)):
+        one = world.World(key, next(iter(table)), None, table, [], drawer)
+        found.append(one._drawn(drawer, 5, seed))
+    assert drawer.asked == (3 if most > 1 else 4)
+    for graph in table:
+        for first, again in zip(found[0], found[1], strict=True):
+            assert np.array_equal(first[graph].seconds, again[graph].seconds)
+            assert np.array_equal(first[graph].in_range, again[graph].in_range)
+        assert not np.array_equal(found[0][0][graph].seconds, found[3][0][graph].seconds)

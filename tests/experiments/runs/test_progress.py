@@ -25,10 +25,10 @@ def test_a_log_gets_a_line_a_minute(clock):
         clock[0] = 300.0
         bar.update(task, description="runs", completed=3, total=None)
     assert file.getvalue().split("\n") == [
-        "cases: 4 of 10",
-        "cases: 7 of 10",
+        "cases: 4 of 10, about 90 s left",  # four in 60 s
+        "cases: 7 of 10, about 51 s left",
         "cases: 10 of 10",
-        "runs: 3 of 10",
+        "runs: 3 of 10, about 12 min left",
         "",
     ]
 
@@ -50,3 +50,11 @@ def test_a_terminal_has_a_bar(clock):
         bar.refresh()
     assert "cases: 1 of 2" not in file.getvalue()
     assert "1/2" in file.getvalue()
+    assert progress.time_left(1, 2, 500.0) == "about 8 min left"
+
+
+def test_the_time_left_is_that_of_the_mean_rate_so_far():
+    assert progress.time_left(0, 10, 5.0) == progress.time_left(3, None, 5.0) == ""
+    assert progress.time_left(3, 10, None) == progress.time_left(10, 10, 5.0) == ""
+    assert progress.time_left(3, 10, 30.0) == "about 70 s left"
+    assert progress.time_left(1, 10, 1000.0) == "about 2.5 h left"

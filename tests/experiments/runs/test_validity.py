@@ -13,6 +13,7 @@ from experiments.runs.validity import (
     CORES,
     GPUS,
     SUMMARY,
+    apart,
     labels_compared,
     validity,
     world_of,
@@ -72,6 +73,21 @@ def test_devices_that_were_not(epyc):
     alone = validity(profiles("tesla-t4"), 1)
     assert alone.line == "GPUs without a CPU core: never validated; public data, never: tesla-t4"
     assert "\n" not in mixed.line
+
+
+def test_devices_that_run_alone_are_said_together_where_the_same_is_known(epyc):
+    (said,) = apart(epyc)
+    assert said.names == tuple(profile.name for profile in epyc)
+    assert said.validated
+    # Two validations, each of one of them: the range of both.
+    both = apart([epyc[0], *profiles("intel-xeon-6-167-1core")])
+    assert len(both) == 1
+    assert "validated, 2 runs" in both[0].line
+    cpu, gpu = apart([epyc[0], *profiles("tesla-t4")])
+    assert cpu.validated
+    assert not gpu.validated
+    assert gpu.line.startswith(f"{GPUS}: ")
+    assert gpu.line.endswith("public data, never: tesla-t4")
 
 
 def test_devices_of_different_labels_by_hand():
