@@ -446,7 +446,8 @@ def _report(plan: Plan, console: Console) -> None:
             soft_wrap=True,
         )
     else:
-        compare_sweep(plan.folder, baseline=plan.grid.settings.baseline, console=console)
+        settings = plan.grid.settings
+        compare_sweep(plan.folder, settings.baseline, console, style=settings.style)
 
 
 HELP = """\
@@ -460,6 +461,7 @@ examples:
   rerun=failed|all|none              stale cells, whose code or profiles changed, are simulated again;
                                      with failed those too, with all every cell, with none no cell
   workers=4 traces=true baseline=heft
+  style=column                       figures 3.33 inches wide (page: 7); each its usual width unless given
 """
 
 

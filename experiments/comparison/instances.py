@@ -42,6 +42,11 @@ class Instances:
     def __len__(self) -> int:
         return len(self.contest)
 
+    @property
+    def noun(self) -> str:
+        """What an instance is, in words."""
+        return "drawn graphs" if self.drawn else "instances (a seed of a model in a setting)"
+
     def with_best_device(self, name: str) -> Instances:
         """With everything on the best single device as one more scheduler, if known everywhere."""
         known = np.isfinite(self.best_device_s)

@@ -70,9 +70,7 @@ def overall(instances: Instances, unit: Unit | None = None) -> Overall:
             }
         )
     contests = len(np.unique(instances.contest))
-    return Overall(
-        pd.DataFrame(rows), len(instances), contests, unit, len(means), instances.drawn
-    )
+    return Overall(pd.DataFrame(rows), len(instances), contests, unit, len(means), instances.drawn)
 
 
 def by_factor(instances: Instances, factors: tuple[Factor, ...]) -> pd.DataFrame:

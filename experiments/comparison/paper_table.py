@@ -120,7 +120,11 @@ def _caption(standings: Standings, shown: tuple[bool, bool, bool]) -> str:
     text = f"Simulated makespan, mean of $n = {n}$ {what if seeds != {1} else what.rstrip('s')}"
     if shown[0]:
         over = "draws of the predictor's error" if draws else "means over the seeds (BCa bootstrap)"
-        text += f" with the middle 95\\% of the {over}" if draws else f" with the 95\\% interval of {over}"
+        text += (
+            f" with the middle 95\\% of the {over}"
+            if draws
+            else f" with the 95\\% interval of {over}"
+        )
     text += "."
     if shown[1]:
         text += " Speed-up: over the best single device."

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.comparison.names import proper
-from experiments.plots.style import COLOURS, ONE_COLUMN, OWN, TWO_COLUMNS, shorten
+from experiments.plots.style import (
+    COLOURS,
+    DASHES,
+    HATCHES,
+    MARKERS,
+    ONE_COLUMN,
+    OWN,
+    TWO_COLUMNS,
+    shorten,
+)
 from simulator.errors import InvalidInput
 
 MORE_COLOURS = (
@@ -24,9 +33,6 @@ MORE_COLOURS = (
 """Tol's muted colours that are none of Okabe and Ito's, for sweeps of more than eight schedulers."""
 OWN_COLOUR = "#D6006E"
 """Of the first scheduler that a user wrote; no shipped one has it."""
-HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "++", "ooo")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 2, 2, 2)))
-MARKERS = "osD^vP*X"
 MORE_MARKERS = "<>phd8H"
 MOST_LINES = 10
 """Schedulers drawn in colour where lines cross; the rest is grey."""

@@ -32,6 +32,9 @@ COLOURS = (
     "#F0E442",  # yellow
     "#999999",  # grey
 )
+HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "++", "ooo")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 2, 2, 2)))
+MARKERS = "osD^vP*X"
 OTHER = "#BBBBBB"
 """Operator kinds outside the most frequent; schedulers outside the best."""
 BELOW = "Below 1: noise made operators faster than the bound's estimates."
