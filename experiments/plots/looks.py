@@ -217,6 +217,7 @@ def scheduler_handle(name: str, style: Style, line: bool = True) -> Any:
 def name_rows(axis: Any, names: Sequence[str], styles: dict[str, Style], length: int = 24) -> None:
     """Names of schedulers at the ticks 0, 1, ... of an axis, a user's own in bold."""
     axis.set_ticks(range(len(names)), [shorten(proper(name), length) for name in names])
-    for label, name in zip(axis.get_ticklabels(), names, strict=True):
+    # Panels that share the axis of another show no labels.
+    for label, name in zip(axis.get_ticklabels(), names, strict=False):
         if name in styles and styles[name].own:
             label.set_fontweight("bold")

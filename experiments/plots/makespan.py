@@ -64,7 +64,10 @@ def draw_makespans(
     """
     from matplotlib.lines import Line2D
 
-    names = _order(contests)
+    # One order for all pages of a setting.
+    alike = [c for c in standings.contests if c.setting == contests[0].setting]
+    here = {standing.scheduler for contest in contests for standing in contest.standings}
+    names = [name for name in _order(alike) if name in here]
     styles = look.styles([*names, BEST_DEVICE])
     columns = min(_columns(look), len(contests))
     rows = math.ceil(len(contests) / columns)

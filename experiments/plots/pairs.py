@@ -66,7 +66,8 @@ def draw_pairs(
         span = min(each, (0.42 if side else 0.3) * count)
         cell = span / count * 72  # points
         # Where all three numbers cannot be read, the first alone can.
-        brief = 0.85 * cell / (0.6 * 8) < _LEGIBLE
+        digits = 3 if percent else len(str(len(instances)))
+        brief = 0.85 * cell / (0.6 * (2 * digits + 3)) < _LEGIBLE
         figure = new_figure(width, span + 1.1 if side else 2 * (span + 1.0))
         left, right = figure.subplots(1, 2) if side else figure.subplots(2, 1)
         off = ~np.eye(count, dtype=bool)
