@@ -163,7 +163,10 @@ def _replaced(match: re.Match[str]) -> str:
 def _option(key: str, value: str) -> str:
     found = quantity(key)
     shown = value_label(key, value)
-    return f"{found.symbol} {shown}" + (f" {found.unit}" if found.unit and shown != value else "")
+    if found.unit and shown != value:
+        # 80/s, not 80 1/s.
+        shown += found.unit[1:] if found.unit.startswith("1/") else f" {found.unit}"
+    return f"{found.symbol} {shown}"
 
 
 def _name(word: str) -> str:

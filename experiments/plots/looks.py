@@ -108,14 +108,17 @@ def scheduler_styles(names: Iterable[str], own: Iterable[str] = ()) -> dict[str,
     """
     own = sorted(set(own) & set(names))
     shipped = {name: number for number, name in enumerate(SCHEDULERS)}
-    others = sorted(set(names) - set(own), key=lambda n: (shipped.get(n, len(shipped)), n))
+    # The library's before a user's second one, who would take a colour of theirs.
+    others = sorted(
+        set(names) - set(own[:1]), key=lambda n: (shipped.get(n, len(shipped)), n not in own, n)
+    )
     found: dict[str, Style] = {}
     colours: set[str] = set()
     markers: set[str] = set()
     looks: set[tuple[str, str]] = set()
-    for name in [*own, *others]:
+    for name in [*own[:1], *others]:
         wish, mine = _wish(name), name in own
-        wished = (OWN_COLOUR if mine else wish.colour, *_PALETTE)
+        wished = (OWN_COLOUR if name in own[:1] else wish.colour, *_PALETTE)
         pairs = [(c, h) for c in wished for h in (wish.hatch, *HATCHES) if (c, h) not in looks]
         free = [pair for pair in pairs if pair[0] not in colours] or pairs
         colour, hatch = free[0] if free else (wish.colour, wish.hatch)
