@@ -156,8 +156,9 @@ def caption_validity(sections: Sequence[Section], standings: Standings) -> None:
     """Add in which world the devices were validated to the caption of every figure."""
     said = " ".join(as_sentences(validity_lines(standings)))
     for path in {s.with_name(f"{s.name}.txt") for section in sections for s in section.stems}:
-        if said and path.is_file():
-            write_text(path, f"{path.read_text().strip()} {said}\n")
+        text = path.read_text().strip() if path.is_file() else ""
+        if said and text and said.lower() not in text.lower():
+            write_text(path, f"{text} {said}\n")
 
 
 def _draw(

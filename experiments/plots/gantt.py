@@ -158,7 +158,7 @@ def draw_stacked(
             panel.set_title(shorten(label, int(15 * width)), loc="left")
             for style, value in zip(_cycle(len(bounds)), bounds.values(), strict=True):
                 panel.axvline(value * factor, color="black", linestyle=style, linewidth=0.9)
-        axes[-1].set_xlabel(f"time [{unit}]")
+        axes[-1].set_xlabel(f"time [{unit.replace('us', 'µs')}]")
         for panel, label, table in zip(bottom, labels, spent, strict=True):
             draw_spent(panel, table)
             of = (

@@ -94,7 +94,7 @@ def draw_makespans(
             name_rows(panel.yaxis, names, styles)
             panel.tick_params(axis="y", length=0)
             panel.set_title(shorten(proper(standings.label(contest)), 30))
-            panel.set_xlabel(f"makespan [{unit}]")
+            panel.set_xlabel(f"makespan [{unit.replace('us', 'µs')}]")
         for panel in panels[len(contests) :]:
             panel.set_axis_off()
         handles: list[Any] = [

@@ -83,14 +83,14 @@ def draw_planning(instances: Instances, stem: Path, look: Look = USUAL) -> list[
             axes.plot([x, x], along, color=style.colour, linewidth=0.9)
             axes.plot(
                 x, y, linestyle="", marker=style.marker, markersize=5 * style.weight,
-                color=style.colour, markeredgecolor="black", markeredgewidth=0.3, zorder=3,
+                color=style.colour, markeredgecolor="black", markeredgewidth=0.3, zorder=3, clip_on=False,
             )  # fmt: skip
         reach = data[["decision_low_s", "decision_s", "decision_high_s"]].to_numpy()
         axes.set_xlim(np.nanmin(reach) / 1.4, np.nanmax(reach) * 1.4)
         axes.set_xscale("log")
         axes.set_yscale("log")
         last = float(np.nanmax(data[["ratio_to_best", "ratio_high"]].to_numpy()))
-        axes.set_ylim(0.995, max(last, 1.02) * 1.02)
+        axes.set_ylim(0.98, max(last, 1.02) * 1.02)
         log_ratio_axis(axes.yaxis, last)
         seconds = data["decision_s"]
         if seconds.min() == seconds.max():
@@ -99,7 +99,9 @@ def draw_planning(instances: Instances, stem: Path, look: Look = USUAL) -> list[
         subs = (1.0,) if far else (1.0, 2.0, 5.0)
         axes.xaxis.set_major_locator(LogLocator(subs=subs))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_seconds(value)))
+        axes.xaxis.set_major_formatter(
+            FuncFormatter(lambda value, _: format_seconds(value).replace("us", "µs"))
+        )
         axes.grid(color="#DDDDDD", linewidth=0.5)
         axes.set_axisbelow(True)
         axes.set_xlabel("decision time of a run, log scale")

@@ -40,6 +40,8 @@ def draw_serving(
     look: Look = USUAL,
 ) -> list[Path]:
     """Four panels, a line for each scheduler, 95% intervals shaded; the objective dashed."""
+    from matplotlib.ticker import StrMethodFormatter
+
     styles = look.styles(runs.schedulers)
     panels = list(PANELS)
     if "accuracy_of_all" in means and means["accuracy_of_all"].notna().any():
@@ -54,6 +56,7 @@ def draw_serving(
             axis.set_ylabel(label)
             if log:
                 axis.set_yscale("log")
+                axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
                 if slo is not None:
                     axis.axhline(slo, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
                     axis.annotate(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.comparison.factors import Factor
-from experiments.comparison.names import axis_label, proper, value_label
+from experiments.comparison.names import axis_label, proper, quantity, value_label
 from experiments.comparison.paired_tests import CORRECTION, METHOD
 from experiments.comparison.winners import WinnerMap
 from experiments.plots.looks import USUAL, Look, Style
@@ -75,7 +75,9 @@ def draw_winners(winners: WinnerMap, stem: Path, look: Look = USUAL) -> list[Pat
         _ticks(axes.yaxis, y, 12)
         axes.tick_params(length=0)
         axes.set_xlabel(axis_label(x.column))
-        axes.set_ylabel(axis_label(y.column))
+        # A map of few rows is too low for a long name.
+        label, symbol = axis_label(y.column), quantity(y.column).symbol
+        axes.set_ylabel(label if 0.058 * len(label) <= height else symbol)
         for spine in axes.spines.values():
             spine.set_visible(False)
         handles: list[Any] = [_handle(name, styles[name]) for name in seen]

@@ -16,7 +16,7 @@ from experiments.plots.style import COLOURS, MARKERS, ONE_COLUMN, TWO_COLUMNS
 from simulator.errors import InvalidInput
 from tests.examples import examples
 
-NAMES = st.sets(st.text(min_size=1, max_size=6), max_size=15)
+NAMES = st.sets(st.text("abcd_", min_size=1, max_size=4), max_size=15)
 
 
 @settings(max_examples=examples(60))
