@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from experiments.comparison.contests import Standings
     from experiments.comparison.methods import Recorded
 
-KEYS = ("baseline", "map", "unit", "error")
+KEYS = ("baseline", "map", "unit", "error", "style")
 
 
 def compare_sweep(
@@ -41,6 +41,7 @@ def compare_sweep(
     baseline: str | None = None,
     console: Console | None = None,
     options: Options | None = None,
+    style: str | None = None,
 ) -> Path:
     """Print a sweep's main table and write its ``report/``.
 
@@ -50,25 +51,29 @@ def compare_sweep(
             own scheduler, then ``fcfs``, then the next best (of requests the slowest).
         console: where to print; standard output at 100 columns unless given.
         options: what else is asked for; its baseline is not used.
+        style: width of the figures: ``column`` (3.33 inches) or ``page`` (7); each its usual one unless given.
 
     Returns:
         The path of the report's ``index.html``.
 
     Raises:
-        InvalidInput: no sweep's folder, damaged results, no finished cell, an unknown baseline, or an
+        InvalidInput: no sweep's folder, damaged results, no finished cell, an unknown baseline or style, or an
             option that names nothing that varies.
     """
     from dataclasses import replace
 
     from experiments.comparison.analysis import Options, analyse
     from experiments.comparison.answers import check_baseline
+    from experiments.comparison.contests import BEST_DEVICE
     from experiments.comparison.leaderboard import standings
     from experiments.comparison.methods import methods, read_cells
     from experiments.comparison.report import write_report
     from experiments.comparison.terminal import terminal_table, wrapped
+    from experiments.plots.looks import Look
 
     folder = Path(folder)
     console = console or make_console()
+    Look.of(style, ())
     results = read_sweep(folder)
     choices = choices_of(folder)
     table = standings(results, choices)
@@ -88,13 +93,14 @@ def compare_sweep(
                 "map=, unit= and error= are for makespans; these runs serve requests, which are compared by "
                 "their delays"
             )
-        return _compare_requests(folder, results, table, baseline, console)
+        return _compare_requests(folder, results, table, baseline, console, style)
     check_baseline(table, baseline)
     recorded = read_cells(folder / "cells", results["cell"])
+    own = own_schedulers(recorded, table.schedulers)
     if baseline is None:
         usual = manifest.get("baseline")
         named = None if usual is None else label_named(usual, labels, choices)
-        candidates = [named, *own_schedulers(recorded, table.schedulers)]
+        candidates = [named, *own]
         baseline = next((label for label in candidates if label in table.schedulers), None)
     analysis = analyse(table, replace(options or Options(), baseline=baseline))
     for line in terminal_table(
@@ -111,8 +117,12 @@ def compare_sweep(
         console.print(text, style="dim", soft_wrap=True, markup=False)
     paragraph = methods(recorded, table, analysis.pairs, analysis.baseline)
     index, left_out = write_report(
-        analysis, folder / "report", folder / "cells", baseline, manifest, title, paragraph
-    )
+        analysis, folder / "report", folder / "cells", baseline, manifest, title, paragraph,
+        Look.of(style, [*table.schedulers, BEST_DEVICE], own),
+    )  # fmt: skip
+    if analysis.winners is not None and analysis.winners.warning:
+        for line in wrapped(analysis.winners.warning, "yellow"):
+            console.print(line, soft_wrap=True)
     if left_out:
         for line in wrapped(f"not drawn: {'; '.join(left_out)}", "dim"):
             console.print(line, soft_wrap=True)
@@ -140,7 +150,12 @@ def _recorded(folder: Path) -> tuple[dict[str, Any], float | None, str | None]:
 
 
 def _compare_requests(
-    folder: Path, results: pd.DataFrame, table: Standings, baseline: str | None, console: Console
+    folder: Path,
+    results: pd.DataFrame,
+    table: Standings,
+    baseline: str | None,
+    console: Console,
+    style: str | None,
 ) -> Path:
     """What :func:`compare_sweep` does with runs of requests, whose makespan says when the last one came."""
     from experiments.comparison.methods import methods, read_cells
@@ -151,6 +166,7 @@ def _compare_requests(
         write_request_report,
     )
     from experiments.comparison.terminal import wrapped
+    from experiments.plots.looks import Look
     from experiments.plots.serving import draw_serving
     from experiments.serving import read_runs, summary
 
@@ -158,6 +174,7 @@ def _compare_requests(
     cells = results["cell"].tolist()
     usual = manifest.get("baseline")
     choices, stale = choices_of(folder), stale_cells(results)
+    recorded = read_cells(folder / "cells", cells)
     found = compare_requests(folder / "cells", cells, choices, baseline, usual, stale)
     for line in request_lines(found, table, str(folder / "failures.csv"), rerun, took):
         console.print(line, soft_wrap=True)
@@ -165,12 +182,13 @@ def _compare_requests(
     figures, left_out = [folder / "report" / "fig_serving"], []
     try:
         runs = read_runs(folder)
-        draw_serving(runs, summary(runs), figures[0])
+        own = own_schedulers(recorded, runs.schedulers)
+        look = Look.of(style, runs.schedulers, own)
+        draw_serving(runs, summary(runs), figures[0], look=look)
     except InvalidInput as error:
         figures, left_out = [], [f"delays against what varies ({error})"]
         for line in wrapped(f"not drawn: {left_out[0]}", "dim"):
             console.print(line, soft_wrap=True)
-    recorded = read_cells(folder / "cells", cells)
     title = f"Sweep {manifest.get('name') or folder.name}"
     paragraph = methods(recorded, table, None) + request_methods(found)
     index = write_request_report(
@@ -222,6 +240,7 @@ def compare(
     baseline: str | None,
     console: Console | None = None,
     options: Options | None = None,
+    style: str | None = None,
 ) -> None:
     """Compare one sweep's schedulers, or two runs.
 
@@ -239,13 +258,13 @@ def compare(
 
         if baseline is not None:
             raise InvalidInput("baseline= is for sweeps; of two runs the first is the baseline")
-        if options is not None:
-            raise InvalidInput("map=, unit= and error= are for sweeps")
+        if options is not None or style is not None:
+            raise InvalidInput("map=, unit=, error= and style= are for sweeps")
         for line in compare_runs(paths[0], paths[1]):
             (console or make_console()).print(line, soft_wrap=True)
         return
     if len(paths) == 1 and not runs:
-        compare_sweep(paths[0], baseline, console, options)
+        compare_sweep(paths[0], baseline, console, options, style)
         return
     for path in paths:
         if path not in runs:
@@ -283,12 +302,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         axes = tuple(given["map"].split(",")) if "map" in given else None
         if axes is not None and len(axes) != 2:
             raise InvalidInput(f"map={given['map']}: a map has two factors, e.g. map=ccr,fat")
-        baseline = given.pop("baseline", None)
+        baseline, style = given.pop("baseline", None), given.pop("style", None)
         options = Options(None, axes, given.get("unit"), given.get("error")) if given else None
-        if options is None:
-            compare(paths, baseline)
-        else:
-            compare(paths, baseline, options=options)
+        compare(paths, baseline, options=options, style=style)
 
     return report_errors(run)
 

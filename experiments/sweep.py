@@ -451,7 +451,8 @@ def _report(plan: Plan, console: Console) -> None:
             soft_wrap=True,
         )
     else:
-        compare_sweep(plan.folder, baseline=plan.grid.settings.baseline, console=console)
+        settings = plan.grid.settings
+        compare_sweep(plan.folder, settings.baseline, console, style=settings.style)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+from experiments.comparison.bootstrap import METHOD
 from experiments.comparison.contests import GIVEN, Contest, Setting, Standing, Standings
 from experiments.comparison.rounding import figure, listed, number, percent, probability, time_unit
 from experiments.comparison.statistics import SAME, Comparison, interval
@@ -248,6 +249,8 @@ def interval_note(standings: Standings) -> str:
     draws = sorted({contest.draws for contest in standings.contests})
     if not any(draws):
         known = any(s.interval for c in standings.contests for s in c.standings)
+        if not known and any(s.span for c in standings.contests for s in c.standings):
+            return f"interval: of the mean over the seeds, {METHOD}; no draws"
         return "interval: of each cell's own draws" if known else "no interval: no draws"
     seeds = sorted({contest.seeds for contest in standings.contests})
     each = f"{draws[0]}" if len(draws) == 1 else f"{draws[0]} to {draws[-1]}"

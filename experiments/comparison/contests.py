@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from experiments.comparison.bootstrap import FEWEST
 from experiments.comparison.factors import Factor
 from experiments.comparison.instances import Instances
-from experiments.comparison.statistics import SAME, Comparison, Interval, compare
+from experiments.comparison.statistics import SAME, Comparison, Interval, bootstrap_mean, compare
 
 SETTING = (
     "cluster",
@@ -89,6 +90,13 @@ class Standing:
     def makespan_s(self) -> float:
         """Mean over seeds, seconds."""
         return float(self.makespans.mean())
+
+    @property
+    def span(self) -> Interval | None:
+        """The interval that tables and figures show: of the draws; without them of the mean over at least 5 seeds."""
+        if self.interval is not None or len(self.makespans) < FEWEST:
+            return self.interval
+        return bootstrap_mean(self.makespans)
 
     @property
     def biased(self) -> bool:

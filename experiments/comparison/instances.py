@@ -25,6 +25,7 @@ class Instances:
         seed: int[instances]: equal where all seeds are.
         work: int[instances]: equal where model and batch are.
         facts: one row an instance, one column a factor that the scheduler does not decide.
+        drawn: whether every seed draws a graph of its own (``family=``), so that each is an instance by itself.
     """
 
     schedulers: tuple[str, ...]
@@ -36,9 +37,15 @@ class Instances:
     seed: np.ndarray
     work: np.ndarray
     facts: pd.DataFrame
+    drawn: bool = False
 
     def __len__(self) -> int:
         return len(self.contest)
+
+    @property
+    def noun(self) -> str:
+        """What an instance is, in words."""
+        return "drawn graphs" if self.drawn else "instances (a seed of a model in a setting)"
 
     def with_best_device(self, name: str) -> Instances:
         """With everything on the best single device as one more scheduler, if known everywhere."""

@@ -169,6 +169,10 @@ def _instances(
         facts.groupby(list(SEEDS), sort=False).ngroup().to_numpy(),
         facts.groupby(["model", "batch"], sort=False).ngroup().to_numpy(),
         facts[columns].reset_index(drop=True),
+        "family" in facts
+        and bool(len(facts))
+        and not facts["family"].isin(["", "none"]).any()
+        and bool(facts["family"].notna().all()),
     )
 
 

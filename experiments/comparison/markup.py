@@ -11,6 +11,7 @@ PAGE = 45
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "{": r"\{", "}": r"\}", "~": r"$\sim$", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$",
+    "β": r"$\beta$", "α": r"$\alpha$", "σ": r"$\sigma$", "…": r"\ldots{}",
 }  # fmt: skip
 
 
@@ -43,7 +44,7 @@ def markdown(table: TextTable) -> str:
 def latex(table: TextTable) -> str:
     """The table in LaTeX with booktabs; of several pages where it is long."""
     columns = "".join("l" if i < table.left else "r" for i in range(len(table.headings)))
-    heading = " & ".join(_latex(heading) for heading in table.headings) + r" \\"
+    heading = " & ".join(escaped(heading) for heading in table.headings) + r" \\"
     body: list[str] = []
     previous = None
     for row in table.rows:
@@ -52,8 +53,8 @@ def latex(table: TextTable) -> str:
             body.append("\\midrule")
         shown = row if group != previous else ["" for _ in group] + list(row[table.groups :])
         previous = group
-        body.append(" & ".join(_latex(cell) for cell in shown) + r" \\")
-    caption = f"\\caption{{{_latex(table.caption)}}}"
+        body.append(" & ".join(escaped(cell) for cell in shown) + r" \\")
+    caption = f"\\caption{{{escaped(table.caption)}}}"
     if len(table.rows) > PAGE:
         lines = [
             "% needs \\usepackage{booktabs} and \\usepackage{longtable}",
@@ -91,6 +92,7 @@ def _markdown(text: str) -> str:
     return text.replace("|", "\\|").replace("~", "\\~").replace("_", "\\_").replace("<", "&lt;")
 
 
-def _latex(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text for LaTeX."""
     text = text.replace("<= ", "\0")
     return "".join(_LATEX.get(character, character) for character in text).replace("\0", r"$\le$ ")

@@ -33,11 +33,14 @@ class Overall:
     contests: int
     unit: Unit
     units: int
+    drawn: bool = False
 
     @property
     def unit_text(self) -> str:
         """What the interval is over, in words."""
-        return "models and settings" if self.unit == "contest" else "instances"
+        if self.unit == "contest":
+            return "models and settings"
+        return "drawn graphs" if self.drawn else "instances"
 
 
 def overall(instances: Instances, unit: Unit | None = None) -> Overall:
@@ -67,7 +70,7 @@ def overall(instances: Instances, unit: Unit | None = None) -> Overall:
             }
         )
     contests = len(np.unique(instances.contest))
-    return Overall(pd.DataFrame(rows), len(instances), contests, unit, len(means))
+    return Overall(pd.DataFrame(rows), len(instances), contests, unit, len(means), instances.drawn)
 
 
 def by_factor(instances: Instances, factors: tuple[Factor, ...]) -> pd.DataFrame:

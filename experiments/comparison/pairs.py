@@ -75,7 +75,8 @@ class PairTests:
         units: how many there are.
         needed: pairs of makespans below which nothing can be significant.
         instances: seeds of all models and settings.
-        models: how many models there are; settings of one are alike, not independent.
+        models: how many models there are, of drawn graphs how many seeds; settings of one are alike, not independent.
+        drawn: whether every seed drew a graph of its own.
     """
 
     frame: pd.DataFrame
@@ -84,12 +85,18 @@ class PairTests:
     needed: int
     instances: int
     models: int
+    drawn: bool = False
 
     @property
     def caution(self) -> str:
         """What a reader must know of the units; empty where each is a model of its own."""
         if self.models >= self.units:
             return ""
+        if self.drawn and self.unit == "seed":
+            return (
+                f"They are of {self.models} seed{'s' if self.models > 1 else ''}: graphs that one seed draws in several "
+                "settings count as independent, which they are not wholly."
+            )
         what = "settings and seeds" if self.unit == "seed" else "settings"
         return (
             f"They are of {self.models} model{'s' if self.models > 1 else ''}: {what} of one model count "
@@ -101,7 +108,7 @@ class PairTests:
     def unit_text(self) -> str:
         """What is paired, in words."""
         if self.unit == "seed":
-            return "seeds of the models and settings"
+            return "drawn graphs" if self.drawn else "seeds of the models and settings"
         averaged = ", seeds averaged" if self.instances > self.units else ""
         return f"models and settings{averaged}"
 
@@ -125,8 +132,11 @@ def choose_unit(instances: Instances, tests: int) -> Unit:
     """Models and settings where there are enough of them for any difference to be significant.
 
     Seeds of one model are no evidence for other models, so they count singly only where nothing else
-    could: the result then speaks of these models and settings alone.
+    could: the result then speaks of these models and settings alone. Where each seed draws a graph of its own, it is
+    an instance like any other.
     """
+    if instances.drawn:
+        return "seed"
     contests = len(np.unique(instances.contest))
     enough = contests >= fewest_pairs(tests) or contests == len(instances)
     return "contest" if enough else "seed"
@@ -181,8 +191,11 @@ def compare_pairs(
                 "verdict": _WORDS[None if test.verdict is None else abs(test.verdict)],
             }
         )
-    models = len(np.unique(instances.work))
-    return PairTests(pd.DataFrame(rows), unit, len(makespans), needed, len(instances), models)
+    independent = instances.seed if instances.drawn and unit == "seed" else instances.work
+    return PairTests(
+        pd.DataFrame(rows), unit, len(makespans), needed, len(instances), len(np.unique(independent)),
+        instances.drawn,
+    )  # fmt: skip
 
 
 _WORDS = {None: "too few", 0: "not separable", 1: "shorter"}

@@ -19,16 +19,20 @@ from experiments.comparison.answers import (
     validity_lines,
 )
 from experiments.comparison.contests import BEST_DEVICE, Contest, Setting, Standing, Standings
+from experiments.comparison.names import proper
 from experiments.comparison.overall import by_factor
+from experiments.comparison.paper_table import main_latex
 from experiments.comparison.terminal import UNCALIBRATED
 from experiments.plots.effects import draw_effects
 from experiments.plots.gantt import describe, draw_stacked
 from experiments.plots.gap import draw_gaps
-from experiments.plots.makespan import draw_makespans
+from experiments.plots.looks import USUAL, Look
+from experiments.plots.makespan import draw_makespans, pages
 from experiments.plots.pairs import draw_pairs
 from experiments.plots.planning import draw_planning
 from experiments.plots.profile import draw_profile
 from experiments.plots.robustness import draw_robustness
+from experiments.plots.style import caption
 from experiments.plots.winners import draw_winners
 from experiments.runs.atomic import write_text
 from experiments.runs.results import read_document
@@ -72,6 +76,7 @@ def write_report(
     manifest: Mapping[str, Any] | None = None,
     title: str = "Comparison of schedulers",
     methods: str = "",
+    look: Look = USUAL,
 ) -> tuple[Path, list[str]]:
     """Write the report into ``folder``; ``index.html`` comes last and names only what is there.
 
@@ -83,14 +88,15 @@ def write_report(
         manifest: the sweep's ``manifest.json``, for where it comes from.
         title: of the page.
         methods: the paragraph for a methods section.
+        look: width of the figures and the style of every scheduler in them.
 
     Returns:
         The path of ``index.html``, and what was not drawn, with the reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    written = _write_tables(analysis, folder, baseline)
+    written = _write_tables(analysis, folder, baseline, look.own)
     write_text(folder / "methods.txt", methods)
-    sections, warnings, left_out = _draw(analysis, folder, cells)
+    sections, warnings, left_out = _draw(analysis, folder, cells, look)
     caption_validity(sections, analysis.standings)
     page = _page(
         analysis, written, sections, warnings, baseline, manifest or {}, title, methods, left_out
@@ -104,7 +110,7 @@ def write_report(
 
 
 def _write_tables(
-    analysis: Analysis, folder: Path, baseline: str | None
+    analysis: Analysis, folder: Path, baseline: str | None, own: Sequence[str]
 ) -> dict[str, tables.TextTable]:
     """Write every table that there is data for; returns them by name."""
     standings = analysis.standings
@@ -127,7 +133,11 @@ def _write_tables(
         frames["table_by_factor"] = frame
     for name, table in written.items():
         written[name] = with_validity(table, standings)
-        tables.write_table(folder, name, frames[name], written[name])
+        tex = None
+        if name == "table_main":
+            notes = [*label_lines(standings), *validity_lines(standings)]
+            tex = main_latex(standings, own, notes)
+        tables.write_table(folder, name, frames[name], written[name], tex)
     return written
 
 
@@ -146,16 +156,17 @@ def caption_validity(sections: Sequence[Section], standings: Standings) -> None:
     """Add in which world the devices were validated to the caption of every figure."""
     said = " ".join(as_sentences(validity_lines(standings)))
     for path in {s.with_name(f"{s.name}.txt") for section in sections for s in section.stems}:
-        if said and path.is_file():
-            write_text(path, f"{path.read_text().strip()} {said}\n")
+        text = path.read_text().strip() if path.is_file() else ""
+        if said and text and said.lower() not in text.lower():
+            write_text(path, f"{text} {said}\n")
 
 
 def _draw(
-    analysis: Analysis, folder: Path, cells: Path | None
+    analysis: Analysis, folder: Path, cells: Path | None, look: Look
 ) -> tuple[list[Section], list[str], list[str]]:
     """Draw what there is data for; returns sections, warnings and what was left out."""
     standings = analysis.standings
-    always = [analysis.baseline] if analysis.baseline else []
+    always = [*([analysis.baseline] if analysis.baseline else []), *look.own]
     sections: list[Section] = []
     left_out: list[str] = []
 
@@ -167,24 +178,27 @@ def _draw(
 
     several = len(standings.settings) > 1
     stems: list[Path] = []
+    drawn_settings = 0
     for setting in standings.settings:
         contests = [contest for contest in standings.contests if contest.setting == setting]
         if len(stems) >= _PICTURES or len(standings.contests) > _BARS:
             continue
         name = f"_{_slug(standings.setting_label(setting))}" if several else ""
-        stems.append(_free(folder / f"fig_makespan{name}", stems))
-        draw_makespans(standings, contests, stems[-1])
+        for page in pages(contests, look):
+            stems.append(_free(folder / f"fig_makespan{name}", stems))
+            draw_makespans(standings, page, stems[-1], look)
+        drawn_settings += 1
     if stems:
         sections.append(Section("How long does each scheduler take?", tuple(stems)))
-    if len(stems) < len(standings.settings):
+    if drawn_settings < len(standings.settings):
         left_out.append(
-            f"makespans of {len(standings.settings) - len(stems)} settings (table_main.csv has all)"
+            f"makespans of {len(standings.settings) - drawn_settings} settings (table_main.csv has all)"
         )
     instances = standings.instances
     if any(len(c.standings) > 1 or c.best_device_s > 0 for c in standings.contests):
         profile, pairs = folder / "fig_profile", folder / "fig_pairs"
-        draw_profile(instances, profile, always)
-        draw_pairs(instances, pairs, analysis.pairs, always)
+        draw_profile(instances, profile, always, look)
+        draw_pairs(instances, pairs, analysis.pairs, always, look)
         sections.append(Section("Who is best overall?", (profile,)))
         sections.append(Section("Pair by pair?", (pairs,)))
     else:
@@ -192,13 +206,13 @@ def _draw(
     drawn(
         "Which ingredient matters?",
         "fig_factors",
-        draw_effects(analysis.effects, folder / "fig_factors"),
+        draw_effects(analysis.effects, folder / "fig_factors", look),
         f"paired differences ({analysis.why_not.get('paired differences', 'none')})",
     )
     drawn(
         "Is better quality worth its planning time?",
         "fig_planning",
-        draw_planning(instances, folder / "fig_planning"),
+        draw_planning(instances, folder / "fig_planning", look),
         "quality against planning time (fewer than two schedulers with a decision time)",
     )
     drawn(
@@ -206,7 +220,7 @@ def _draw(
         "fig_winners",
         None
         if analysis.winners is None
-        else draw_winners(analysis.winners, folder / "fig_winners"),
+        else draw_winners(analysis.winners, folder / "fig_winners", look),
         f"map of winners ({analysis.why_not.get('map of winners')})",
     )
     drawn(
@@ -214,23 +228,25 @@ def _draw(
         "fig_robustness",
         None
         if analysis.robustness is None
-        else draw_robustness(analysis.robustness, folder / "fig_robustness", always),
+        else draw_robustness(analysis.robustness, folder / "fig_robustness", always, look),
         f"robustness ({analysis.why_not.get('robustness')})",
     )
     drawn(
         "How far from the best possible?",
         "fig_gap",
-        draw_gaps(standings, folder / "fig_gap", always),
+        draw_gaps(standings, folder / "fig_gap", always, look),
         "gap to the bound (no bound)",
     )
-    gantts, warnings = _all_gantts(standings, folder, cells)
+    gantts, warnings = _all_gantts(standings, folder, cells, look)
+    if analysis.winners is not None and analysis.winners.warning:
+        warnings.insert(0, analysis.winners.warning)
     if gantts:
         sections.append(Section("Why? The best and the worst schedule", tuple(gantts)))
     return sections, warnings, left_out
 
 
 def _all_gantts(
-    standings: Standings, folder: Path, cells: Path | None
+    standings: Standings, folder: Path, cells: Path | None, look: Look
 ) -> tuple[list[Path], list[str]]:
     drawn: list[Path] = []
     warnings: list[str] = []
@@ -241,14 +257,16 @@ def _all_gantts(
             break
         stem = _free(folder / f"fig_gantt_{_slug(standings.label(contest, True))}", drawn)
         try:
-            if _draw_gantts(standings, contest, cells, stem):
+            if _draw_gantts(standings, contest, cells, stem, look):
                 drawn.append(stem)
         except InvalidInput as error:
             warnings.append(f"No Gantt chart of {standings.label(contest, True)}: {error}")
     return drawn, warnings
 
 
-def _draw_gantts(standings: Standings, contest: Contest, cells: Path, stem: Path) -> bool:
+def _draw_gantts(
+    standings: Standings, contest: Contest, cells: Path, stem: Path, look: Look
+) -> bool:
     """The best and the slowest schedule of a contest's first seed, where both left their trace."""
     pair: list[Standing] = [contest.best]
     if len(contest.standings) > 1:
@@ -259,16 +277,18 @@ def _draw_gantts(standings: Standings, contest: Contest, cells: Path, stem: Path
     traces = [Trace.load(folder) for folder in folders]
     seed = " of the first seed" if contest.seeds > 1 else ""
     bounds = {} if contest.seeds > 1 else _bounds(folders[0], contest)
-    caption = (
-        f"Schedules{seed} of {standings.label(contest, True)}: above {pair[0].scheduler}, the best of "
-        f"{len(contest.standings)} schedulers by makespan"
-        + (f"; below {pair[1].scheduler}, the slowest" if len(pair) > 1 else "")
-        + ". n = 1 simulated run each, at predicted operator times. Rows: device slots, then link "
-        "directions; colours: the operator kinds that take most time; thin line: makespan. Below, what the slots' time went "
-        "to (idle causes: docs/traces.md)."
+    best, slowest = (proper(standing.scheduler) for standing in (pair[0], pair[-1]))
+    text = caption(
+        f"Simulated schedules{seed} of {proper(standings.label(contest, True))}: above {best}, the best"
+        + (f", below {slowest}, the slowest" if len(pair) > 1 else "")
+        + f" of {len(contest.standings)}",
+        "1 run each",
+        "",
+        "Rows: device slots, then link directions; colours: operator kinds; thin line: makespan.",
+        "Below: what the slots' time went to (docs/traces.md).",
     )
-    labels = [describe(trace) for trace in traces]
-    draw_stacked(traces, labels, stem, bounds, caption=caption)
+    labels = [proper(describe(trace)) for trace in traces]
+    draw_stacked(traces, labels, stem, bounds, caption=text, width=look.width())
     return True
 
 

@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 COLUMNS = ("makespan", "[95%]", "vs best device", "gap to bound", "util", "P(best)")
 
 
-def write_table(folder: Path, name: str, frame: pd.DataFrame, table: TextTable) -> None:
-    """Write ``name``.csv (unrounded), .md and .tex."""
+def write_table(
+    folder: Path, name: str, frame: pd.DataFrame, table: TextTable, tex: str | None = None
+) -> None:
+    """Write ``name``.csv (unrounded), .md and .tex: the same table unless LaTeX of its own is given."""
     write_text(folder / f"{name}.csv", csv_text(frame.columns, frame.itertuples(index=False)))
     write_text(folder / f"{name}.md", markdown(table))
-    write_text(folder / f"{name}.tex", latex(table))
+    write_text(folder / f"{name}.tex", tex or latex(table))
 
 
 # -- every scheduler on every model -------------------------------------------------------------
@@ -53,7 +55,7 @@ def main_frame(standings: Standings, baseline: str | None = None) -> pd.DataFram
         reference = contest.find(baseline or DEFAULT_BASELINE) or contest.best
         for rank, standing in enumerate(everyone, start=1):
             relative = contest.against(standing, reference)
-            span = standing.interval
+            span = standing.span
             rows.append(
                 {
                     **{key: getattr(contest.setting, key) for key in vars(contest.setting)},
@@ -156,10 +158,11 @@ def mark(standing: Standing) -> str:
 
 def interval_text(standing: Standing, makespan: float, factor: float) -> str:
     """``[38.9, 44.0]``, as many decimals as the makespan has."""
-    if standing.interval is None:
+    span = standing.span
+    if span is None:
         return ""
     digits = decimals(makespan)
-    low, high = standing.interval.low * factor, standing.interval.high * factor
+    low, high = span.low * factor, span.high * factor
     return f"[{low:.{digits}f}, {high:.{digits}f}]"
 
 
@@ -169,10 +172,11 @@ def main_caption(standings: Standings) -> str:
         dict.fromkeys(f"{s.cluster}: {s.profiles}" for s in standings.settings if s.profiles)
     )
     note = interval_note(standings)
+    middle = " (2.5 to 97.5%)" if any(contest.draws for contest in standings.contests) else ""
     text = (
         f"Makespan at predicted operator times of {len(standings.contests)} "
         f"{'model' if len(standings.contests) == 1 else 'models and settings'} under "
-        f"{len(standings.schedulers)} schedulers. {note[:1].upper()}{note[1:]} (2.5 to 97.5%). "
+        f"{len(standings.schedulers)} schedulers. {note[:1].upper()}{note[1:]}{middle}. "
         "P(best): share of the paired draws in which it is the shortest; ~: not separable from the "
         "best (the 95% interval of the difference over them holds 0"
     )

@@ -36,6 +36,20 @@ class WinnerMap:
     order: tuple[str, ...]
     needed: int
 
+    @property
+    def warning(self) -> str:
+        """A sentence where cells have too few instances for the test, whoever leads in them; else empty."""
+        few = int((self.frame["n"] < self.needed).sum())
+        if not few:
+            return ""
+        most = int(self.frame["n"].max())
+        which = "no cell" if few == len(self.frame) else f"{few} of {len(self.frame)} cells"
+        verb = "has" if few == len(self.frame) else "have fewer than"
+        return (
+            f"Too few seeds for the map of winners: {which} {verb} the {self.needed} instances that its test needs "
+            f"(at most {most} a cell); give seed.workload more values."
+        )
+
 
 def choose_map(
     factors: tuple[Factor, ...], names: tuple[str, str] | None = None

@@ -10,15 +10,18 @@ import numpy as np
 
 from experiments.comparison.effects import Effect, Effects
 from experiments.comparison.factors import value_text
+from experiments.comparison.names import quantity, value_label
 from experiments.comparison.paired_tests import CORRECTION, METHOD
+from experiments.comparison.rounding import fit
+from experiments.plots.looks import USUAL, Look
 from experiments.plots.style import (
     COLOURS,
-    TWO_COLUMNS,
+    caption,
     figure_style,
     legend_below,
     new_figure,
+    range_of,
     save_figure,
-    shorten,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ _DOTS = 400
 _MOST = 30
 
 
-def draw_effects(effects: Effects, stem: Path) -> list[Path] | None:
+def draw_effects(effects: Effects, stem: Path, look: Look = USUAL) -> list[Path] | None:
     """A row for each value of each factor; ingredients above, properties of the problem below."""
     import pandas as pd
     from matplotlib.lines import Line2D
@@ -55,21 +58,24 @@ def draw_effects(effects: Effects, stem: Path) -> list[Path] | None:
     }
     with figure_style():
         heights = [len(rows) for _, rows in panels]
-        figure = new_figure(TWO_COLUMNS, min(0.75 * len(panels) + 0.24 * sum(heights) + 0.3, 9.0))
+        figure = new_figure(
+            look.width(),
+            min(0.75 * len(panels) + 0.24 * sum(heights) + (0.6 if look.narrow else 0.3), 9.0),
+        )
         subplots = figure.subplots(
             len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": [h + 1 for h in heights]}
         )[:, 0]
         for axes, (title, rows) in zip(subplots, panels, strict=True):
-            _panel(axes, rows, intervals, verdicts)
+            _panel(axes, rows, intervals, verdicts, 24 if look.narrow else 48)
             if len(panels) > 1:
                 axes.set_title(f"factors {title}", loc="left")
-        subplots[-1].set_xlabel("makespan with the value / makespan with the other, log scale")
+        subplots[-1].set_xlabel("makespan ratio, log scale")
         handles = [
             Line2D([], [], linestyle="", marker=".", color="#888888", markersize=3, label="a pair"),
             Line2D([], [], linestyle="-", marker="D", color=COLOURS[0], markersize=4,
-                   label="geometric mean and 95% interval"),
+                   label="mean and 95% interval"),
             Line2D([], [], linestyle="-", marker="D", color=COLOURS[0], markersize=4,
-                   markerfacecolor="white", label="not separable from 1, or too few"),
+                   markerfacecolor="white", label="not separable, or too few"),
         ]  # fmt: skip
         legend_below(figure, handles, 3)
         data = pd.DataFrame(
@@ -85,20 +91,15 @@ def draw_effects(effects: Effects, stem: Path) -> list[Path] | None:
                 for ratio in np.exp(_thinned(effect.logs)).tolist()
             ]
         )
-        counts = [len(e.logs) for _, rows in panels for e in rows]
-        number = (
-            f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+        text = caption(
+            "Makespan with a factor's first value over that with its second, everything else equal",
+            f"{range_of(len(e.logs) for _, rows in panels for e in rows)} pairs a row",
+            f"Diamonds: geometric mean, 95% interval ({METHOD}; {CORRECTION} over {len(effects.frame)} rows)",
+            f"Dots: pairs{', of more than ' + str(_DOTS) + ' their quantiles' if max(len(e.logs) for _, rows in panels for e in rows) > _DOTS else ''}.",
+            "Left of 1: faster.",
+            f"{left_out} more rows: table_factors.csv." if left_out else "",
         )
-        caption = (
-            "What each factor changes: makespan with the value over makespan with the other, n = "
-            f"{number} pairs a row that agree in everything else, seeds included (dots; of more than "
-            f"{_DOTS} their quantiles). Diamonds: geometric means with their 95% interval ({METHOD}; "
-            f"{CORRECTION} corrected over {len(effects.frame)} rows); hollow where it holds 1 or pairs are "
-            "too few. Left of 1 the value makes it faster."
-        )
-        if left_out:
-            caption += f" {left_out} more rows are in table_factors.csv."
-        return save_figure(figure, stem, data, caption)
+        return save_figure(figure, stem, data, text)
 
 
 def _panel(
@@ -106,6 +107,7 @@ def _panel(
     rows: Sequence[Effect],
     intervals: dict[tuple[str, str], tuple[float, float]],
     verdicts: dict[tuple[str, str], str],
+    room: int,
 ) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -126,10 +128,9 @@ def _panel(
             np.exp(effect.logs.mean()), number, marker="D", markersize=4, color=COLOURS[0],
             markerfacecolor=COLOURS[0] if decided else "white", zorder=4,
         )  # fmt: skip
-        value, against = value_text(effect.value), value_text(effect.against)
-        labels.append(
-            f"{shorten(effect.factor.name, 24)}: {shorten(value, 16)} / {shorten(against, 16)}"
-        )
+        key_, symbol = effect.factor.column, quantity(effect.factor.column).symbol
+        value, against = (value_label(key_, v) for v in (effect.value, effect.against))
+        labels.append(fit(f"{symbol}: {value} vs {against}", room))
         if number % 2:
             axes.axhspan(number - 0.5, number + 0.5, color="#F3F3F3", zorder=0, linewidth=0)
     axes.axvline(1.0, color="black", linewidth=0.9, linestyle=(0, (1, 1.2)))
@@ -138,7 +139,7 @@ def _panel(
     low, high = min(low, 0.98), max(high, 1.02)
     axes.set_xlim(low, high)
     if high / low < 8:
-        axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
+        axes.xaxis.set_major_locator(MaxNLocator(7 if room > 30 else 4, steps=[1, 2, 2.5, 5, 10]))
     else:
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

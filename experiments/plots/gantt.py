@@ -81,6 +81,7 @@ def draw_stacked(
     title: str | None = None,
     caption: str | None = None,
     by: By = "pass",
+    width: float = TWO_COLUMNS,
 ) -> list[Path]:
     """Draw traces as panels above one another on one time axis, with the same colours.
 
@@ -92,6 +93,7 @@ def draw_stacked(
         title: over all panels.
         caption: written to ``stem``.txt.
         by: what a bar is: an operator, or a pass where operators are tagged with micro-batches.
+        width: inches.
 
     Returns:
         Paths of the files.
@@ -134,7 +136,7 @@ def draw_stacked(
     # Rows of the chart and of the bars below are about equally high; headings take two.
     below = [0.17 * len(table) + 0.36 for table in spent]
     with figure_style():
-        figure = new_figure(TWO_COLUMNS, height + sum(below) + 0.45 + (0.2 if title else 0.0))
+        figure = new_figure(width, height + sum(below) + 0.45 + (0.2 if title else 0.0))
         share = height / (total + 0.8 * len(traces))
         panels = figure.subplots(
             2 * len(traces),
@@ -153,18 +155,22 @@ def draw_stacked(
         ):
             _draw_panel(panel, trace, boxes, colours, factor, per_row)
             _draw_path(panel, table, factor, "label" in boxes)
-            panel.set_title(shorten(label, 105), loc="left")
+            panel.set_title(shorten(label, int(15 * width)), loc="left")
             for style, value in zip(_cycle(len(bounds)), bounds.values(), strict=True):
                 panel.axvline(value * factor, color="black", linestyle=style, linewidth=0.9)
-        axes[-1].set_xlabel(f"time [{unit}]")
+        axes[-1].set_xlabel(f"time [{unit.replace('us', 'µs')}]")
         for panel, label, table in zip(bottom, labels, spent, strict=True):
             draw_spent(panel, table)
-            of = f" · {shorten(label.split('  ·  makespan')[0], 60)}" if len(traces) > 1 else ""
+            of = (
+                f" · {shorten(label.split('  ·  makespan')[0], int(8.6 * width) - 30)}"
+                if len(traces) > 1
+                else ""
+            )
             panel.set_title(f"where the slots' time went{of}", loc="left")
             panel.tick_params(labelbottom=panel is bottom[-1])
         bottom[-1].set_xlabel("share of the run, all slots of the device [%]")
         if title:
-            figure.suptitle(shorten(title, 110), fontsize=8, fontweight="bold")
+            figure.suptitle(shorten(title, int(15.7 * width)), fontsize=8, fontweight="bold")
         handles: list[Any] = [
             Patch(facecolor=colour, label=kind, hatch=_hatch(kind), edgecolor="black", lw=0)
             for kind, colour in colours.items()
@@ -310,7 +316,7 @@ def _draw_panel(
     runs = (table["what"] == "execution").to_numpy()
     faces = np.array([colours.get(kind, OTHER) for kind in table["kind"]], dtype=object)
     # White edges part neighbours of one colour; on a bar as narrow as they are they would hide it.
-    points = (finish - start) * 0.85 * TWO_COLUMNS * 72 / axes.get_xlim()[1]
+    points = (finish - start) * 0.85 * _inches(axes) * 72 / axes.get_xlim()[1]
     edges = np.where(points > 1.5, 0.25, 0.0)
     for mask, face, alpha in ((runs, faces[runs].tolist(), 1.0), (~runs, TRANSFER, 0.6)):
         if mask.any():
@@ -386,7 +392,7 @@ def _label_bars(
 ) -> None:
     """Operators' names, or numbers of micro-batches, inside the bars that are wide enough to hold them."""
     # Before the layout is known: a panel's axes get about 85% of the figure's width.
-    points = (finish - start) * 0.85 * TWO_COLUMNS * 72 / axes.get_xlim()[1]
+    points = (finish - start) * 0.85 * _inches(axes) * 72 / axes.get_xlim()[1]
     names = table["label" if "label" in table else "operator"].tolist()
     numbers = "label" in table
     # Digits are .64 times as wide as they are high, letters a little less.
@@ -414,6 +420,11 @@ def _label_bars(
                 clip_on=True,
                 zorder=4,
             )
+
+
+def _inches(axes: Axes) -> float:
+    figure = axes.get_figure(root=True)
+    return TWO_COLUMNS if figure is None else figure.get_figwidth()
 
 
 def _hatch(kind: str) -> str:

@@ -8,21 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.comparison.bootstrap import METHOD, intervals_of_means
 from experiments.comparison.contests import BEST_DEVICE, Contest, Standings
+from experiments.comparison.names import proper
 from experiments.comparison.rounding import fit
+from experiments.plots.looks import (
+    USUAL,
+    Look,
+    grey_note,
+    name_rows,
+    scheduler_handle,
+    told_apart,
+)
 from experiments.plots.style import (
     BELOW,
-    TWO_COLUMNS,
+    caption,
     count_of,
     figure_style,
-    grey_note,
     legend_below,
     log_ratio_axis,
     new_figure,
     save_figure,
-    scheduler_handle,
-    scheduler_styles,
-    told_apart,
 )
 
 if TYPE_CHECKING:
@@ -31,65 +37,82 @@ if TYPE_CHECKING:
 
 MOST_CONTESTS = 24
 """With more models and settings, a row is a scheduler and not a model."""
-_BOUND = (
-    "the lower bound, the larger of critical path and load bound, which leaves transfers out; no "
-    "schedule of the estimated times is below 1, and the best possible one may well be above."
-)
+_BOUND = "The bound (critical path or load, the larger) leaves transfers out."
 
 
-def draw_gaps(standings: Standings, stem: Path, always: Sequence[str] = ()) -> list[Path] | None:
+def draw_gaps(
+    standings: Standings, stem: Path, always: Sequence[str] = (), look: Look = USUAL
+) -> list[Path] | None:
     """Makespan over the lower bound: by model, or of many models by scheduler; None without bound."""
     contests = [contest for contest in standings.contests if contest.bound_s > 0]
     if not contests:
         return None
     if len(contests) > MOST_CONTESTS:
-        return _by_scheduler(standings, stem)
-    return _by_contest(standings, contests, stem, always)
+        return _by_scheduler(standings, stem, look)
+    return _by_contest(standings, contests, stem, always, look)
 
 
 def _by_contest(
-    standings: Standings, contests: Sequence[Contest], stem: Path, always: Sequence[str]
+    standings: Standings,
+    contests: Sequence[Contest],
+    stem: Path,
+    always: Sequence[str],
+    look: Look,
 ) -> list[Path]:
     instances = standings.instances
     ordered = [instances.schedulers[i] for i in instances.by_mean_ratio()]
     shown, grey = told_apart(ordered, always)
     alone = any(contest.best_device_s > 0 for contest in contests)
     used = [*shown, *([BEST_DEVICE] if alone else [])]
-    styles = scheduler_styles([*ordered, BEST_DEVICE])
+    styles = look.styles([*ordered, BEST_DEVICE])
     data = _contest_frame(standings, contests)
     labels = list(dict.fromkeys(data["contest"]))
     with figure_style():
         row = max(0.24, 0.075 * len(used))
-        figure = new_figure(
-            TWO_COLUMNS, min(1.0 + row * len(labels) + 0.16 * -(-len(used) // 5), 9)
-        )
+        legend = 0.16 * -(-len(used) // (2 if look.narrow else 5))
+        figure = new_figure(look.width(), min(1.0 + row * len(labels) + legend, 9))
         axes = figure.subplots()
         for number, label in enumerate(labels):
             here = data[data["contest"] == label]
             if number % 2:
                 axes.axhspan(number - 0.5, number + 0.5, color="#F3F3F3", zorder=0, linewidth=0)
-            for name, ratio in zip(here["scheduler"], here["ratio_to_bound"], strict=True):
+            for name, ratio, low, high in zip(
+                here["scheduler"], here["ratio_to_bound"], here["ratio_low"], here["ratio_high"],
+                strict=True,
+            ):  # fmt: skip
                 if name in grey:
                     axes.plot(ratio, number, "|", markersize=5, color="#999999", zorder=1)
                     continue
                 # Side by side within the row: equal schedulers would hide one another.
                 offset = (used.index(name) + 0.5) / len(used) - 0.5
                 style = styles[name]
+                at = number + 0.8 * offset
+                if np.isfinite(low):
+                    axes.plot([low, high], [at, at], color=style.colour, linewidth=style.weight)
                 axes.plot(
-                    ratio, number + 0.8 * offset, linestyle="", marker=style.marker, markersize=4,
+                    ratio, at, linestyle="", marker=style.marker, markersize=4 * style.weight,
                     color=style.colour, markeredgecolor="black", markeredgewidth=0.3,
                 )  # fmt: skip
         ratios = data["ratio_to_bound"]
-        _ratio_axis(axes, float(ratios.min()), float(ratios.max()))
+        highest = float(np.nanmax(data[["ratio_to_bound", "ratio_high"]].to_numpy()))
+        _ratio_axis(axes, float(ratios.min()), highest)
         axes.set_ylim(len(labels) - 0.5, -0.5)
-        axes.set_yticks(range(len(labels)), [fit(label, 44) for label in labels])
+        axes.set_yticks(
+            range(len(labels)), [fit(proper(label), 24 if look.narrow else 44) for label in labels]
+        )
         legend_below(figure, [scheduler_handle(n, styles[n], line=False) for n in used], 5)
         seeds = [contest.seeds for contest in contests]
-        caption = (
-            f"Ratio of the makespan (mean of n = {count_of(seeds, 'seed')}, simulated) "
-            f"to {_BOUND}{BELOW if ratios.min() < 1 - 1e-9 else ''}{grey_note(grey)}"
+        intervals = bool(data["ratio_low"].notna().any())
+        text = caption(
+            "Simulated makespan over the lower bound",
+            count_of(seeds, "seed") + " a row",
+            "Mean over the seeds"
+            + (f"; lines: 95% interval over the seeds ({METHOD})" if intervals else ""),
+            _BOUND,
+            BELOW if ratios.min() < 1 - 1e-9 else "",
+            grey_note(grey),
         )
-        return save_figure(figure, stem, data, caption)
+        return save_figure(figure, stem, data, text)
 
 
 def _contest_frame(standings: Standings, contests: Sequence[Contest]) -> pd.DataFrame:
@@ -97,23 +120,44 @@ def _contest_frame(standings: Standings, contests: Sequence[Contest]) -> pd.Data
 
     rows: list[dict[str, Any]] = []
     for contest in contests:
-        everyone = {s.scheduler: s.makespan_s for s in contest.standings}
-        if contest.best_device_s > 0:
-            everyone[BEST_DEVICE] = contest.best_device_s
+        everyone = _ratios(standings, contest)
+        ends = intervals_of_means(list(everyone.values()))
         rows += [
             {
                 "contest": standings.label(contest, True),
                 "scheduler": name,
-                "makespan_s": makespan,
+                "makespan_s": float(ratios.mean()) * contest.bound_s,
                 "bound_s": contest.bound_s,
-                "ratio_to_bound": makespan / contest.bound_s,
+                "seeds": len(ratios),
+                "ratio_to_bound": float(ratios.mean()),
+                "ratio_low": low,
+                "ratio_high": high,
             }
-            for name, makespan in everyone.items()
+            for (name, ratios), (low, high) in zip(everyone.items(), ends, strict=True)
         ]
     return pd.DataFrame(rows)
 
 
-def _by_scheduler(standings: Standings, stem: Path) -> list[Path]:
+def _ratios(standings: Standings, contest: Contest) -> dict[str, np.ndarray]:
+    """float[seeds] for each scheduler: makespan over the bound of the same seed, whose graph may be its own."""
+    instances = standings.instances
+    own = instances.only(instances.contest == standings.contests.index(contest))
+    names = [standing.scheduler for standing in contest.standings]
+    own = own.of(names).only(np.isfinite(own.of(names).makespans).all(axis=1))
+    bounds = own.bound_s
+    if not len(own) or not (bounds > 0).all() or np.ptp(bounds) <= 1e-12 * bounds.max():
+        # One bound for all seeds, or of graphs that partitions changed.
+        found = {s.scheduler: s.makespans / contest.bound_s for s in contest.standings}
+        if contest.best_device_s > 0:
+            found[BEST_DEVICE] = np.array([contest.best_device_s / contest.bound_s])
+        return found
+    found = dict(zip(names, (own.makespans / bounds[:, None]).T, strict=True))
+    if (own.best_device_s > 0).all():
+        found[BEST_DEVICE] = own.best_device_s / bounds
+    return found
+
+
+def _by_scheduler(standings: Standings, stem: Path, look: Look) -> list[Path]:
     """Quantiles over all instances, a row for each scheduler."""
     import pandas as pd
 
@@ -132,9 +176,9 @@ def _by_scheduler(standings: Standings, stem: Path) -> list[Path]:
         for name, column in zip(names, ratios.T, strict=True)
     ]
     data = pd.DataFrame(rows)
-    styles = scheduler_styles(names)
+    styles = look.styles(names)
     with figure_style():
-        figure = new_figure(TWO_COLUMNS, min(0.8 + 0.2 * len(names), 9.0))
+        figure = new_figure(look.width(), min(0.8 + 0.2 * len(names), 9.0))
         axes = figure.subplots()
         for number, row in enumerate(data.to_dict("records")):
             style = styles[str(row["scheduler"])]
@@ -150,13 +194,15 @@ def _by_scheduler(standings: Standings, stem: Path) -> list[Path]:
             )  # fmt: skip
         _ratio_axis(axes, float(data["q0"].min()), float(data["q100"].max()))
         axes.set_ylim(len(names) - 0.5, -0.5)
-        axes.set_yticks(range(len(names)), [fit(name, 30) for name in names])
-        caption = (
-            f"Ratio of the simulated makespan to {_BOUND} n = {len(instances)} "
-            "instances (one seed of one model in one setting each). Bars: quartiles; markers: geometric "
-            f"means; ticks: 95% quantiles; lines: all.{BELOW if data['q0'].min() < 1 - 1e-9 else ''}"
+        name_rows(axes.yaxis, names, styles, 22 if look.narrow else 30)
+        text = caption(
+            "Simulated makespan over the lower bound",
+            f"{len(instances)} instances",
+            "Markers: geometric mean; bars: quartiles; ticks: 95% quantile; lines: range",
+            _BOUND,
+            BELOW if data["q0"].min() < 1 - 1e-9 else "",
         )
-        return save_figure(figure, stem, data, caption)
+        return save_figure(figure, stem, data, text)
 
 
 def _ratio_axis(axes: Axes, first: float, last: float) -> None:
@@ -167,4 +213,4 @@ def _ratio_axis(axes: Axes, first: float, last: float) -> None:
     axes.set_axisbelow(True)
     axes.axvline(1.0, color="black", linewidth=0.9, linestyle=(0, (1, 1.2)))
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("makespan / lower bound, log scale (1: optimal)")
+    axes.set_xlabel("makespan / lower bound, log scale")

@@ -10,17 +10,12 @@ import numpy as np
 
 from experiments.comparison.contests import BEST_DEVICE
 from experiments.comparison.instances import Instances
+from experiments.comparison.names import proper
 from experiments.comparison.pairs import PairTests, pair_counts
 from experiments.comparison.rounding import fit
 from experiments.comparison.statistics import SAME
-from experiments.plots.style import (
-    TWO_COLUMNS,
-    figure_style,
-    new_figure,
-    save_figure,
-    text_colour,
-    told_apart,
-)
+from experiments.plots.looks import USUAL, Look, Style, told_apart
+from experiments.plots.style import caption, figure_style, new_figure, save_figure, text_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,12 +23,16 @@ if TYPE_CHECKING:
 _SIDE_BY_SIDE = 10
 """With more schedulers the two matrices stand above one another."""
 _MOST = 18
-_LEGIBLE = 4.0
+_LEGIBLE = 5.0
 """Points: smaller numbers are not written into the cells."""
 
 
 def draw_pairs(
-    instances: Instances, stem: Path, tests: PairTests | None = None, always: Sequence[str] = ()
+    instances: Instances,
+    stem: Path,
+    tests: PairTests | None = None,
+    always: Sequence[str] = (),
+    look: Look = USUAL,
 ) -> list[Path]:
     """Wins, ties and losses of every pair, and the worst ratio of the row to the column.
 
@@ -42,6 +41,7 @@ def draw_pairs(
         stem: of the files.
         tests: pairs that are not separable are marked with a dot.
         always: schedulers never left out.
+        look: of the sweep.
     """
     import pandas as pd
     from matplotlib.colors import LinearSegmentedColormap
@@ -57,16 +57,17 @@ def draw_pairs(
     # Blue and orange of the palette: told apart with every common colour blindness.
     diverging = LinearSegmentedColormap.from_list("balance", ["#D55E00", "#F7F7F7", "#0072B2"])
     growing = LinearSegmentedColormap.from_list("worst", ["#FFFFFF", "#E69F00", "#8A2B00"])
-    side = count <= _SIDE_BY_SIDE
-    width = TWO_COLUMNS
+    side = count <= _SIDE_BY_SIDE and not look.narrow
+    width, styles = look.width(), look.styles(names)
     undecided = _undecided(tests)
     percent = len(instances) > 99
     with figure_style():
-        each = (width - 1.6) / 2 if side else width - 1.6
+        each = (width - 1.6) / 2 if side else width - (1.1 if look.narrow else 1.6)
         span = min(each, (0.42 if side else 0.3) * count)
         cell = span / count * 72  # points
         # Where all three numbers cannot be read, the first alone can.
-        brief = 0.85 * cell / (0.6 * 8) < _LEGIBLE
+        digits = 3 if percent else len(str(len(instances)))
+        brief = 0.85 * cell / (0.6 * (2 * digits + 3)) < _LEGIBLE
         figure = new_figure(width, span + 1.1 if side else 2 * (span + 1.0))
         left, right = figure.subplots(1, 2) if side else figure.subplots(2, 1)
         off = ~np.eye(count, dtype=bool)
@@ -80,7 +81,7 @@ def draw_pairs(
         right.imshow(scale, cmap=growing, vmin=0, vmax=1)
         right.set_title("worst case: row / column")
         for axes, values, colours in ((left, shown, diverging), (right, scale, growing)):
-            _matrix_axes(axes, names)
+            _matrix_axes(axes, names, styles, 14 if look.narrow else 22)
             for i in range(count):
                 for j in range(count):
                     if i == j or not total[i, j] or not np.isfinite(counts.worst[i, j]):
@@ -117,21 +118,16 @@ def draw_pairs(
             if i != j
         ]
         first, second = ("Left", "Right") if side else ("Above", "Below")
-        caption = (
-            f"Pairs of schedulers over n = {len(instances)} instances (one seed of one model in one "
-            f"setting each), simulated makespans, the best overall first. {first}: on "
-            f"how many instances{' (percent)' if percent else ''} the row has the shorter makespan, differs by less than "
-            f"{SAME:.0%} (tie), has the longer one; blue where the row wins more, orange where the column "
-            f"does. {second}: the largest ratio of the row's makespan to the column's; below 1 the row is "
-            "always the shorter."
+        text = caption(
+            "Wins, ties and losses of the row against the column",
+            f"{len(instances)} {instances.noun}",
+            f"{first}: {'percent' if percent else 'number'} of instances, a tie within {SAME:.0%}; {second.lower()}: "
+            "largest makespan ratio of row to column",
+            "Only wins are written." if brief else "",
+            "Dot: not separable, or too few pairs (table_pairs.csv)." if undecided else "",
+            f"{len(hidden)} more schedulers are in the data." if hidden else "",
         )
-        if brief:
-            caption += " Only the wins are written; ties and losses are in the data."
-        if undecided:
-            caption += " A dot: not separable, or too few pairs to say (table_pairs.csv)."
-        if hidden:
-            caption += f" The {len(names)} best are drawn; {len(hidden)} more are in the data."
-        return save_figure(figure, stem, pd.DataFrame(rows), caption)
+        return save_figure(figure, stem, pd.DataFrame(rows), text)
 
 
 def _undecided(tests: PairTests | None) -> set[frozenset[str]]:
@@ -141,10 +137,13 @@ def _undecided(tests: PairTests | None) -> set[frozenset[str]]:
     return {frozenset(pair) for pair in zip(frame["scheduler"], frame["against"], strict=True)}
 
 
-def _matrix_axes(axes: Axes, names: list[str]) -> None:
-    short = [fit(name, 22) for name in names]
+def _matrix_axes(axes: Axes, names: list[str], styles: dict[str, Style], room: int) -> None:
+    short = [fit(proper(name), room) for name in names]
     axes.set_xticks(range(len(names)), short, rotation=40, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(names)), short)
+    for axis in (axes.xaxis, axes.yaxis):
+        for label, name in zip(axis.get_ticklabels(), names, strict=True):
+            label.set_fontweight("bold" if styles[name].own else "normal")
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)

@@ -8,24 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.comparison.bootstrap import FEWEST
 from experiments.comparison.contests import BEST_DEVICE
 from experiments.comparison.instances import Instances
 from experiments.comparison.performance_profile import performance_profile
+from experiments.plots.looks import (
+    USUAL,
+    Look,
+    Style,
+    grey_note,
+    scheduler_handle,
+    told_apart,
+)
 from experiments.plots.style import (
     BELOW,
     ONE_COLUMN,
     OTHER,
     TWO_COLUMNS,
-    Style,
+    caption,
     figure_style,
-    grey_note,
     legend_below,
     log_ratio_axis,
     new_figure,
     save_figure,
-    scheduler_handle,
-    scheduler_styles,
-    told_apart,
 )
 
 if TYPE_CHECKING:
@@ -35,13 +40,16 @@ _FAR = 20.0
 """Ratios beyond are cut off."""
 
 
-def draw_profile(instances: Instances, stem: Path, always: Sequence[str] = ()) -> list[Path]:
+def draw_profile(
+    instances: Instances, stem: Path, always: Sequence[str] = (), look: Look = USUAL
+) -> list[Path]:
     """In which share of the instances a scheduler is within a ratio of the best, and of the bound.
 
     Args:
         instances: what is counted.
         stem: of the files.
-        always: schedulers never drawn in grey.
+        always: schedulers never drawn in grey; shaded as the best two are: 95% intervals of their shares.
+        look: of the sweep.
     """
     import pandas as pd
 
@@ -49,7 +57,8 @@ def draw_profile(instances: Instances, stem: Path, always: Sequence[str] = ()) -
     names = [instances.schedulers[i] for i in instances.by_mean_ratio()]
     instances = instances.of(names)
     shown, grey = told_apart(names, [*always, BEST_DEVICE])
-    styles = scheduler_styles(names)
+    styles = look.styles(names)
+    shaded = {*names[:2], *always, *look.own}
     bounded = np.isfinite(instances.bound_s) & (instances.bound_s > 0)
     references: list[tuple[str, np.ndarray, np.ndarray]] = [
         ("best", np.nanmin(instances.makespans, axis=1), np.ones(len(instances), dtype=bool))
@@ -59,41 +68,66 @@ def draw_profile(instances: Instances, stem: Path, always: Sequence[str] = ()) -
     frames = []
     with figure_style():
         two = len(references) > 1
-        columns = 4 if two else 2
-        figure = new_figure(
-            TWO_COLUMNS if two else ONE_COLUMN, 2.1 + 0.15 * -(-len(shown) // columns)
-        )
-        panels = figure.subplots(1, len(references), sharey=True, squeeze=False)[0]
+        width = look.width(TWO_COLUMNS if two else ONE_COLUMN)
+        columns, beside = (4, len(references)) if width > ONE_COLUMN else (2, 1)
+        rows_of_panels = len(references) // beside
+        figure = new_figure(width, 0.4 + 1.7 * rows_of_panels + 0.15 * -(-len(shown) // columns))
+        panels = figure.subplots(rows_of_panels, beside, sharey=True, squeeze=False).ravel()
         for axes, (name, reference, rows) in zip(panels, references, strict=True):
             points, shares = performance_profile(instances.makespans[rows], reference[rows])
             _panel(axes, points, shares, names, grey, styles)
+            _shade(
+                axes,
+                points,
+                shares,
+                int(rows.sum()),
+                [n for n in names if n in shaded],
+                names,
+                styles,
+            )
             axes.set_xlabel(f"makespan / {name}, log scale")
+            if axes in panels[::beside]:
+                axes.set_ylabel("share of instances")
             data = pd.DataFrame(shares, columns=names)
             data.insert(0, "ratio", points)
             data.insert(0, "reference", name)
             frames.append(data)
-        panels[0].set_ylabel("share of instances")
         legend_below(figure, [scheduler_handle(name, styles[name]) for name in shown], columns)
-        contests = len(np.unique(instances.contest))
         with np.errstate(invalid="ignore"):
             below = bool((instances.makespans < instances.bound_s[:, None] * (1 - 1e-9)).any())
-        caption = (
-            f"Performance profile (Dolan and More 2002) over n = {len(instances)} instances (one seed "
-            f"of one model in one setting each; {contests} models and settings): share of instances on "
-            "which a scheduler's simulated makespan is within the ratio of the best "
-            "of all"
-            + (
-                f" (left) and of the lower bound (right, n = {int(bounded.sum())}; the bound leaves "
-                "transfers out)"
-                if two
-                else ""
-            )
-            + ". Higher is better; at 1: how often it is the best. A scheduler without a result on an "
-            f"instance never reaches it. Ratios above {_FAR:g} are cut off."
-            + (BELOW if below else "")
-            + grey_note(grey)
+        text = caption(
+            "Performance profile (Dolan and More 2002): share of instances within a ratio of the best makespan"
+            + (" and of the lower bound" if two else ""),
+            f"{len(instances)} {instances.noun}",
+            "Shaded, for some: 95% interval of the share (Wilson)",
+            f"Cut off at {_FAR:g}." if max(float(f["ratio"].max()) for f in frames) > _FAR else "",
+            BELOW if below else "",
+            grey_note(grey),
         )
-        return save_figure(figure, stem, pd.concat(frames, ignore_index=True), caption)
+        return save_figure(figure, stem, pd.concat(frames, ignore_index=True), text)
+
+
+def _shade(
+    axes: Axes,
+    points: np.ndarray,
+    shares: np.ndarray,
+    count: int,
+    chosen: Sequence[str],
+    names: Sequence[str],
+    styles: dict[str, Style],
+) -> None:
+    """Wilson's 95% interval of each share, where there are enough instances for one to be worth seeing."""
+    if count < FEWEST:
+        return
+    for name in chosen:
+        share = shares[:, names.index(name)]
+        square = 1.96**2 / count
+        centre = (share + square / 2) / (1 + square)
+        half = np.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
+        axes.fill_between(
+            points, centre - half, centre + half, step="post", color=styles[name].colour, alpha=0.12,
+            linewidth=0,
+        )  # fmt: skip
 
 
 def _panel(
@@ -116,7 +150,10 @@ def _panel(
         if names[column] in grey:
             axes.step(x, y, where="post", color=OTHER, linewidth=0.6)
             continue
-        axes.step(x, y, where="post", color=style.colour, linestyle=style.dash, linewidth=1.4)
+        axes.step(
+            x, y, where="post", color=style.colour, linestyle=style.dash,
+            linewidth=1.4 * style.weight, zorder=2.5 if style.own else 2,
+        )  # fmt: skip
         # Markers at the jumps that are seen, evenly along the axis.
         jumps = np.flatnonzero(np.diff(shares[:, column], prepend=0.0) > 0)
         axes.plot(
@@ -124,7 +161,7 @@ def _panel(
             shares[_spread(points, jumps, last), column],
             linestyle="",
             marker=style.marker,
-            markersize=3.5,
+            markersize=3.5 * style.weight,
             color=style.colour,
             markeredgecolor="black",
             markeredgewidth=0.3,

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.comparison.bootstrap import METHOD
+from experiments.comparison.names import axis_label, proper
 from experiments.comparison.robustness import Robustness
+from experiments.plots.looks import USUAL, Look, grey_note, scheduler_handle, told_apart
 from experiments.plots.style import (
     ONE_COLUMN,
     OTHER,
+    caption,
     figure_style,
-    grey_note,
     legend_below,
     new_figure,
+    range_of,
     save_figure,
-    scheduler_handle,
-    scheduler_styles,
     shorten,
-    told_apart,
 )
 
 if TYPE_CHECKING:
@@ -37,18 +37,20 @@ def _median_of_ends(frame: pd.DataFrame) -> float:
     return float(frame.groupby("scheduler")["regret"].max().median())
 
 
-def draw_robustness(found: Robustness, stem: Path, always: Sequence[str] = ()) -> list[Path]:
+def draw_robustness(
+    found: Robustness, stem: Path, always: Sequence[str] = (), look: Look = USUAL
+) -> list[Path]:
     """A line for each scheduler, its interval shaded."""
     from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
     flip = [found.flip[1]] if found.flip else []
     shown, grey = told_apart(found.order, [*always, *flip])
-    styles = scheduler_styles(found.order)
+    styles = look.styles(found.order)
     # More bands than these hide one another.
     shaded = {*shown[:3], *flip, *always}
     levels = sorted(set(found.frame["error"]))
     with figure_style():
-        figure = new_figure(ONE_COLUMN, 2.3 + 0.15 * -(-len(shown) // 2))
+        figure = new_figure(look.width(ONE_COLUMN), 2.3 + 0.15 * -(-len(shown) // 2))
         axes = figure.subplots()
         for name in [*grey, *reversed(shown)]:
             own = found.frame[found.frame["scheduler"] == name]
@@ -64,12 +66,12 @@ def draw_robustness(found: Robustness, stem: Path, always: Sequence[str] = ()) -
                 )  # fmt: skip
             axes.plot(
                 x, own["regret"], color=style.colour, linestyle=style.dash, marker=style.marker,
-                markersize=4, markeredgecolor="black", markeredgewidth=0.3, zorder=3,
+                linewidth=1.2 * style.weight, markersize=4 * style.weight, markeredgecolor="black", markeredgewidth=0.3, zorder=3,
             )  # fmt: skip
         if found.flip:
             where, name = found.flip
             axes.axvline(where, color="black", linewidth=0.9, linestyle=(0, (4, 2)), zorder=2)
-            axes.set_title(f"dashed: flips to {shorten(name, 24)} at {where:.3g}", fontsize=7)
+            axes.set_title(f"dashed: {shorten(proper(name), 24)} from {where:.3g} on", fontsize=7)
         most = axes.get_ylim()[1]
         if most > SPREAD * _median_of_ends(found.frame):
             # One that is far off would press the others to the axis.
@@ -86,35 +88,24 @@ def draw_robustness(found: Robustness, stem: Path, always: Sequence[str] = ()) -
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.grid(color="#DDDDDD", linewidth=0.5)
         axes.set_axisbelow(True)
-        axes.set_xlabel(
-            f"{found.factor.name} (std. dev. of log factors)"
-            if found.factor.name == "estimate error"
-            else found.factor.name
-        )
+        axes.set_xlabel(axis_label(found.factor.column))
         axes.set_ylabel("mean regret")
         legend_below(figure, [scheduler_handle(name, styles[name]) for name in shown], 2)
-        counts = found.frame["n"]
-        number = (
-            f"{counts.min()}"
-            if counts.min() == counts.max()
-            else f"{counts.min()} to {counts.max()}"
-        )
+        best = proper(found.order[0])
         says = (
-            f"Dashed: from {found.flip[0]:.3g} on, {found.flip[1]} has a smaller mean regret than "
-            f"{found.order[0]}, the best at the smallest error (a straight line between levels)."
+            f"Dashed: from {found.flip[0]:.3g} on, {proper(found.flip[1])} has a smaller regret than {best} "
+            "(linear between levels)."
             if found.flip
-            else f"{found.order[0]}, the best at the smallest error, has the smallest mean regret at "
-            "every level: no flip."
+            else f"{best} has the smallest mean regret at every level."
         )
-        caption = (
-            f"Regret by {found.factor.name}: mean of n = {number} instances a level (one seed of one model "
-            "in one setting each) of the makespan over the best of the instance, minus 1, for schedulers "
-            f"that finished all of them. Shaded, for some: 95% interval of the mean ({METHOD}). {says}"
-            + (
-                " Above the dotted line the axis is logarithmic."
-                if axes.get_yscale() != "linear"
-                else ""
-            )
-            + grey_note(grey)
+        text = caption(
+            "Regret (makespan over the best of the instance, minus 1) against the error of the estimates",
+            f"{range_of(found.frame['n'].tolist())} instances a level",
+            f"Mean; shaded, for some: 95% interval ({METHOD})",
+            says,
+            "Above the dotted line the axis is logarithmic."
+            if axes.get_yscale() != "linear"
+            else "",
+            grey_note(grey),
         )
-        return save_figure(figure, stem, found.frame, caption)
+        return save_figure(figure, stem, found.frame, text)

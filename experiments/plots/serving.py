@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.comparison.bootstrap import METHOD
+from experiments.comparison.names import axis_label
+from experiments.plots.looks import USUAL, Look, scheduler_handle
 from experiments.plots.style import (
-    TWO_COLUMNS,
+    caption,
+    count_of,
     figure_style,
+    legend_below,
     new_figure,
     save_figure,
-    scheduler_handle,
-    scheduler_styles,
-    with_own_markers,
 )
 
 if TYPE_CHECKING:
@@ -23,30 +25,38 @@ if TYPE_CHECKING:
     from experiments.serving import ServingRuns
 
 PANELS = (
-    ("p50_delay_s", "p50 delay (s)", True),
-    ("p99_delay_s", "p99 delay (s)", True),
-    ("goodput_per_s", "answers in time (/s)", False),
+    ("p50_delay_s", "p50 delay [s]", True),
+    ("p99_delay_s", "p99 delay [s]", True),
+    ("goodput_per_s", "answers in time [1/s]", False),
     ("success_rate", "share in time", False),
 )
 
 
 def draw_serving(
-    runs: ServingRuns, means: pd.DataFrame, stem: Path, slo: float | None = None
+    runs: ServingRuns,
+    means: pd.DataFrame,
+    stem: Path,
+    slo: float | None = None,
+    look: Look = USUAL,
 ) -> list[Path]:
     """Four panels, a line for each scheduler, 95% intervals shaded; the objective dashed."""
-    found = scheduler_styles(runs.schedulers)
-    styles = with_own_markers({name: found[name] for name in runs.schedulers})
+    from matplotlib.ticker import StrMethodFormatter
+
+    styles = look.styles(runs.schedulers)
     panels = list(PANELS)
     if "accuracy_of_all" in means and means["accuracy_of_all"].notna().any():
         panels[0] = ("accuracy_of_all", "accuracy, late or refused = 0", False)
     with figure_style():
-        figure = new_figure(TWO_COLUMNS, 3.9 + 0.15 * -(-len(runs.schedulers) // 3))
-        axes = figure.subplots(2, 2, sharex=True).ravel()
+        columns, beside = (2, 1) if look.narrow else (4, 2)
+        tall = (6.2 if look.narrow else 3.9) + 0.15 * -(-len(runs.schedulers) // columns)
+        figure = new_figure(look.width(), tall)
+        axes = figure.subplots(4 // beside, beside, sharex=True).ravel()
         for axis, (name, label, log) in zip(axes, panels, strict=True):
             _panel(axis, runs, means, styles, name)
             axis.set_ylabel(label)
             if log:
                 axis.set_yscale("log")
+                axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
                 if slo is not None:
                     axis.axhline(slo, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
                     axis.annotate(
@@ -64,18 +74,20 @@ def draw_serving(
             axes[2].set_xlim(left=0)
         if runs.x.endswith("bandwidth"):
             axes[0].set_xscale("log")  # the others share it
-        for axis in axes[2:]:
-            axis.set_xlabel(_axis_label(runs.x))
-        figure.legend(
-            handles=[scheduler_handle(name, styles[name]) for name in runs.schedulers],
-            loc="outside lower center",
-            ncols=3,
+        for axis in axes[-beside:]:
+            axis.set_xlabel("offered load [1/s]" if runs.x.endswith("rate") else axis_label(runs.x))
+        legend_below(
+            figure, [scheduler_handle(name, styles[name]) for name in runs.schedulers], columns
         )
-        caption = (
-            f"Means over the seeds with 95% intervals; unfinished requests count with their age; "
-            f"refused ones as not in time. {'; '.join(runs.labels)}."
+        text = caption(
+            "Delays and answers in time"
+            + (" against the offered load" if runs.x.endswith("rate") else ""),
+            f"{count_of(means['runs'].tolist(), 'seed')} a point",
+            f"Means; shaded: 95% interval ({METHOD})",
+            "Unfinished requests count with their age, refused ones as not in time.",
+            f"{'; '.join(runs.labels)}." if runs.labels else "",
         )
-        return save_figure(figure, stem, means, caption)
+        return save_figure(figure, stem, means, text)
 
 
 def _panel(
@@ -97,15 +109,7 @@ def _panel(
                 linewidth=0,
             )
         axis.plot(
-            x, own[name], color=style.colour, linestyle=style.dash, marker=style.marker, markersize=4,
-            markeredgecolor="black", markeredgewidth=0.3,
+            x, own[name], color=style.colour, linestyle=style.dash, marker=style.marker,
+            linewidth=1.2 * style.weight, markersize=4 * style.weight, markeredgecolor="black",
+            markeredgewidth=0.3, zorder=2.5 if style.own else 2,
         )  # fmt: skip
-
-
-def _axis_label(key: str) -> str:
-    name = key.rpartition(".")[2]
-    return {
-        "rate": "offered load (requests/s)",
-        "latency": "latency of the link (s)",
-        "bandwidth": "bandwidth of the link (Mbit/s)",
-    }.get(name, key)

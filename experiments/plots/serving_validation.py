@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.plots.looks import scheduler_styles
 from experiments.plots.style import (
     TWO_COLUMNS,
     figure_style,
     new_figure,
     save_figure,
-    scheduler_styles,
 )
 from experiments.serving_validation.outcome import BOUNDS, ServingCase, case_frame
 

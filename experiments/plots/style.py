@@ -1,15 +1,13 @@
-"""What every figure shares: size, fonts, one colour and one hatch per scheduler, colours of kinds.
+"""What every figure shares: size, fonts, files, captions, colours of kinds.
 
-Colours are Okabe and Ito's, distinguishable with the common forms of colour blindness; hatches, dashes
-and markers tell apart what a grey print cannot.
+Colours are Okabe and Ito's, distinguishable with the common forms of colour blindness; how schedulers look is
+:mod:`experiments.plots.looks`.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,133 +35,11 @@ COLOURS = (
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "++", "ooo")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 2, 2, 2)))
 MARKERS = "osD^vP*X"
-MORE_MARKERS = "<>phd8"
-"""For figures in which two schedulers would share one."""
 OTHER = "#BBBBBB"
 """Operator kinds outside the most frequent; schedulers outside the best."""
-BELOW = (
-    " Below the bound: noise made operators faster than the estimates that the bound is made of."
-)
-MOST_LINES = 10
-"""Schedulers drawn in colour where lines cross; the rest is grey."""
-
-# The order gives colour (modulo 8) and hatch; never reorder, only append.
-_SCHEDULERS = (
-    *("heft", "fcfs", "donf", "sufferage", "cpop", "peft", "task_groups", "best device"),
-    *("min_min", "olb", "donf2", "lookahead", "max_min", "mct", "met", "single_device"),
-    *("sjf", "round_robin", "adon", "pets", "hcpt"),
-    *("hsip", "etf", "dls", "mcp"),
-    *("edf", "fcfs_batching", "dynamic_batching", "task_groups_plain", "deadline_accuracy"),
-    *("deadline_accuracy_edf", "fcfs_own_random", "fcfs_smallest_least_loaded"),
-    *("fcfs_own_least_loaded", "edf_earliest_finish", "deadline_accuracy_admission"),
-    *("fcfs_own_round_robin", "task_groups_upload", "task_groups_upload_packing"),
-    *("task_groups_packing", "task_groups_edge"),
-    *("edge/power_of_two", "edge/two_stage_lstm", "edge/least_loaded_2s", "edge/random"),
-    *("edge/two_stage_oracle", "edge/least_loaded_500ms", "edge/two_stage_thesis"),
-    *("edge/least_loaded",),
-)
-
-
-@dataclass(frozen=True)
-class Style:
-    """How one scheduler looks in every figure."""
-
-    colour: str
-    hatch: str
-    dash: Any
-    marker: str
-
-
-def _style(number: int) -> Style:
-    row, column = divmod(number, len(COLOURS))
-    shifted = (column + 3 * row) % 8
-    return Style(
-        COLOURS[column],
-        HATCHES[shifted],
-        DASHES[(column + row) % len(DASHES)],
-        MARKERS[shifted],
-    )
-
-
-def scheduler_styles(names: Iterable[str]) -> dict[str, Style]:
-    """A distinct style for each name.
-
-    A scheduler of the library has its own, always. Any other name (one with options, a user's own) has
-    the style its hash chooses, so that it too looks the same in every plot, unless another name of
-    this very call took that one first in alphabetical order.
-    """
-    combinations = len(COLOURS) * len(HATCHES)
-    names = sorted(set(names))
-    chosen = {name: _SCHEDULERS.index(name) for name in names if name in _SCHEDULERS}
-    taken = set(chosen.values())
-    for name in names:
-        if name in chosen:
-            continue
-        room = combinations - len(_SCHEDULERS)
-        first = zlib.crc32(name.encode()) % room
-        numbers = (len(_SCHEDULERS) + (first + step) % room for step in range(room))
-        number = next((n for n in numbers if n not in taken), len(_SCHEDULERS) + first)
-        chosen[name] = number
-        taken.add(number)
-    return {name: _style(number) for name, number in chosen.items()}
-
-
-def with_own_markers(styles: Mapping[str, Style]) -> dict[str, Style]:
-    """The same styles, with another marker for each as long as there are any: for lines that share one.
-
-    Colour and dashes stay; who comes first keeps its marker.
-    """
-    taken: set[str] = set()
-    found = {}
-    for name, style in styles.items():
-        if style.marker in taken:
-            free = (m for m in MARKERS + MORE_MARKERS if m not in taken)
-            style = replace(style, marker=next(free, style.marker))
-        taken.add(style.marker)
-        found[name] = style
-    return found
-
-
-def told_apart(
-    names: Sequence[str], always: Iterable[str] = (), most: int = MOST_LINES
-) -> tuple[list[str], list[str]]:
-    """Schedulers drawn in colour and those in grey.
-
-    Args:
-        names: the best first.
-        always: never grey.
-        most: in colour.
-    """
-    kept = [name for name in names if name in set(always)]
-    room = max(most - len(kept), 0)
-    kept += [name for name in names if name not in kept][:room]
-    return [n for n in names if n in kept], [n for n in names if n not in kept]
-
-
-def grey_note(grey: Sequence[str]) -> str:
-    """What a caption says of schedulers in grey."""
-    if not grey:
-        return ""
-    return (
-        f" Grey, unnamed: the {len(grey)} schedulers that are worse overall; all are in the data."
-    )
-
-
-def scheduler_handle(name: str, style: Style, line: bool = True) -> Any:
-    """A legend's entry of a scheduler: its line and marker."""
-    from matplotlib.lines import Line2D
-
-    return Line2D(
-        [],
-        [],
-        color=style.colour,
-        linestyle=style.dash if line else "",
-        marker=style.marker,
-        markersize=4,
-        markeredgecolor="black",
-        markeredgewidth=0.3,
-        label=shorten(name, 26),
-    )
+BELOW = "Below 1: noise made operators faster than the bound's estimates."
+OWN = "own"
+"""Marks legend entries that are set in bold: the user's own schedulers."""
 
 
 def log_ratio_axis(axis: Any, last: float) -> None:
@@ -273,9 +149,27 @@ def time_unit(seconds: Iterable[float]) -> tuple[float, str]:
 
 def count_of(counts: Sequence[int], noun: str) -> str:
     """``30 seeds``, ``1 seed``, ``6 to 8 seeds``: for captions."""
+    return f"{range_of(counts)} {noun}" + ("" if max(counts) == 1 else "s")
+
+
+def range_of(counts: Iterable[int]) -> str:
+    """``30``, ``6 to 8``: for captions."""
+    counts = list(counts)
     least, most = min(counts), max(counts)
-    number = f"{most}" if least == most else f"{least} to {most}"
-    return f"{number} {noun}" + ("" if most == 1 else "s")
+    return f"{most}" if least == most else f"{least} to {most}"
+
+
+def caption(title: str, n: str, statistic: str, *notes: str) -> str:
+    """A caption as every figure has it: what is shown, n, the statistic, then what a reader must know.
+
+    Args:
+        title: without a stop.
+        n: such as ``90 instances``.
+        statistic: without a stop; empty where single values are drawn.
+        notes: whole sentences, empty ones are left out.
+    """
+    parts = [f"{title}.", f"n = {n}.", f"{statistic}." if statistic else "", *notes]
+    return " ".join(part for part in parts if part)
 
 
 def text_colour(background: str) -> str:
@@ -296,14 +190,17 @@ def legend_below(figure: Figure, handles: Sequence[Any], columns: int) -> None:
     if handles:
         longest = max(len(str(handle.get_label())) for handle in handles)
         # Inches of a character of 7 points, and of a handle with its gaps.
-        columns = max(1, min(columns, int(figure.get_figwidth() / (0.05 * longest + 0.45))))
-        figure.legend(
+        columns = max(1, min(columns, int(figure.get_figwidth() / (0.052 * longest + 0.45))))
+        legend = figure.legend(
             handles=list(handles),
             loc="outside lower center",
             ncols=min(columns, len(handles)),
             handlelength=1.8,
             columnspacing=1.2,
         )
+        for text, handle in zip(legend.get_texts(), handles, strict=True):
+            if handle.get_gid() == OWN:
+                text.set_fontweight("bold")
 
 
 def ratio_ticks(last: float) -> list[float]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.plots.looks import scheduler_styles
 from experiments.plots.style import (
     COLOURS,
     TWO_COLUMNS,
@@ -15,7 +16,6 @@ from experiments.plots.style import (
     legend_below,
     new_figure,
     save_figure,
-    scheduler_styles,
 )
 from experiments.plots.waterfall import STEP_COLOURS
 from experiments.validation.cases import Case

@@ -567,6 +567,7 @@ class SweepConfig(Preset):
         rerun: what is simulated again: ``stale`` cells, whose code or profiles changed; ``failed`` ones too;
             ``all``; or ``none``.
         workers: processes; as many as there are cores unless given.
+        style: width of the report's figures: ``column`` (3.33 inches) or ``page`` (7); each its usual one unless given.
     """
 
     name: str | None = None
@@ -577,6 +578,7 @@ class SweepConfig(Preset):
     dry_run: bool = False
     rerun: str = "stale"
     workers: int | None = None
+    style: str | None = None
 
 
 SWEEP_ONLY = (
@@ -591,6 +593,7 @@ SWEEP_ONLY = (
     "dry_run",
     "rerun",
     "workers",
+    "style",
     "output_dir",
 )
 """Keys of a sweep that concern the sweep as a whole: no axes, and no part of a cell."""

@@ -87,6 +87,7 @@ examples:
   rerun=failed|all|none              stale cells, whose code or profiles changed, are simulated
                                      again; with failed those too, with all every cell
   workers=4 traces=true baseline=heft
+  style=column                       figures 3.33 inches wide (page: 7 inches)
 """,
         True,
     ),
@@ -100,6 +101,7 @@ examples:
   outputs/sweeps/paper1 map=ccr,heterogeneity   who wins where, over two factors that vary
   outputs/sweeps/paper1 unit=seed            tests pair single seeds, not models (unit=contest)
   outputs/sweeps/paper1 error=sigma          robustness against a factor of your own
+  outputs/sweeps/paper1 style=column         figures 3.33 inches wide (page: 7 inches)
   outputs/runs/A outputs/runs/B              two runs: config, metrics, operators that differ
 """,
         False,

@@ -19,16 +19,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.console import Console
 
+from experiments.plots.looks import scheduler_handle, scheduler_styles
 from experiments.plots.style import (
     TWO_COLUMNS,
     figure_style,
     legend_below,
     new_figure,
     save_figure,
-    scheduler_handle,
-    scheduler_styles,
     shorten,
-    with_own_markers,
 )
 from experiments.runs import atomic
 from experiments.runs.command import key_values, report_errors
@@ -112,7 +110,7 @@ def draw_communication(found: pd.DataFrame, baseline: str, stem: Path) -> list[P
     """A row for each setting, a marker for each scheduler: bytes on the left, makespans on the right."""
     settings = list(dict.fromkeys(found["setting"]))[:MOST_SETTINGS]
     names = list(dict.fromkeys(found["scheduler"]))
-    styles = with_own_markers(scheduler_styles(names))
+    styles = scheduler_styles(names)
     place = {setting: row for row, setting in enumerate(settings)}
     with figure_style():
         figure = new_figure(TWO_COLUMNS, min(1.2 + 0.2 * len(settings), 9.0))

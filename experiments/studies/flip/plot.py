@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.plots.looks import scheduler_styles
 from experiments.plots.style import (
     TWO_COLUMNS,
     figure_style,
     legend_below,
     new_figure,
     save_figure,
-    scheduler_styles,
     shorten,
 )
 

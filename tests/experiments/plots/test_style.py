@@ -1,50 +1,14 @@
-"""One look per scheduler, colours of kinds, units."""
-
-from hypothesis import given
-from hypothesis import strategies as st
+"""Colours of kinds, units, captions."""
 
 from experiments.plots.style import (
-    _SCHEDULERS,
     COLOURS,
+    caption,
     count_of,
     kind_colours,
-    scheduler_styles,
     shorten,
     text_colour,
     time_unit,
-    with_own_markers,
 )
-
-
-@given(st.sets(st.sampled_from(_SCHEDULERS)), st.sets(st.text(min_size=1, max_size=6), max_size=15))
-def test_schedulers_of_one_plot_differ_in_colour_or_hatch(known, own):
-    styles = scheduler_styles(known | own)
-    assert len({(s.colour, s.hatch) for s in styles.values()}) == len(styles)
-    for name in known:  # whatever else is in the plot
-        assert styles[name] == scheduler_styles([name])[name]
-
-
-def test_styles_are_stable():
-    # These stand in published figures: a change of the table must be noticed.
-    styles = scheduler_styles(["heft", "fcfs", "donf"])
-    colours = {name: style.colour for name, style in styles.items()}
-    assert colours == {"heft": "#0072B2", "fcfs": "#E69F00", "donf": "#009E73"}
-    assert len({s.hatch for s in styles.values()}) == 3
-    mine = scheduler_styles(["mine", "heft"])["mine"]
-    assert mine == scheduler_styles(["fcfs", "mine"])["mine"]
-
-
-def test_lines_of_one_figure_have_markers_of_their_own():
-    served = ["fcfs", "sjf", "sufferage", "edf", "fcfs_batching", "dynamic_batching", "task_groups"]
-    assert len({s.marker for s in scheduler_styles(served).values()}) < len(served)
-    styles = scheduler_styles(served)
-    apart = with_own_markers(styles)
-    assert len({s.marker for s in apart.values()}) == len(served)
-    assert [(s.colour, s.dash) for s in apart.values()] == [
-        (s.colour, s.dash) for s in styles.values()
-    ]
-    many = with_own_markers(scheduler_styles(_SCHEDULERS))
-    assert len({s.marker for s in many.values()}) == 14  # and then again
 
 
 def test_longest_kinds_get_colours_and_the_rest_none():
@@ -73,3 +37,10 @@ def test_units_and_texts():
     ]
     assert text_colour("#0072B2") == "white"
     assert text_colour("#F0E442") == "black"
+
+
+def test_captions_say_what_n_and_the_statistic():
+    assert caption("Makespan", "3 seeds", "Mean", "", "Dotted: bound.") == (
+        "Makespan. n = 3 seeds. Mean. Dotted: bound."
+    )
+    assert caption("Schedules", "1 run", "") == "Schedules. n = 1 run."
