@@ -1,6 +1,6 @@
 """What there is: ``python -m experiments.list models|clusters|families|schedulers|profiles|...``.
 
-One line each, in groups, at most 100 columns: name and description; ``--wide`` shows all of both, and the source.
+Name and description in groups, at most 100 columns wide; ``--wide`` has one line each, and the sources.
 Profiles have element types, kinds, and the held-out error beside the error of a repeated measurement (A/A).
 ``--config-dir`` adds the user's own.
 """
@@ -14,6 +14,7 @@ if __name__ == "__main__" and answered("list"):
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,18 +43,19 @@ def list_entries(group: str, config_dirs: Sequence[Path], wide: bool) -> None:
     """One line for each entry of a config group."""
     found = catalog.entries(group, config_dirs)
 
-    def heading(entry: catalog.Entry) -> str:
-        if entry.path is not None and any(entry.path.is_relative_to(f) for f in config_dirs):
-            return "yours"
-        if group == "scheduler":
-            return family_of(str(entry.content.get("class_path") or entry.content.get("name")))
-        if group == "model":
-            return domain_of(entry.description)
-        if group == "experiment":
-            return f"python -m {command_of(entry.content) or 'COMMAND'}"
-        return ""
-
-    _print_lines([(heading(e), e.name, e.description, e.source) for e in found], wide)
+    rows = []
+    for entry in found:
+        own = any(entry.path and entry.path.is_relative_to(folder) for folder in config_dirs)
+        name, heading = entry.name, "yours" if own else ""
+        if group == "experiment":  # whoever's it is, a command must be known
+            name += " (yours)" if own else ""
+            heading = f"python -m {command_of(entry.content) or 'COMMAND'}"
+        elif group == "scheduler" and not own:
+            heading = family_of(str(entry.content.get("class_path") or entry.content.get("name")))
+        elif group == "model" and not own:
+            heading = domain_of(entry.description)
+        rows.append((heading, name, entry.description, entry.source))
+    _print_lines(rows, wide)
     if group == "scheduler":
         without = sorted(set(available()) - {str(e.content.get("name", e.name)) for e in found})
         if without:
@@ -84,16 +86,13 @@ def _print_lines(rows: Iterable[tuple[str, str, str, str]], wide: bool) -> None:
             if wide:
                 print(text + (f"  [{source}]" if source else ""))
             else:
-                print(_cut(text))
+                inner = " " * (len(indent) + width + 2)
+                print(textwrap.fill(text, WIDTH, subsequent_indent=inner, **_BETWEEN_WORDS))
     if not wide:
-        print("\nsources, and what is cut off: --wide")
+        print("\none line each, with sources: --wide")
 
 
-def _cut(text: str) -> str:
-    """At most 100 columns, cut between words."""
-    if len(text) <= WIDTH:
-        return text
-    return text[: WIDTH - 1].rsplit(" ", 1)[0].rstrip(" ,;:") + "…"
+_BETWEEN_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def list_profiles() -> None:

@@ -325,7 +325,7 @@ of both:
 what: models, clusters, families, schedulers, partitions, workloads, cost_models, experiments,
   profiles, instances
 options of this command:
-  --wide                               whole descriptions, and sources
+  --wide                               one line each, with sources
   --config-dir ~/mine                  your own folder of configs and classes
 """,
         False,

@@ -140,8 +140,12 @@ def test_the_list_says_which_command_runs_a_preset(folder, capsys):
     (folder / "experiment").mkdir()
     (folder / "experiment" / "fleet.yaml").write_text(OWN)
     assert listing.main(["experiments", "--config-dir", str(folder)]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    commands = {row[0]: row[2 if row[1] == "(yours)" else 1] for row in rows}
+    commands, command = {}, ""
+    for line in capsys.readouterr().out.splitlines():
+        if line.startswith("python -m "):
+            command = line.removeprefix("python -m ").rstrip(":")
+        elif line:
+            commands[line.split()[0]] = command
     assert commands["serving/sizing"] == "experiments.size"
     assert commands["serving/early_exit"] == "experiments.early_exit"
     assert commands["serving/task_groups"] == "experiments.sweep"
