@@ -10,7 +10,7 @@ from experiments.comparison.markup import PAGE, escaped
 from experiments.comparison.names import proper
 from experiments.comparison.rounding import decimals, fit, probability, time_unit
 
-_NAME = 20
+_NAME = 17
 """Characters of a scheduler's name."""
 _GROUP = 46
 """Characters of a model with its setting, which has a line of its own."""
@@ -33,17 +33,19 @@ def main_latex(standings: Standings, own: Sequence[str] = (), notes: Sequence[st
     has_speedup = any(math.isfinite(contest.best_device_s) for contest in standings.contests)
     has_chance = any(standing.best_share is not None for standing in everyone)
     shown = (has_interval, has_speedup, has_chance)
-    headings = ["Scheduler", f"Makespan [{_unit(unit)}]"]
+    makespan = f"Makespan [{_unit(unit)}]"
+    if has_interval:
+        makespan = f"\\multicolumn{{2}}{{c}}{{{makespan}, 95\\%}}"
+    headings = ["Scheduler", makespan]
     headings += [
-        text
-        for text, there in zip(("95\\% interval", "Speed-up", "$P$(best)"), shown, strict=True)
-        if there
+        text for text, there in zip(("Speed-up", "$P$(best)"), shown[1:], strict=True) if there
     ]
+    columns = len(headings) + has_interval
     parts: list[list[str]] = [[]]
     for contest in standings.contests:
         digits = decimals(contest.best.makespan_s * factor)
         title = escaped(fit(proper(standings.label(contest, True)), _GROUP))
-        group = [f"\\multicolumn{{{len(headings)}}}{{@{{}}l}}{{\\emph{{{title}}}}} \\\\"]
+        group = [f"\\multicolumn{{{columns}}}{{@{{}}l}}{{\\emph{{{title}}}}} \\\\"]
         group += [
             _row(contest, standing, factor, digits, shown, standing.scheduler in own)
             for standing in contest.standings
@@ -59,7 +61,7 @@ def main_latex(standings: Standings, own: Sequence[str] = (), notes: Sequence[st
             "\\begin{table}",
             "\\centering\\footnotesize\\setlength{\\tabcolsep}{3pt}",
             f"\\caption{{{caption}}}",
-            f"\\begin{{tabular}}{{@{{}}l{'r' * (len(headings) - 1)}@{{}}}}",
+            f"\\begin{{tabular}}{{@{{}}l{'r' * (columns - 1)}@{{}}}}",
             "\\toprule",
             " & ".join(headings) + r" \\",
             "\\midrule",

@@ -117,7 +117,7 @@ def _panel(
         dots = np.exp(_thinned(effect.logs))
         axes.plot(
             dots, number + rng.uniform(-0.28, 0.28, len(dots)), linestyle="", marker=".",
-            markersize=2, color="#888888", markeredgewidth=0, zorder=2,
+            markersize=2 if len(dots) > 50 else 4, color="#888888", markeredgewidth=0, zorder=2,
         )  # fmt: skip
         key = (effect.factor.name, value_text(effect.value))
         low, high = intervals[key]

@@ -162,7 +162,7 @@ def draw_stacked(
         for panel, label, table in zip(bottom, labels, spent, strict=True):
             draw_spent(panel, table)
             of = (
-                f" · {shorten(label.split('  ·  makespan')[0], int(8.6 * width) - 30)}"
+                f" · {shorten(label.split('  ·  makespan')[0], int(15 * width) - 32)}"
                 if len(traces) > 1
                 else ""
             )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.comparison.bootstrap import FEWEST
 from experiments.comparison.contests import BEST_DEVICE
 from experiments.comparison.instances import Instances
 from experiments.comparison.performance_profile import performance_profile
@@ -36,6 +35,8 @@ from experiments.plots.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_MANY = 20
+"""Instances below which intervals of shares cover most of the figure and say nothing."""
 _FAR = 20.0
 """Ratios beyond are cut off."""
 
@@ -99,7 +100,9 @@ def draw_profile(
             "Performance profile (Dolan and More 2002): share of instances within a ratio of the best makespan"
             + (" and of the lower bound" if two else ""),
             f"{len(instances)} {instances.noun}",
-            "Shaded, for some: 95% interval of the share (Wilson)",
+            "Shaded, for some: 95% interval of the share (Wilson)"
+            if len(instances) >= _MANY
+            else "",
             f"Cut off at {_FAR:g}." if max(float(f["ratio"].max()) for f in frames) > _FAR else "",
             BELOW if below else "",
             grey_note(grey),
@@ -117,7 +120,7 @@ def _shade(
     styles: dict[str, Style],
 ) -> None:
     """Wilson's 95% interval of each share, where there are enough instances for one to be worth seeing."""
-    if count < FEWEST:
+    if count < _MANY:
         return
     for name in chosen:
         share = shares[:, names.index(name)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.comparison.names import proper
 from experiments.plots.looks import scheduler_styles
 from experiments.plots.style import (
     TWO_COLUMNS,
@@ -16,9 +17,9 @@ from experiments.plots.style import (
 from experiments.serving_validation.outcome import BOUNDS, ServingCase, case_frame
 
 PANELS = (
-    ("mean_delay_s", "mean delay (s)"),
-    ("p99_delay_s", "p99 delay (s)"),
-    ("served_per_s", "answers (/s)"),
+    ("mean_delay_s", "mean delay [s]"),
+    ("p99_delay_s", "p99 delay [s]"),
+    ("served_per_s", "answers [1/s]"),
 )
 
 
@@ -77,11 +78,18 @@ def draw_serving_validation(cases: Sequence[ServingCase], stem: Path, caption: s
                 color=style.colour,
                 linestyle=":",
             )
-        axes[3].set_ylabel("error of mean delay (%)")
+        axes[3].set_ylabel("error of mean delay [%]")
         for axis in axes[2:]:
             axis.set_xlabel("offered load / capacity one at a time")
         handles = [
-            Line2D([], [], color=styles[n].colour, marker=styles[n].marker, markersize=4.5, label=n)
+            Line2D(
+                [],
+                [],
+                color=styles[n].colour,
+                marker=styles[n].marker,
+                markersize=4.5,
+                label=proper(n),
+            )
             for n in names
         ]
         grey: dict[str, Any] = {"color": "#555555", "marker": "o", "markersize": 4.5}

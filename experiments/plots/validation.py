@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.comparison.names import proper
 from experiments.plots.looks import scheduler_styles
 from experiments.plots.style import (
     COLOURS,
@@ -115,11 +116,11 @@ def draw_cases(cases: Sequence[Case], stem: str | Path, caption: str) -> list[Pa
             right.set_title("Means over schedulers", loc="left")
         right.plot(shares["error"] * 100, position, "D", color="black", markersize=2.5)
         right.axvline(0, color="black", linewidth=0.6)
-        right.set_yticks(position, list(shares["row"]), fontsize=6)
+        right.set_yticks(position, [proper(text) for text in shares["row"]], fontsize=6)
         right.invert_yaxis()
         right.set_xlabel("simulated minus measured, % of measured")
         handles: list[Any] = [
-            Line2D([], [], marker=style.marker, color=style.colour, ls="", ms=4, label=name)
+            Line2D([], [], marker=style.marker, color=style.colour, ls="", ms=4, label=proper(name))
             for name, style in styles.items()
         ]
         handles += [Patch(facecolor=colour, label=step) for step, colour in colours.items()]

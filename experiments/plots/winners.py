@@ -91,7 +91,7 @@ def draw_winners(winners: WinnerMap, stem: Path, look: Look = USUAL) -> list[Pat
             )
         legend_below(figure, handles, per_row)
         text = caption(
-            "Scheduler of the smallest mean makespan (geometric, over the best of the instance) by "
+            "Scheduler of the smallest mean ratio to the best by "
             f"{axis_label(x.column)} and {axis_label(y.column)}",
             f"{range_of(frame['n'].tolist())} instances a cell",
             f"Numbers: lead over the second in percent; pale and hatched: its 95% interval ({METHOD}; "

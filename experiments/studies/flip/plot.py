@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.comparison.names import proper
 from experiments.plots.looks import scheduler_styles
 from experiments.plots.style import (
     TWO_COLUMNS,
@@ -84,7 +85,7 @@ def draw_flips(
                     facecolor=styles[name].colour,
                     hatch=styles[name].hatch,
                     edgecolor="white",
-                    label=f"{name} wins",
+                    label=f"{proper(name)} wins",
                 )
                 for name in labels
                 if name in present

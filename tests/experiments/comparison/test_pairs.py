@@ -69,6 +69,23 @@ def test_seeds_count_singly_only_where_models_are_too_few():
     assert choose_unit(many, 300) == "seed"
 
 
+def test_each_drawn_graph_is_an_instance_of_its_own():
+    makespans = np.random.default_rng(0).uniform(1, 2, (60, 2))
+    table = replace(
+        instances(makespans, contest=np.repeat(np.arange(10), 6)),
+        drawn=True,
+        seed=np.tile(np.arange(6), 10),
+    )
+    assert choose_unit(table, 1) == "seed"
+    found = compare_pairs(table)
+    assert (found.units, found.unit_text, found.frame["n"].tolist()) == (60, "drawn graphs", [60])
+    assert found.caution.startswith("They are of 6 seeds: graphs that one seed draws in several")
+    assert overall(table).units == 60
+    # Asked for, settings are paired as those of models are.
+    averaged = compare_pairs(table, unit="contest")
+    assert (averaged.units, averaged.unit_text) == (10, "models and settings, seeds averaged")
+
+
 def test_a_row_by_hand():
     rng = np.random.default_rng(0)
     b = rng.uniform(1, 2, 12)

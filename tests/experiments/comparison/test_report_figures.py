@@ -66,13 +66,78 @@ def test_every_figure_is_whole(large, name):
     assert f'src="fig_{name}.png"' in (report / "index.html").read_text()
 
 
+def test_captions_are_short(large):
+    report, _ = large
+    captions = {path.stem: path.read_text() for path in report.glob("fig_*.txt")}
+    assert len(captions) >= 7
+    assert {name: text for name, text in captions.items() if len(text.split()) > 80} == {}
+
+
+def test_too_few_seeds_for_the_map_are_said(large):
+    report, text = large
+    said = "Too few seeds for the map of winners: no cell has the 8 instances that its test needs"
+    assert said in " ".join(text.split())
+    assert said in (report / "fig_winners.txt").read_text()
+    assert said in (report / "index.html").read_text()
+
+
+def test_figures_of_one_column_are_as_wide_and_cut_nothing_off(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+    drawn = []
+    saved = Figure.savefig
+
+    def savefig(figure, *args, **kwargs):
+        drawn.append(figure)
+        return saved(figure, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    axes = {
+        "scheduler": ["s01", "s11", "dynamic_batching"],
+        "model.ccr": [0.1, 10],
+        "model.beta": [0.25, 0.5],
+    }
+
+    def formula(scheduler, ccr, beta, seed):
+        return makespan("s05" if "_" in scheduler else scheduler, "", ccr, 2, "none", seed) * beta
+
+    rows, choices = grid_rows(formula, axes, range(5), family="daggen", cost_model="given")
+    write_sweep(tmp_path / "s", rows)
+    (tmp_path / "s" / "grid.yaml").write_text(yaml.safe_dump({"cells": choices}))
+    console = Console(file=io.StringIO(), width=100, highlight=False)
+    report = compare_sweep(tmp_path / "s", "s01", console, style="column").parent
+    names = {path.stem for path in report.glob("fig_*.png")}
+    assert names == {f"fig_{n}" for n in (*FIGURES, "makespan") if n != "robustness"}
+    for figure in drawn:
+        assert figure.get_figwidth() == pytest.approx(3.33)
+        assert figure.get_figheight() <= 9.05
+        page = figure.bbox
+        renderer = figure.canvas.get_renderer()
+        for text in figure.findobj(Text):
+            box = text.get_window_extent(renderer)
+            if text.get_visible() and text.get_text().strip() and box.overlaps(page):
+                assert text.get_fontsize() >= 5.0
+                inside = (
+                    box.x0 >= -1
+                    and box.y0 >= -1
+                    and box.x1 <= page.x1 + 1
+                    and box.y1 <= page.y1 + 1
+                )
+                assert inside, text.get_text()
+    # Each drawn graph is an instance of its own.
+    assert "n = 20 drawn graphs" in (report / "fig_profile.txt").read_text()
+    assert "n = 20 drawn graphs" in " ".join(console.file.getvalue().split())
+    assert "95% interval over the seeds" in (report / "fig_makespan.txt").read_text()
+    with pytest.raises(InvalidInput, match="no style=poster"):
+        compare_sweep(tmp_path / "s", style="poster")
+
+
 def test_many_schedulers_are_grey_or_in_the_data_and_the_caption_says_so(large):
     report, _ = large
     # 9 of 24 and the best device in colour; the baseline among them.
-    assert "Grey, unnamed: the 15 schedulers" in (report / "fig_profile.txt").read_text()
-    assert (
-        "The 18 best are drawn; 7 more are in the data." in (report / "fig_pairs.txt").read_text()
-    )
+    assert "Grey: 15 more schedulers." in (report / "fig_profile.txt").read_text()
+    assert "7 more schedulers are in the data." in (report / "fig_pairs.txt").read_text()
     pairs = pd.read_csv(report / "fig_pairs.csv")
     assert len(pairs) == 25 * 24
     assert len(pd.read_csv(report / "fig_planning.csv")) == 24

@@ -35,12 +35,17 @@ def test_winners_and_whether_they_are_separable():
     assert cells.loc[(0.1, 1), "lead"] == pytest.approx(0.1, abs=0.03)
     assert cells["separable"].tolist() == [True, True, False, False]
     assert (cells["n"] == 12).all()
+    assert result.warning == ""
 
 
 def test_too_few_seeds_are_never_separable():
     found = table(seeds=7)
     result = winner_map(found.instances, *choose_map(found.factors))
     assert not result.frame["separable"].any()
+    assert result.warning == (
+        "Too few seeds for the map of winners: no cell has the 8 instances that its test needs (at most 7 a cell); "
+        "give seed.workload more values."
+    )
 
 
 def test_choosing_the_two_factors():
