@@ -566,7 +566,8 @@ class SweepConfig(Preset):
         dry_run: say what would be done.
         rerun: what is simulated again: ``stale`` cells, whose code or profiles changed; ``failed`` ones too;
             ``all``; or ``none``.
-        workers: processes; as many as there are cores unless given.
+        workers: processes, as many as there are cores unless given; or a cluster
+            (:mod:`experiments.runs.clusters`).
     """
 
     name: str | None = None
@@ -576,7 +577,7 @@ class SweepConfig(Preset):
     traces: bool = False
     dry_run: bool = False
     rerun: str = "stale"
-    workers: int | None = None
+    workers: int | str | None = None
 
 
 SWEEP_ONLY = (
