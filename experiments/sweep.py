@@ -35,7 +35,7 @@ from experiments.runs.cell_folder import (
 )
 from experiments.runs.clusters import Cluster
 from experiments.runs.command import Invocation, sweeping_main
-from experiments.runs.configs import SWEEP_ONLY
+from experiments.runs.configs import SWEEP_ONLY, contents
 from experiments.runs.console import make_console
 from experiments.runs.file_name import folder_name
 from experiments.runs.grid import Grid, compose_grid
@@ -57,6 +57,7 @@ RERUNS: dict[str, tuple[State, ...]] = {
 }
 """Values of ``rerun``, and the states of the cells that are simulated then."""
 FORMAT = "hetsim.sweep/1"
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 @dataclass
@@ -339,7 +340,7 @@ def _work(plan: Plan, pool: int | Pool, console: Console) -> None:
         asked: dict[str, CellTask] = {}
         for task in plan.todo:
             if not task.scenario.bare and task.scenario.model.profile is None:
-                asked.setdefault(digest(task.scenario.document()["model"]), task)
+                asked.setdefault(digest(contents(task.scenario.model)), task)
         models = {key: task for key, task in asked.items() if not has_graph(task)}
         # Each model once, before two workers could both need it; what fails here fails in its cell.
         if isinstance(pool, int) and len(models) > 1 and pool > 1:
@@ -368,10 +369,13 @@ def _work(plan: Plan, pool: int | Pool, console: Console) -> None:
 
 
 def _world_of(task: CellTask) -> str:
-    document = task.scenario.document()
-    keys = ("instance", "model", "cluster", "cost_model", "family")
-    seed = task.scenario.seed.workload if task.scenario.family.drawn else None
-    return digest([seed, *(document.get(key) for key in keys)])
+    scenario = task.scenario
+    parts: list[Any] = [scenario.instance]
+    if scenario.family.drawn:
+        parts += [scenario.family.document(), scenario.seed.workload]
+    if not scenario.bare:
+        parts += map(contents, (scenario.model, scenario.cluster, scenario.cost_model))
+    return digest(parts)
 
 
 def _write_grid(plan: Plan, invocation: Invocation) -> None:
@@ -383,7 +387,7 @@ def _write_grid(plan: Plan, invocation: Invocation) -> None:
         "exclude": settings.exclude,
         "cells": {task.hash: dict(task.choices) for task in plan.tasks},
     }
-    text = yaml.safe_dump(document, sort_keys=False, width=100)
+    text = yaml.dump(document, Dumper=_DUMPER, sort_keys=False, width=100)
     atomic.write_text(plan.folder / "grid.yaml", text)
 
 
