@@ -113,7 +113,7 @@ class Cluster:
             raise self._unreachable(error) from None
 
     def _unreachable(self, why: object) -> HetsimError:
-        text = " ".join(str(why).split()) or type(why).__name__
+        text = (" ".join(str(why).split()) or type(why).__name__).rstrip(".")
         return HetsimError(
             f"The cluster workers={self.text} cannot be used: {text}. Nothing was simulated; with workers=4, say, the "
             "processes of this machine do the work"
@@ -347,10 +347,9 @@ class _Submitit(Pool):
                 error = job.exception()
                 if error is None:
                     future.set_result(job.result())
-                elif isinstance(error, self._failed):  # it ended, and not for the job's fault
-                    future.set_exception(
-                        HetsimError(f"A job failed: {str(error).splitlines()[-1]}")
-                    )
+                elif isinstance(error, self._failed):  # its traceback is between lines of dashes
+                    trace = str(error).split("\n-----")[1].strip()
+                    future.set_exception(HetsimError(f"A job failed: {trace.splitlines()[-1]}"))
                 else:
                     future.set_exception(error)
 

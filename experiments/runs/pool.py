@@ -203,10 +203,11 @@ class _Queue(Generic[T]):
         return max(self._kinds, key=lambda kind: len(self._kinds[kind]))
 
     def lose(self, batch: list[int]) -> bool:
-        """The worker of a batch died; whether its one task is not tried again, having been lost before."""
-        if len(batch) == 1 and batch[0] in self._lost:
-            return True
-        self._lost.update(batch)
+        """The worker of a batch died; whether it was one task that is not tried again, having been lost alone before."""
+        if len(batch) == 1:
+            if batch[0] in self._lost:
+                return True
+            self._lost.add(batch[0])
         half = (len(batch) + 1) // 2
         self._again += [part for part in (batch[:half], batch[half:]) if part]
         return False
