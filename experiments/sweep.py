@@ -16,7 +16,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,20 +30,23 @@ from experiments.runs.cell import check_method, label_of
 from experiments.runs.cell_folder import (
     CellTask,
     State,
+    cell_files,
     has_graph,
+    keep_files,
     run_cell,
     state_of,
     task_of,
     trace_graph,
 )
+from experiments.runs.clusters import Cluster
 from experiments.runs.command import Invocation, sweeping_main
-from experiments.runs.configs import SWEEP_ONLY
+from experiments.runs.configs import SWEEP_ONLY, contents
 from experiments.runs.console import make_console
 from experiments.runs.file_name import folder_name
 from experiments.runs.grid import Grid, compose_grid
 from experiments.runs.ignored import refuse_idle_seeds
 from experiments.runs.own_settings import key_of
-from experiments.runs.pool import WorkerDiedError, available_cores, work_through
+from experiments.runs.pool import Pool, WorkerDiedError, available_cores, work_through
 from experiments.runs.progress import progress_bar
 from experiments.runs.provenance import code_digest, digest, revision, versions
 from experiments.runs.results import row_of, told_apart, write_results
@@ -59,6 +62,7 @@ RERUNS: dict[str, tuple[State, ...]] = {
 }
 """Values of ``rerun``, and the states of the cells that are simulated then."""
 FORMAT = "hetsim.sweep/1"
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 @dataclass
@@ -85,7 +89,7 @@ class Plan:
     changed: tuple[str, ...]
     stale: dict[str, str]
     note: str
-    workers: int
+    workers: int | Cluster
     killed: list[CellTask] = field(default_factory=list)
 
 
@@ -101,8 +105,10 @@ def plan_sweep(invocation: Invocation) -> Plan:
     refuse_idle_seeds([(c.choices, c.scenario) for c in grid.cells], invocation.config_dirs)
     if settings.rerun not in RERUNS:
         raise InvalidInput(f"There is no rerun={settings.rerun}; known: {', '.join(RERUNS)}")
-    if settings.workers is not None and settings.workers < 1:
-        raise InvalidInput(f"workers={settings.workers}: at least one process is needed")
+    asked = available_cores() if settings.workers is None else settings.workers
+    workers = Cluster.of(asked) if isinstance(asked, str) else asked
+    if isinstance(workers, int) and workers < 1:
+        raise InvalidInput(f"workers={workers}: at least one process is needed")
     name = settings.name or f"sweep-{digest([cell.hash for cell in grid.cells])[:8]}"
     sweeps = Path(settings.output_dir) / "sweeps"
     name, note = _place(sweeps, folder_name("name", name), grid, invocation)
@@ -130,7 +136,6 @@ def plan_sweep(invocation: Invocation) -> Plan:
         if document is not None:
             documents[task.hash] = document
     todo = [task for task in tasks if states[task.hash] in RERUNS[settings.rerun]]
-    workers = settings.workers or available_cores()
     return Plan(
         name, folder, grid, tasks, states, documents, todo, tuple(sorted(changed)), stale, note, workers
     )  # fmt: skip
@@ -248,15 +253,16 @@ def _not_reproducible(plan: Plan) -> int:
 
 def print_estimate(plan: Plan, console: Console) -> None:
     """Minutes and megabytes of what is to do."""
-    minutes, basis = _estimate_minutes(plan)
+    processes = plan.workers if isinstance(plan.workers, int) else 1
+    minutes, basis = _estimate_minutes(plan, processes)
     megabytes = len(plan.todo) * _cell_bytes(plan) / 1e6
     console.print(
-        f"to do: {len(plan.todo)} cells, about {minutes:.2g} min with {plan.workers} processes "
+        f"to do: {len(plan.todo)} cells, about {minutes:.2g} min with {processes} processes "
         f"({basis}), {megabytes:.2g} MB in {plan.folder}"
     )
 
 
-def _estimate_minutes(plan: Plan) -> tuple[float, str]:
+def _estimate_minutes(plan: Plan, processes: int) -> tuple[float, str]:
     known = [row_of(d).get("wall_s") for d in plan.documents.values() if d["status"] == "done"]
     times = [seconds for seconds in known if seconds is not None]
     if times:
@@ -271,7 +277,7 @@ def _estimate_minutes(plan: Plan) -> tuple[float, str]:
         each = sum(runs) / max(1, len(runs)) * 150 / 20_000
         basis = "a rough guess"
     start = 5.0 if plan.todo else 0.0  # processes and models load first
-    return (start + each * len(plan.todo) / plan.workers) / 60, basis
+    return (start + each * len(plan.todo) / processes) / 60, basis
 
 
 def _cell_bytes(plan: Plan) -> float:
@@ -289,11 +295,19 @@ def _cell_bytes(plan: Plan) -> float:
 def run_sweep(plan: Plan, invocation: Invocation, console: Console) -> bool:
     """Simulate what is to do and write the sweep's files; returns False if it was interrupted."""
     began = time.perf_counter()
+    # Children inherit these: each process computes on one core.
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    pool: int | Pool
+    if isinstance(plan.workers, int):
+        pool = min(plan.workers, max(1, len(plan.todo)))
+    else:
+        pool = plan.workers.connect(plan.folder) if plan.todo else 1
     plan.folder.mkdir(parents=True, exist_ok=True)
     _write_grid(plan, invocation)
     interrupted = False
     try:
-        _work(plan, console)
+        _work(plan, pool, console)
     except KeyboardInterrupt:
         interrupted = True
     rows = [row_of(d, plan.stale.get(d["hash"], "")) for d in told_apart(_documents(plan))]
@@ -316,7 +330,7 @@ def run_sweep(plan: Plan, invocation: Invocation, console: Console) -> bool:
             "stale": len(plan.stale),
             "simulated": sum(1 for task in plan.todo if task.hash in plan.documents),
             "wall_s": time.perf_counter() - began,
-            "workers": plan.workers,
+            "workers": workers if isinstance(workers := plan.workers, int) else workers.text,
             "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "versions": versions(),
             "revision": revision(),
@@ -326,33 +340,32 @@ def run_sweep(plan: Plan, invocation: Invocation, console: Console) -> bool:
     return not interrupted
 
 
-def _work(plan: Plan, console: Console) -> None:
-    # Children inherit these: each process computes on one core.
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")
-    workers = min(plan.workers, len(plan.todo)) if plan.todo else 1
+def _work(plan: Plan, pool: int | Pool, console: Console) -> None:
     with progress_bar(console) as progress:
         asked: dict[str, CellTask] = {}
         for task in plan.todo:
             if not task.scenario.bare and task.scenario.model.profile is None:
-                asked.setdefault(digest(task.scenario.document()["model"]), task)
+                asked.setdefault(digest(contents(task.scenario.model)), task)
         models = {key: task for key, task in asked.items() if not has_graph(task)}
         # Each model once, before two workers could both need it; what fails here fails in its cell.
-        if len(models) > 1 and workers > 1:
+        if isinstance(pool, int) and len(models) > 1 and pool > 1:
             bar = progress.add_task("models to graphs", total=len(models))
-            for _ in work_through(list(models.items()), trace_graph, workers):
+            for _ in work_through(list(models.items()), trace_graph, pool):
                 progress.advance(bar)
             progress.remove_task(bar)
         bar = progress.add_task("simulating", total=len(plan.todo))
         failed = 0
         tasks = [(_world_of(task), task) for task in plan.todo]
-        for task, answer in work_through(tasks, run_cell, workers):
+        # Where the folder of a cell is not seen by the worker, this process writes it.
+        function: Callable[[CellTask], Any] = run_cell if isinstance(pool, int) else cell_files
+        for task, answer in work_through(tasks, function, pool):
             if isinstance(answer, WorkerDiedError):
                 plan.killed.append(task)
             else:
-                plan.documents[task.hash] = answer
+                document = answer if isinstance(pool, int) else keep_files(task, answer)
+                plan.documents[task.hash] = document
                 plan.stale.pop(task.hash, None)
-                failed += answer["status"] == "failed"
+                failed += document["status"] == "failed"
             progress.update(
                 bar,
                 advance=1,
@@ -361,10 +374,13 @@ def _work(plan: Plan, console: Console) -> None:
 
 
 def _world_of(task: CellTask) -> str:
-    document = task.scenario.document()
-    keys = ("instance", "model", "cluster", "cost_model", "family")
-    seed = task.scenario.seed.workload if task.scenario.family.drawn else None
-    return digest([seed, *(document.get(key) for key in keys)])
+    scenario = task.scenario
+    parts: list[Any] = [scenario.instance]
+    if scenario.family.drawn:
+        parts += [scenario.family.document(), scenario.seed.workload]
+    if not scenario.bare:
+        parts += map(contents, (scenario.model, scenario.cluster, scenario.cost_model))
+    return digest(parts)
 
 
 def _write_grid(plan: Plan, invocation: Invocation) -> None:
@@ -376,7 +392,7 @@ def _write_grid(plan: Plan, invocation: Invocation) -> None:
         "exclude": settings.exclude,
         "cells": {task.hash: dict(task.choices) for task in plan.tasks},
     }
-    text = yaml.safe_dump(document, sort_keys=False, width=100)
+    text = yaml.dump(document, Dumper=_DUMPER, sort_keys=False, width=100)
     atomic.write_text(plan.folder / "grid.yaml", text)
 
 

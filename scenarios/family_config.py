@@ -180,7 +180,7 @@ class FamilyConfig:
         }.get(self.heterogeneity, ())
         return {
             key: value
-            for key, value in dataclasses.asdict(self).items()
+            for key, value in vars(self).items()
             if value is not None and key not in ("description", "source", *meaningless)
         }
 

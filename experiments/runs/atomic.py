@@ -19,10 +19,23 @@ def write_text(path: str | Path, text: str) -> Path:
 
 
 def write_json(path: str | Path, document: Any) -> Path:
-    """Write JSON with sorted keys; infinities and NaN become null, which any reader understands."""
-    return write_text(
-        path, json.dumps(finite(document), sort_keys=True, indent=1, allow_nan=False) + "\n"
-    )
+    """Write JSON with sorted keys; infinities and NaN become null, which any reader understands.
+
+    Each entry of a mapping has a line, and each entry of these.
+    """
+    return write_text(path, _lines(finite(document), 2) + "\n")
+
+
+_encode = json.JSONEncoder(sort_keys=True, allow_nan=False).encode
+
+
+def _lines(value: Any, levels: int, indent: str = "\n") -> str:
+    """JSON; an indent for all levels would take ten times as long."""
+    if levels and isinstance(value, dict) and value:
+        inner = f"{indent} "
+        rows = (f"{_encode(k)}: {_lines(value[k], levels - 1, inner)}" for k in sorted(value))
+        return f"{{{inner}{f',{inner}'.join(rows)}{indent}}}"
+    return _encode(value)
 
 
 def point_to(link: Path, target: Path) -> None:

@@ -50,14 +50,34 @@ def files(group: str, config_dirs: Sequence[Path] = ()) -> dict[str, Path]:
     """Files of a group by name, sorted; the project's come before the user's, as in Hydra."""
     found: dict[str, Path] = {}
     for root in (CONF, *config_dirs):
-        folder = str(root / group)
+        found = {**_files_below(os.path.join(root, group)), **found}
+    return dict(sorted(found.items()))
+
+
+def _files_below(folder: str) -> dict[str, Path]:
+    """The YAML files of a folder by name; looked for again when a folder of it has changed."""
+    times, found = _found.get(folder, ({}, {}))
+    if not times or any(_changed(parent, time) for parent, time in times.items()):
+        times, found = {}, {}
         for parent, _, names in os.walk(folder):
+            times[parent] = os.stat(parent).st_mtime_ns
             inner = parent[len(folder) + 1 :].replace(os.sep, "/")
             for name in names:
                 if name.endswith(".yaml"):
                     stem = name.removesuffix(".yaml")
-                    found.setdefault(f"{inner}/{stem}" if inner else stem, Path(parent, name))
-    return dict(sorted(found.items()))
+                    found[f"{inner}/{stem}" if inner else stem] = Path(parent, name)
+        _found[folder] = times, found
+    return found
+
+
+_found: dict[str, tuple[dict[str, int], dict[str, Path]]] = {}
+
+
+def _changed(folder: str, time_ns: int) -> bool:
+    try:
+        return os.stat(folder).st_mtime_ns != time_ns
+    except OSError:
+        return True
 
 
 def read(path: Path) -> dict[str, Any]:

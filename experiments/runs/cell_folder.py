@@ -7,6 +7,8 @@ is stale, failed ones too.
 
 from __future__ import annotations
 
+import socket
+import tempfile
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -102,6 +104,42 @@ def run_cell(task: CellTask) -> dict[str, Any]:
     atomic.write_text(task.folder / "command.txt", task.command + "\n")
     atomic.write_json(task.folder / "result.json", document)
     return document
+
+
+def cell_files(task: CellTask) -> dict[str, bytes]:
+    """Simulate a cell on another machine; returns the files of its folder, which :func:`keep_files` writes.
+
+    Raises:
+        InvalidInput: this machine sees other files or another version than the one that asks.
+    """
+    for folder in task.config_dirs:
+        if not folder.is_dir():
+            raise InvalidInput(f"{_here()} has no folder {folder}; {_SHARE}")
+    key = source_digests(task.scenario, task.config_dirs) | {"code": code_digest()}
+    if differ := sorted(name for name in {*key, *task.key} if key.get(name) != task.key.get(name)):
+        raise InvalidInput(f"{_here()} has another {', '.join(differ)} than this machine; {_SHARE}")
+    with tempfile.TemporaryDirectory(prefix="hetsim-") as made:
+        run_cell(replace(task, folder=Path(made)))
+        return {path.name: path.read_bytes() for path in Path(made).iterdir()}
+
+
+_SHARE = (
+    "install the same version of hetsim there, and keep your own files where all machines see them"
+)
+
+
+def _here() -> str:
+    return f"The worker on {socket.gethostname()}"
+
+
+def keep_files(task: CellTask, files: Mapping[str, bytes]) -> dict[str, Any]:
+    """Write the folder of a cell, ``result.json`` last; returns that file's document."""
+    if "error.txt" not in files:
+        (task.folder / "error.txt").unlink(missing_ok=True)
+    for name in sorted(files, key="result.json".__eq__):
+        with atomic.replacing(task.folder / name) as temporary:
+            temporary.write_bytes(files[name])
+    return read_document(task.folder / "result.json")
 
 
 def _write_failure(task: CellTask, error: str, details: str) -> dict[str, Any]:

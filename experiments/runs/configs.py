@@ -494,7 +494,7 @@ class Scenario:
         """
         document = {
             key: value
-            for key, value in asdict(self).items()
+            for key, value in contents(self).items()
             if key in Scenario.__dataclass_fields__ and key != "output_dir" and value is not None
         }
         del document["family"]
@@ -506,6 +506,17 @@ class Scenario:
             for key in ("model", "cluster", "cost_model"):
                 del document[key]
         return document
+
+
+def contents(value: Any) -> Any:
+    """A config as mappings and lists; ``dataclasses.asdict`` without a copy of every leaf."""
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: contents(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, dict):
+        return {key: contents(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [contents(entry) for entry in value]
+    return value
 
 
 S = TypeVar("S", bound=Scenario)
@@ -566,7 +577,8 @@ class SweepConfig(Preset):
         dry_run: say what would be done.
         rerun: what is simulated again: ``stale`` cells, whose code or profiles changed; ``failed`` ones too;
             ``all``; or ``none``.
-        workers: processes; as many as there are cores unless given.
+        workers: processes, as many as there are cores unless given; or a cluster
+            (:mod:`experiments.runs.clusters`).
         style: width of the report's figures: ``column`` (3.33 inches) or ``page`` (7); each its usual one unless given.
     """
 
@@ -577,7 +589,7 @@ class SweepConfig(Preset):
     traces: bool = False
     dry_run: bool = False
     rerun: str = "stale"
-    workers: int | None = None
+    workers: int | str | None = None
     style: str | None = None
 
 

@@ -31,7 +31,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments.runs import catalog, own_schedulers
 from experiments.runs.command import check_output, plain, readable, register
-from experiments.runs.configs import GROUPS, SWEEP_ONLY, Scenario, SweepConfig
+from experiments.runs.configs import GROUPS, SWEEP_ONLY, Scenario, SweepConfig, contents
 from experiments.runs.ignored import refuse_unread
 from experiments.runs.overrides import (
     PRICED,
@@ -358,6 +358,7 @@ class _Assembler:
         self.settings: SweepConfig | None = None
         self._slow = self._needs_hydra(groups, axes)
         self._by_groups: dict[tuple[str, ...], tuple[DictConfig, dict[str, Any]]] = {}
+        self._plain: dict[tuple[str, ...], SweepConfig | None] = {}
         self._plain_base = composer.compose([])
         self._plain_content = _contents(self._plain_base)
         self._overrides: dict[str, Override] = {}
@@ -457,7 +458,7 @@ class _Assembler:
 
     def cell(self, chosen: Mapping[str, str], config: DictConfig) -> Cell:
         """The cell of a combination and its composed config."""
-        settings = plain(config, SweepConfig)
+        settings = self._settings(chosen, config)
         self.settings = self.settings or settings
         apart = self._names.get(chosen.get(own_schedulers.GROUP, ""))
         if apart is not None:
@@ -470,8 +471,50 @@ class _Assembler:
         start = self._by_groups[key][1]
         choices = self._fixed_choices | {axis: chosen[axis] for axis in self._group_axes}
         words = [_chosen(group, name) for group, name in choices.items() if group in GROUPS]
-        words += _changes(start, _flat(dataclasses.asdict(settings)))
+        words += _changes(start, _flat(contents(settings)))
         return Cell(config_digest(scenario.document())[:12], dict(chosen), scenario, tuple(words))
+
+    def _settings(self, chosen: Mapping[str, str], config: DictConfig) -> SweepConfig:
+        """A composed config as its dataclass.
+
+        Where the axes are single values, it is that of the first combination of the same groups with those values.
+        """
+        key = tuple(chosen[axis] for axis in self._group_axes)
+        if key not in self._plain:
+            settings = plain(config, SweepConfig)
+            refers = "${" in str(OmegaConf.to_container(config))  # a value may stand for another
+            self._plain[key] = None if refers else settings
+            return settings
+        known = self._plain[key]
+        for axis in self._value_axes:
+            value = OmegaConf.select(config, axis)
+            try:
+                known = _replaced(known, axis.split("."), value)
+            except LookupError:
+                return plain(config, SweepConfig)
+        return known or plain(config, SweepConfig)
+
+
+def _is_leaf(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _replaced(value: Any, path: Sequence[str], leaf: Any) -> Any:
+    """A config with another leaf at a path; it shares the rest.
+
+    Raises:
+        LookupError: there is no leaf, or the new value is none.
+    """
+    if not path:
+        if not (_is_leaf(value) and _is_leaf(leaf)):
+            raise LookupError
+        return leaf
+    key, *rest = path
+    if isinstance(value, dict):
+        return {**value, key: _replaced(value[key], rest, leaf)}
+    if key not in getattr(value, "__dataclass_fields__", ()):
+        raise LookupError
+    return dataclasses.replace(value, **{key: _replaced(getattr(value, key), rest, leaf)})
 
 
 def _chosen(group: str, name: str) -> str:

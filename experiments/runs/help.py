@@ -87,6 +87,7 @@ examples:
   rerun=failed|all|none              stale cells, whose code or profiles changed, are simulated
                                      again; with failed those too, with all every cell
   workers=4 traces=true baseline=heft
+  workers=ray://host:port            or dask://host:port, slurm:partition, submitit:local
   style=column                       figures 3.33 inches wide (page: 7 inches)
 """,
         True,

@@ -11,6 +11,7 @@ any time. Those used last are kept, up to :data:`MOST_FILES` and :data:`MOST_BYT
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import zipfile
@@ -29,6 +30,9 @@ from simulator.support.atomic_io import replacing
 
 MOST_FILES, MOST_BYTES = 1000, 200_000_000
 """A table of 100 operators on 4 devices takes 10 kB."""
+EVERY = 50
+"""Files that a process keeps before it looks again whether there are too many; it looks at the first."""
+_kept = itertools.count()
 _COLUMNS = ("seconds", "spread", "in_range", "cached")
 _log = logging.getLogger(__name__)
 
@@ -57,7 +61,8 @@ class Kept:
         except CannotWrite as error:
             _log.warning("Cannot keep what was worked out: %s", error)
             return
-        _remove_oldest(self._path.parent)
+        if next(_kept) % EVERY == 0:  # looking through the folder takes longer than keeping
+            _remove_oldest(self._path.parent)
 
 
 class KeptPrices(Kept):

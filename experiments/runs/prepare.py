@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments.runs import catalog
-from experiments.runs.configs import PartitionConfig, Scenario
+from experiments.runs.configs import PartitionConfig, Scenario, contents
 from experiments.runs.provenance import digest
 from experiments.runs.world import (
     World,
@@ -50,9 +50,9 @@ def prepare(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World:
     settings = (simulation.movement, simulation.contention, simulation.memory, simulation.weights)
     decided_by = [
         world.key,
-        dataclasses.asdict(scenario.partition),
+        contents(scenario.partition),
         source_digests(scenario, config_dirs).get("partition"),
-        dataclasses.asdict(scenario.workload),
+        contents(scenario.workload),
         settings,
         scenario.seed.workload,
     ]

@@ -23,6 +23,7 @@ from experiments.runs.configs import (
     Scenario,
     SchedulerConfig,
     SimulationConfig,
+    contents,
 )
 from experiments.runs.kept import Kept, KeptPrices
 from experiments.runs.noise import noise_model
@@ -196,7 +197,7 @@ class World:
         """
         if self.requests is not None:
             return None
-        key = digest(["bounds", dataclasses.asdict(scenario.workload), scenario.seed.workload])
+        key = digest(["bounds", contents(scenario.workload), scenario.seed.workload])
         return self._kept.get_or_make(key, lambda: self._bounds(self.workload(scenario)))
 
     def _bounds(self, workload: Workload) -> Bounds:
@@ -223,9 +224,9 @@ class World:
         key = digest(
             [
                 "best_device",
-                dataclasses.asdict(scenario.workload),
-                dataclasses.asdict(scenario.simulation),
-                dataclasses.asdict(scenario.seed),
+                contents(scenario.workload),
+                contents(scenario.simulation),
+                contents(scenario.seed),
             ]
         )
         return self._kept.get_or_make(key, lambda: self._best_device(scenario))
@@ -479,9 +480,9 @@ def unpartitioned(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> World
     if scenario.family.drawn:
         parts["family"] = digest([scenario.family.document(), scenario.seed.workload])
     if not scenario.bare:
-        parts["model_config"] = digest(dataclasses.asdict(scenario.model))
-        parts["cluster"] = digest(dataclasses.asdict(scenario.cluster))
-        parts["cost_model"] = digest(dataclasses.asdict(scenario.cost_model))
+        parts["model_config"] = digest(contents(scenario.model))
+        parts["cluster"] = digest(contents(scenario.cluster))
+        parts["cost_model"] = digest(contents(scenario.cost_model))
     key = digest(parts)
     world = worlds.get_or_make(key, lambda: _make(key, scenario, parts, config_dirs))
     if scenario.strict:

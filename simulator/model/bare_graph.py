@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import overload
 
 import numpy as np
@@ -91,3 +91,9 @@ class BareTensors(Sequence[Tensor]):
 
     def __hash__(self) -> int:
         return hash((BareTensors, len(self)))
+
+    def __iter__(self) -> Iterator[Tensor]:
+        names = self._operators.names()
+        columns = (column.tolist() for column in (self._source, self._target, self._size))
+        for number, (source, target, size) in enumerate(zip(*columns, strict=True)):
+            yield Tensor(f"{names[source]}->{names[target]}#{number}", "activation", float(size))

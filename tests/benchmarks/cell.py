@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,16 @@ OVERRIDES = ("model=resnet50", "cluster=cpu2_gpu1", "simulation.draws=0")
 class Stopwatch:
     """Stands in for ``simulate`` and adds up what it takes."""
 
-    def __init__(self, simulate: Any) -> None:
-        self.simulate = simulate
+    def __init__(self, simulate: Any, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.simulate, self.clock = simulate, clock
         self.seconds = 0.0
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        began = time.perf_counter()
+        began = self.clock()
         try:
             return self.simulate(*arguments, **options)
         finally:
-            self.seconds += time.perf_counter() - began
+            self.seconds += self.clock() - began
 
 
 def cell_row(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.runs.pool import WorkerDiedError, _Queue, _Worker, work_through
+from experiments.runs.pool import WorkerDiedError, _Queue, work_through
 
 
 def square(number):
@@ -37,16 +37,20 @@ def test_one_worker_is_this_process():
 
 
 def test_a_worker_stays_with_a_kind_and_helps_with_the_longest_in_the_end():
-    queue = _Queue([("a", "a1"), ("a", "a2"), ("b", "b1"), ("b", "b2"), ("b", "b3")])
-    first, second = _Worker.__new__(_Worker), _Worker.__new__(_Worker)
-    first.seen, second.seen = set(), set()
-    assert queue.take(first) == "a1"
-    assert queue.take(second) == "b1"
-    assert queue.take(first) == "a2"
+    tasks = [("a", "a1"), ("a", "a2"), ("b", "b1"), ("b", "b2"), ("b", "b3")]
+    queue = _Queue(tasks)
+    first, second = set(), set()
+
+    def take(seen):
+        return [tasks[number][1] for number in queue.take(seen)]
+
+    assert take(first) == ["a1"]
+    assert take(second) == ["b1"]
+    assert take(first) == ["a2"]
     # Nothing of its kind or fresh is left: the longest queue.
-    assert queue.take(first) == "b2"
-    assert queue.take(second) == "b3"
-    assert queue.take(first) is None
+    assert take(first) == ["b2"]
+    assert take(second) == ["b3"]
+    assert take(first) == []
 
 
 ENDLESS = """
