@@ -8,10 +8,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.runs.help import answered
 from simulator.errors import HetsimError
 
 COMMANDS = {
     "list": "what there is: models, clusters, schedulers, partitions, profiles, experiments",
+    "devices": "one model on many devices: which is fastest, cheapest, and how sure is that",
     "describe": "a model's structure, and where its time goes on a cluster",
     "simulate": "one run: makespan, interval, Gantt, trace",
     "sweep": "many runs, resumable, then their comparison",
@@ -46,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"Nearest: {near[0]}. " if near else ""
         print(f"There is no command '{name}'. {hint}Known: {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
+    if answered(name, words[1:]):
+        return 0
     code: int = importlib.import_module(f"experiments.{name}").main(words[1:])
     return code
 
