@@ -21,7 +21,7 @@ from experiments.runs import atomic
 from experiments.runs.cell import Outcome, label_of, run_scenario
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import Scenario, SimulateConfig
-from experiments.runs.console import WIDTH, make_console
+from experiments.runs.console import WIDTH, make_console, print_validity
 from experiments.runs.file_name import file_name
 from experiments.runs.prepare import prepare
 from experiments.runs.provenance import config_digest
@@ -166,9 +166,8 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     console.print(
         f"[bold]{name} on {world.cluster.name} with {outcome.label}: {answer}[/bold]{interval}"
     )
-    if line := outcome.validity.line:
-        style = "dim" if outcome.validity.validated else "yellow"
-        console.print(f"validity: {line}", style=style, markup=False, soft_wrap=True)
+    style = "dim" if outcome.validity.validated else "yellow"
+    print_validity(outcome.validity.line, console, style)
     for note in world.notes:
         console.print(note, markup=False, soft_wrap=True)
     if figures.get("intervals"):
