@@ -55,7 +55,7 @@ def test_a_model_on_two_kinds_of_devices(folder, capsys):
     assert "a chain" not in out
     assert "the host knows" not in out
     (validity,) = [line for line in out.splitlines() if line.startswith("validity: ")]
-    assert validity.startswith("validity: CPU and GPU together: one run, 24.7% off")
+    assert validity.startswith("validity: CPU cores with memories apart: one run, 4.8% off")
     assert max(len(line) for line in out.splitlines() if line != validity) <= 100
 
 

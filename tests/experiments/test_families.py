@@ -250,7 +250,7 @@ def test_what_models_move_is_told_with_its_validity(folder, capsys):
         assert simulate.main([*words, f"scheduler={name}"]) == 0
     capsys.readouterr()
     assert communication.main(["runs"]) == 0
-    line = "validity: CPU and GPU together: one run, 24.7% off"
+    line = "validity: CPU cores with memories apart: one run, 4.8% off"
     assert capsys.readouterr().out.splitlines()[1].startswith(line)
     assert line in Path("runs/communication.txt").read_text()
     assert f"V{line[1:]}" in Path("runs/fig_communication.txt").read_text()
