@@ -27,7 +27,7 @@ from rich.table import Table
 from experiments.runs import catalog
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import DescribeConfig
-from experiments.runs.console import OWN_UNIT, make_console, time_text
+from experiments.runs.console import OWN_UNIT, make_console, print_validity, time_text
 from experiments.runs.prepare import partitioned, prepare
 from experiments.runs.structure import Structure
 from experiments.runs.world import World
@@ -97,6 +97,7 @@ def describe_command(config: DescribeConfig, invocation: Invocation) -> None:
     print_submission(world.cluster, console)
     console.print()
     print_gain(config, world, console)
+    print_validity(world.validity().line, console)
     if config.features is not None:
         console.print()
         print_features(world.graph, config.features, console)
@@ -218,6 +219,7 @@ def print_requests(
         if rates:
             shown = ", ".join(f"{rate:.4g}/s at batch {batch}" for batch, rate in rates.items())
             console.print(f"one {name} serves at most {shown}")
+    print_validity(world.validity().line, console)
 
 
 def served_at_most(requests: RequestGraphs, world: World, device: int) -> dict[int, float]:

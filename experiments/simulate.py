@@ -26,7 +26,7 @@ from experiments.runs import atomic
 from experiments.runs.cell import Outcome, label_of, run_scenario
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import Scenario, SimulateConfig
-from experiments.runs.console import OWN_UNIT, WIDTH, make_console, time_text
+from experiments.runs.console import OWN_UNIT, WIDTH, make_console, print_validity, time_text
 from experiments.runs.file_name import file_name
 from experiments.runs.prepare import prepare
 from experiments.runs.provenance import config_digest
@@ -171,9 +171,8 @@ def print_answer(outcome: Outcome, folder: Path, console: Console) -> None:
     )
     if scenario.instance is not None:
         console.print(OWN_UNIT, style="dim")
-    if line := outcome.validity.line:
-        style = "dim" if outcome.validity.validated else "yellow"
-        console.print(f"validity: {line}", style=style, markup=False, soft_wrap=True)
+    style = "dim" if outcome.validity.validated else "yellow"
+    print_validity(outcome.validity.line, console, style)
     for note in world.notes:
         console.print(note, markup=False, soft_wrap=True)
     if figures.get("intervals"):

@@ -186,21 +186,28 @@ def _asked(command: str) -> set[str]:
 
 
 def _baseline(grid: Grid, invocation: Invocation) -> str | None:
-    """The label of the baseline; None where a preset's is not among these schedulers.
+    """The label of the baseline; None where a preset's is not among schedulers that the command line chose.
 
     Raises:
-        InvalidInput: the command line names nobody.
+        InvalidInput: the command line names nobody, or a preset nobody of its own schedulers.
     """
     wanted = grid.settings.baseline
     if wanted is None:
         return None
-    labels = {c.hash: label_of(c.scenario, invocation.config_dirs) for c in grid.cells}
+    cells = told_apart(
+        {
+            "labels": {"scheduler": label_of(c.scenario, invocation.config_dirs)},
+            "choices": c.choices,
+        }
+        for c in grid.cells
+    )  # as tables name them
+    labels = {c.hash: d["labels"]["scheduler"] for c, d in zip(grid.cells, cells, strict=True)}
     label = label_named(wanted, labels, {c.hash: c.choices for c in grid.cells})
-    # Tables may tell schedulers apart by more than their labels say.
-    begun = {text.partition("(")[0] for text in labels.values() if "(" in label}
-    if label in labels.values() or label.partition("(")[0] in begun:
+    if label in labels.values():
         return label
-    if any(key_of(word) == "baseline" for word in invocation.overrides):
+    given = {key_of(word) for word in invocation.overrides}
+    chosen = {key.removeprefix("sweep.").partition(".")[0] for key in given - {"sweep.baseline"}}
+    if "baseline" in given or not chosen & {"scheduler", "partition", "exclude", "sweep"}:
         raise InvalidInput(
             f"baseline={wanted} names nobody; this sweep has: {', '.join(dict.fromkeys(labels.values()))}"
         )

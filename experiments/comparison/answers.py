@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Sequence
 
 from experiments.comparison.bootstrap import METHOD
 from experiments.comparison.contests import GIVEN, Contest, Setting, Standing, Standings
@@ -103,15 +104,27 @@ def validity_lines(standings: Standings) -> list[str]:
 
     Without a GPU all methods of a cluster share it; a plan over processors and GPUs has its own.
     """
-    clusters: dict[str, dict[str, None]] = {}
-    for contest in standings.contests:
+    return validity_by_cluster(
         # The longest says all that shorter ones say.
-        line = max((s.validity for s in contest.standings), key=len, default="")
+        (contest.setting.cluster, max((s.validity for s in contest.standings), key=len, default=""))
+        for contest in standings.contests
+    )
+
+
+def validity_by_cluster(lines: Iterable[tuple[str, str]]) -> list[str]:
+    """One line for each group of clusters that share it, of clusters and their lines."""
+    clusters: dict[str, dict[str, None]] = {}
+    for cluster, line in lines:
         if line:
-            clusters.setdefault(line, {}).setdefault(contest.setting.cluster)
+            clusters.setdefault(line, {}).setdefault(cluster)
     if len(clusters) < 2:
         return [f"validity: {line}" for line in clusters]
     return [f"validity of {listed([*names])}: {line}" for line, names in clusters.items()]
+
+
+def as_sentences(texts: Sequence[str]) -> list[str]:
+    """Texts that begin with a capital and end with a stop."""
+    return [f"{text[:1].upper()}{text[1:].rstrip('.')}." for text in texts if text]
 
 
 _LABEL = re.compile(r"\((measured|public|datasheet)")

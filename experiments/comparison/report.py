@@ -12,6 +12,7 @@ from experiments.comparison import tables
 from experiments.comparison.analysis import Analysis
 from experiments.comparison.answers import (
     answers,
+    as_sentences,
     cautions,
     label_lines,
     rules,
@@ -145,11 +146,6 @@ def with_validity(table: tables.TextTable, standings: Standings) -> tables.TextT
     """A table whose caption begins with devices of different labels and ends with the validity of all."""
     first, last = label_lines(standings), validity_lines(standings)
     return replace(table, caption=" ".join(as_sentences([*first, table.caption, *last])))
-
-
-def as_sentences(texts: Sequence[str]) -> list[str]:
-    """Texts that begin with a capital and end with a stop."""
-    return [f"{text[:1].upper()}{text[1:].rstrip('.')}." for text in texts if text]
 
 
 def caption_validity(sections: Sequence[Section], standings: Standings) -> None:

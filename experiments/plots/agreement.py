@@ -53,7 +53,7 @@ def draw_agreement(cases: pd.DataFrame, stem: str | Path) -> list[Path]:
         ends = np.array([both.min() * 0.8, both.max() * 1.25])
         left.fill_between(ends, ends / (1 + BAND), ends * (1 + BAND), color="#DDDDDD", linewidth=0)
         left.plot(ends, ends, color="black", linewidth=0.6)
-        handles = []
+        handles: list[Any] = []
         for order, (name, own) in enumerate(reversed(groups)):
             colour, marker = looks[name]
             left.plot(

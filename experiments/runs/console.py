@@ -29,3 +29,9 @@ def make_console() -> Console:
     console = Console(highlight=False)
     console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
     return console
+
+
+def print_validity(line: str, console: Console, style: str = "yellow") -> None:
+    """Say in which world the devices of a result were validated; nothing where times are given (an empty line)."""
+    if line:
+        console.print(f"validity: {line}", style=style, markup=False, soft_wrap=True)

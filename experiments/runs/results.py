@@ -166,7 +166,7 @@ AXES = {
 """Labels, and the axes of a sweep whose files say what the label is."""
 
 
-def told_apart(documents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def told_apart(documents: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Cells of a sweep whose labels differ wherever their files do.
 
     Two instances, clusters or schedulers may hold the same name; then the label also says which was chosen:

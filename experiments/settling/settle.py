@@ -113,6 +113,7 @@ class Settlement:
 
     Attributes:
         question: the first of its schedulers is the one that is ahead now.
+        validity: in which world its devices were validated, one line.
         ahead: by how much, as a share of the other's makespan; the mean over the draws.
         now: P(win) over the draws, times priced as the question's scenarios say.
         looked_up: the same with the times that are measured already looked up; None where none is, or
@@ -134,6 +135,7 @@ class Settlement:
     """
 
     question: Question
+    validity: str
     ahead: float
     now: float
     looked_up: float | None
@@ -447,6 +449,7 @@ def settle(
     after = variance - times * (linear - left[-1])
     return Settlement(
         question=question,
+        validity=asked.world.validity().line,
         ahead=mean / float(second.mean()),
         now=now,
         looked_up=looked_up,

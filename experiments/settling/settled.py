@@ -33,7 +33,7 @@ from experiments.comparison.rounding import percent, probability
 from experiments.comparison.statistics import SEPARABLE, probability_shorter
 from experiments.runs import atomic
 from experiments.runs.command import Invocation
-from experiments.runs.console import make_console
+from experiments.runs.console import make_console, print_validity
 from experiments.runs.file_name import file_name, own_folder
 from experiments.runs.prepare import prepare
 from experiments.runs.pricing import load_profiles
@@ -431,6 +431,7 @@ def print_settlement(found: Settlement, profiles: Mapping[str, Profile], out: Co
         f"[bold]{found.question.contest}: {first} is {percent(found.ahead)} ahead of {second}, P(win) "
         f"{probability(found.now)}[/bold]"
     )
+    print_validity(found.validity, out)
     if found.looked_up is not None:
         out.print(
             f"{found.known} of {found.operators} operators are measured already; looked up "

@@ -239,6 +239,18 @@ def test_what_partitions_move_is_drawn_against_one_of_them(folder, capsys):
     assert ratio["parameter_server"] < 1
     for name in ("communication.txt", "fig_communication.png", "fig_communication.csv"):
         assert (Path("runs") / name).stat().st_size > 0
-    capsys.readouterr()
+    assert "validity:" not in capsys.readouterr().out
     assert communication.main(["runs", "baseline=heft"]) == 2
     assert "There is no scheduler 'heft'" in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_models_move_is_told_with_its_validity(folder, capsys):
+    words = ["--config-dir", str(folder), "model=branches", "cluster=box", "output_dir=runs"]
+    for name in ("heft", "min_min"):
+        assert simulate.main([*words, f"scheduler={name}"]) == 0
+    capsys.readouterr()
+    assert communication.main(["runs"]) == 0
+    line = "validity: CPU cores with memories apart: one run, 4.8% off"
+    assert capsys.readouterr().out.splitlines()[1].startswith(line)
+    assert line in Path("runs/communication.txt").read_text()
+    assert f"V{line[1:]}" in Path("runs/fig_communication.txt").read_text()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.console import Console
 
+from experiments.comparison.answers import as_sentences, validity_by_cluster
 from experiments.plots.looks import scheduler_handle, scheduler_styles
 from experiments.plots.style import (
     TWO_COLUMNS,
@@ -106,7 +107,9 @@ def _runs(value: object) -> str:
     return ":".join(entry if count == 1 else f"{count}x {entry}" for count, entry in runs)
 
 
-def draw_communication(found: pd.DataFrame, baseline: str, stem: Path) -> list[Path]:
+def draw_communication(
+    found: pd.DataFrame, baseline: str, stem: Path, validity: Sequence[str] = ()
+) -> list[Path]:
     """A row for each setting, a marker for each scheduler: bytes on the left, makespans on the right."""
     settings = list(dict.fromkeys(found["setting"]))[:MOST_SETTINGS]
     names = list(dict.fromkeys(found["scheduler"]))
@@ -144,7 +147,7 @@ def draw_communication(found: pd.DataFrame, baseline: str, stem: Path) -> list[P
             f"Bytes over links (ratio of sums over seeds) and makespans (geometric mean of ratios) against {baseline}; "
             f"{'-'.join(map(str, counts[:: max(len(counts) - 1, 1)]))} seeds. No marker: the baseline moves nothing."
         )
-        return save_figure(figure, stem, found, caption)
+        return save_figure(figure, stem, found, " ".join([caption, *as_sentences(validity)]))
 
 
 def analyse(
@@ -156,8 +159,12 @@ def analyse(
         InvalidInput: see :func:`ratios`.
     """
     console = console or Console()
-    found, baseline = ratios(load_results(folder), baseline)
-    lines = [f"against {baseline}: bytes moved, makespan"]
+    results = load_results(folder)
+    found, baseline = ratios(results, baseline)
+    done = results[results["status"] == "done"].fillna({"cluster": "", "validity": ""})
+    longest = done.groupby("cluster")["validity"]
+    validity = validity_by_cluster((str(name), max(own, key=len)) for name, own in longest)
+    lines = [f"against {baseline}: bytes moved, makespan", *validity]
     for setting, own in found.groupby("setting", sort=False):
         lines.append(str(setting))
         columns = ["scheduler", "bytes", "bytes_ratio", "makespan_s", "makespan_ratio"]
@@ -166,7 +173,7 @@ def analyse(
             for name, moved, less, seconds, shorter in own[columns].to_numpy().tolist()
         ]
     atomic.write_text(folder / "communication.txt", "\n".join(lines) + "\n")
-    drawn = draw_communication(found, baseline, folder / "fig_communication")
+    drawn = draw_communication(found, baseline, folder / "fig_communication", validity)
     for line in [*lines, f"wrote {', '.join(map(str, drawn))}"]:
         console.print(line, markup=False, soft_wrap=True)
     return drawn

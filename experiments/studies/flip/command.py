@@ -26,7 +26,7 @@ from experiments.runs import atomic
 from experiments.runs.cell import Runs, label_of, make_scheduler
 from experiments.runs.command import Invocation, sweeping_main
 from experiments.runs.configs import PartitionConfig, Scenario
-from experiments.runs.console import make_console
+from experiments.runs.console import make_console, print_validity
 from experiments.runs.grid import compose_grid
 from experiments.runs.ignored import refuse_idle_seeds
 from experiments.runs.own_settings import read_own
@@ -375,9 +375,7 @@ def _flip_one(
         style="bold", markup=False, soft_wrap=True,
     )  # fmt: skip
     planned = any(scenario.partition.partitions for scenario in contest.scenarios)
-    validity = world.validity(planned)
-    if validity.line:
-        console.print(f"validity: {validity.line}", style="yellow", markup=False, soft_wrap=True)
+    print_validity(world.validity(planned).line, console)
     nearest = found[0].nearest if found else None
     if nearest is None:
         console.print(

@@ -33,6 +33,7 @@ from experiments.runs import atomic
 from experiments.runs.cell import Runs, make_scheduler
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import Preset
+from experiments.runs.console import print_validity
 from experiments.runs.file_name import file_name
 from experiments.runs.own_settings import key_of
 from experiments.runs.prepare import prepare
@@ -385,10 +386,7 @@ def size_command(config: SizeConfig, invocation: Invocation) -> None:
             f"{_shown(first, float(np.mean(spread)))}, upper end of the 95% interval "
             f"{_shown(first, best.upper(first))} ({settled.seeds} seeds)"
         )
-        if best.validity:
-            console.print(
-                f"validity: {best.validity}", style="yellow", markup=False, soft_wrap=True
-            )
+        print_validity(best.validity, console)
         console.print(f"there: {best.stops}", markup=False, soft_wrap=True)
     cheaper = [f for f in sizing.tried if best is None or f.price < best.price]
     if cheaper:

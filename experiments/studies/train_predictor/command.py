@@ -28,6 +28,7 @@ from experiments.runs import atomic
 from experiments.runs.cell import Runs, make_scheduler
 from experiments.runs.command import Invocation, hydra_command
 from experiments.runs.configs import Preset
+from experiments.runs.console import print_validity
 from experiments.runs.file_name import file_name
 from experiments.runs.prepare import prepare
 from experiments.runs.progress import progress_bar
@@ -145,8 +146,8 @@ def evaluate(
 
 def recorded_loads(
     config: TrainPredictorConfig, config_dirs: Sequence[Path], console: Console
-) -> tuple[LoadRecord, TwoStage]:
-    """The loads that a scenario's selection saw, and the selection.
+) -> tuple[LoadRecord, TwoStage, str]:
+    """The loads that a scenario's selection saw, the selection, and in which world the devices were validated.
 
     A predictor that would have to be trained first is left out meanwhile.
 
@@ -170,6 +171,7 @@ def recorded_loads(
     runs: list[np.ndarray] = []
     selection: TwoStage | None = None
     nodes: tuple[str, ...] = ()
+    validity = ""
     with progress_bar(console) as progress:
         task = progress.add_task("recording", total=len(rates) * config.runs)
         for rate in rates:
@@ -188,10 +190,10 @@ def recorded_loads(
                 skipped = math.ceil(one.workload.warm_up_s / found.sample)
                 runs.append(np.array(found.recorded[skipped:]).reshape(-1, len(found.nodes)))
                 nodes = tuple(world.cluster.spaces[space].name for space in found.nodes)
-                selection = found
+                selection, validity = found, world.validity().line
                 progress.advance(task)
     assert selection is not None
-    return LoadRecord(selection.sample, nodes, runs), selection
+    return LoadRecord(selection.sample, nodes, runs), selection, validity
 
 
 def train_command(config: TrainPredictorConfig, invocation: Invocation) -> None:
@@ -200,11 +202,11 @@ def train_command(config: TrainPredictorConfig, invocation: Invocation) -> None:
     config = config.settled()
     _check(config)
     if config.loads is not None:
-        record, selection = read_loads(config.loads), TwoStage()
+        record, selection, validity = read_loads(config.loads), TwoStage(), ""
         # What else decided these loads is not known.
         options = {"sample": record.sample}
     else:
-        record, selection = recorded_loads(config, invocation.config_dirs, console)
+        record, selection, validity = recorded_loads(config, invocation.config_dirs, console)
         options = {
             name: getattr(selection, name) for name in ("sample", "average", "queue_capacity")
         }
@@ -232,9 +234,11 @@ def train_command(config: TrainPredictorConfig, invocation: Invocation) -> None:
     folder = _folder(config)
     file = Path(config.file or folder / "predictor.safetensors")
     network.save(file)
-    atomic.write_json(folder / "result.json", _document(result, record, file, config))
+    document = _document(result, record, file, config) | {"validity": validity}
+    atomic.write_json(folder / "result.json", document)
     atomic.write_text(folder / "command.txt", invocation.command + "\n")
     _print(result, record, config, console)
+    print_validity(validity, console)
     written = dict.fromkeys([str(file), *([config.record] if config.record else []), f"{folder}/"])
     console.print(f"wrote {', '.join(written)}", style="dim", soft_wrap=True, markup=False)
 

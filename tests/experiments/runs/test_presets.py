@@ -130,6 +130,25 @@ def test_presets_of_the_users_are_treated_alike(folder, capsys, monkeypatch):
     assert compose_grid(["experiment=plain"], [folder]).cells[0].scenario.seed.noise == 3
 
 
+@pytest.mark.parametrize("baseline", ["donf(pricing=none)", "hefty"])
+def test_a_baseline_that_a_preset_lacks_is_refused_before_any_cell_runs(baseline, folder, capsys):
+    (folder / "experiment").mkdir()
+    (folder / "experiment" / "grid.yaml").write_text(
+        "# @package _global_\ninstance: peft\n"
+        "sweep: {scheduler: [donf], scheduler.options.pricing: [per_link, per_edge]}\n"
+        f"baseline: {baseline}\n"
+    )
+    words = ["--config-dir", str(folder), "experiment=grid"]
+    assert sweep.main(words) == 2
+    assert (
+        f"baseline={baseline} names nobody; this sweep has: donf, donf(pricing=per_edge)"
+        in capsys.readouterr().err
+    )
+    assert not (folder.parent / "outputs").exists()
+    # Whoever takes other options compares with nobody in particular.
+    assert sweep.main([*words, "scheduler.options.pricing=per_edge", "dry_run=true"]) == 0
+
+
 @pytest.mark.parametrize("module", [size, sweep])
 def test_a_scenario_for_another_command_is_refused(module, folder, capsys):
     assert module.main(["command=experiments.simulate"]) == 2

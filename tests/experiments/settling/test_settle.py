@@ -132,7 +132,7 @@ def test_a_verdict_is_measured_and_settled(here, capsys, monkeypatch):
     pair = "pair=mine,mine(device=1)"
     assert main([*own(here), f"settle={run}", pair, "step=plan"]) == 0
     told = capsys.readouterr().out
-    assert all(word in told for word in ("P(win)", "linear", "expected"))
+    assert all(word in told for word in ("P(win)", "linear", "expected", "validity: CPU cores"))
     assert not list(here.parent.glob("outputs/settled/*"))
 
     code = main([*own(here), f"settle={run}", pair, "rounds=1", "out=done"])

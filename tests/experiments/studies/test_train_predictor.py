@@ -88,6 +88,7 @@ def test_it_records_what_a_simulation_saw(folder: Path, tmp_path: Path, capsys) 
     assert "does not select in two stages" in capsys.readouterr().err
     words += [SELECT, "file=p.safetensors"]
     assert train_predictor.main([*words, "rates=[1000/s,2000/s]"]) == 0
+    assert "validity: CPU cores with memories apart: one run" in capsys.readouterr().out
     record = read_loads("loads.csv")
     assert record.nodes == ("ram", "vram")
     assert record.sample == 0.001
