@@ -20,6 +20,12 @@ from simulator.model.operator import TensorSpec
 
 _COPIES = frozenset({"aten::copy_", "aten::clone"})
 _DROPOUT = frozenset({"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"})
+_ELSEWHERE = frozenset({"layout", "device", "pin_memory", "memory_format"})
+_SCALAR_TYPES = {
+    **{0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32"},
+    **{7: "float64", 11: "bool", 15: "bfloat16"},
+}
+"""Element types by their numbers in ``c10::ScalarType``."""
 _UNFIT = (InvalidInput, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
 """What shapes raise that do not fit together; and what is not implemented on ``meta``."""
 
@@ -100,7 +106,9 @@ def priced(event: Event, read: Sequence[Leaf], written: Sequence[Leaf] | None) -
         if not is_known(kind):
             return None
         outputs = tuple(leaf.spec for leaf in written or ())
-        if written is None:
+        if kind == "copy" and name in ("reshape", "flatten"):  # the view comes behind the copy
+            outputs = (TensorSpec(inputs[0].shape, inputs[0].dtype),)
+        elif written is None:
             outputs = _inferred(overload, arguments, inputs)
         attributes = attributes_of(kind, arguments, inputs, outputs)
         flops(kind, inputs, outputs, attributes)
@@ -198,11 +206,11 @@ def _inferred(overload: Any, arguments: Mapping[str, Any], inputs: Sequence[Tens
             return meta[value["read"]]
         return [given(part) for part in value] if isinstance(value, list) else value
 
-    unset = ("dtype", "layout", "device", "pin_memory", "memory_format")
-    if any(arguments.get(name) is not None for name in unset[:1]):
-        raise ValueError("a type by its number")
+    called = {n: given(v) for n, v in arguments.items() if n not in _ELSEWHERE}
+    if "dtype" in called and called["dtype"] is not None:
+        called["dtype"] = getattr(torch, _SCALAR_TYPES[called["dtype"]])
     with torch.no_grad():
-        results = overload(*(None if n in unset else given(v) for n, v in arguments.items()))
+        results = overload(**called)
     results = results if isinstance(results, tuple | list) else [results]
     return tuple(
         TensorSpec.of(list(r.shape), str(r.dtype).removeprefix("torch."), list(r.stride()))
