@@ -50,7 +50,7 @@ def keep_measured(
     given = []
     for row in rows:
         operator = graph.operators[row]
-        pair = [operator.attributes.get(key) for key in ("seconds", "priced_s")]
+        pair: list[Any] = [operator.attributes.get(key) for key in ("seconds", "priced_s")]
         if not all(isinstance(value, int | float) and 0 <= value < 1e12 for value in pair):
             raise InvalidInput(
                 f"Operator '{operator.name}' of kind '{KIND}' needs attributes 'seconds' and 'priced_s', numbers of seconds"

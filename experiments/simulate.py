@@ -65,7 +65,9 @@ def simulate_command(config: SimulateConfig, invocation: Invocation) -> None:
 def _export(outcome: Outcome, path: str) -> None:
     """Write what ran for another tool."""
     if outcome.trace is None:
-        raise InvalidInput("export writes what ran when, which keep=figures forgets; leave one of both out")
+        raise InvalidInput(
+            "export writes what ran when, which keep=figures forgets; leave one of both out"
+        )
     jobs = outcome.world.workload(outcome.scenario).jobs
     export_run(path, outcome.trace, jobs[0].graph, outcome.world.cluster)
 

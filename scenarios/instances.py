@@ -52,6 +52,8 @@ def load_instance(
             times, see :mod:`scenarios.graph_files`.
     """
     path, part = split_part(path)
+    if suffix_of(path) == ".onnx":
+        raise InvalidInput(f"{path} is a model, without devices or times: model.graph={path}")
     document = None
     if not names_a_graph(path) and suffix_of(path) != ".et":
         data = file_bytes(path)

@@ -22,11 +22,27 @@ _COPIES = frozenset({"aten::copy_", "aten::clone"})
 _DROPOUT = frozenset({"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"})
 _ELSEWHERE = frozenset({"layout", "device", "pin_memory", "memory_format"})
 _SCALAR_TYPES = {
-    **{0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32"},
-    **{7: "float64", 11: "bool", 15: "bfloat16"},
+    0: "uint8",
+    1: "int8",
+    2: "int16",
+    3: "int32",
+    4: "int64",
+    5: "float16",
+    6: "float32",
+    7: "float64",
+    11: "bool",
+    15: "bfloat16",
 }
 """Element types by their numbers in ``c10::ScalarType``."""
-_UNFIT = (InvalidInput, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
+_UNFIT = (
+    InvalidInput,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RuntimeError,
+)
 """What shapes raise that do not fit together; and what is not implemented on ``meta``."""
 
 
@@ -53,7 +69,9 @@ def leaves_of(event: Event, dtype: str) -> tuple[Leaf, ...]:
     found = []
     for kind, lengths, strides in _arguments(event):
         if kind == "TensorList":
-            nested = [spec_of(dtype, row, None) for row in lengths] if isinstance(lengths, list) else []
+            nested = (
+                [spec_of(dtype, row, None) for row in lengths] if isinstance(lengths, list) else []
+            )
             found += [Leaf(spec) for spec in nested if spec is not None]
         elif (spec := spec_of(kind, lengths, strides)) is not None:
             found.append(Leaf(spec))
@@ -125,7 +143,9 @@ def _arguments(event: Event) -> Iterator[tuple[str, Any, Any]]:
     )
     if isinstance(kinds, list) and isinstance(shapes, list) and len(kinds) == len(shapes):
         known = isinstance(strides, list) and len(strides) == len(kinds)
-        yield from zip(map(str, kinds), shapes, strides if known else [None] * len(kinds), strict=True)
+        yield from zip(
+            map(str, kinds), shapes, strides if known else [None] * len(kinds), strict=True
+        )
 
 
 def _overloads(name: str) -> list[Any]:
@@ -140,7 +160,7 @@ def _overloads(name: str) -> list[Any]:
 
 def _fits(schema: Sequence[Any], kinds: Sequence[str]) -> bool:
     """Whether recorded types can be an overload's arguments."""
-    if len(schema) != len(kinds):
+    if len(schema) != len(kinds) or any(argument.is_out for argument in schema):
         return False
     for argument, kind in zip(schema, kinds, strict=True):
         wanted = str(argument.type)
@@ -157,7 +177,9 @@ def _fits(schema: Sequence[Any], kinds: Sequence[str]) -> bool:
     return True
 
 
-def _bound(event: Event, schema: Sequence[Any], kinds: Sequence[str], tensors: int) -> dict[str, Any]:
+def _bound(
+    event: Event, schema: Sequence[Any], kinds: Sequence[str], tensors: int
+) -> dict[str, Any]:
     """Arguments by name: numbers as they are, tensors as ``{"read": position}``, or lists of these."""
     texts = event.arguments.get("Concrete Inputs")
     if not isinstance(texts, list) or len(texts) != len(schema):
@@ -190,14 +212,18 @@ def _literal(text: Any) -> Any:
         return None
 
 
-def _inferred(overload: Any, arguments: Mapping[str, Any], inputs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+def _inferred(
+    overload: Any, arguments: Mapping[str, Any], inputs: Sequence[TensorSpec]
+) -> tuple[TensorSpec, ...]:
     """What a call writes, by PyTorch's own shape functions."""
     import torch
 
     meta = [
         torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")
         if spec.strides is None
-        else torch.empty_strided(spec.shape, spec.strides, dtype=getattr(torch, spec.dtype), device="meta")
+        else torch.empty_strided(
+            spec.shape, spec.strides, dtype=getattr(torch, spec.dtype), device="meta"
+        )
         for spec in inputs
     ]
 

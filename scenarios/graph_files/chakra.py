@@ -103,7 +103,9 @@ def _messages(data: bytes) -> Iterator[bytes]:
     while at < len(data):
         length, at = _varint(data, at)
         if length > _MOST_MESSAGE or at + length > len(data):
-            raise InvalidInput("It is no Chakra trace, or was truncated: a message ends behind the file's end")
+            raise InvalidInput(
+                "It is no Chakra trace, or was truncated: a message ends behind the file's end"
+            )
         yield data[at : at + length]
         at += length
 
@@ -112,7 +114,9 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):
-            raise InvalidInput("It is no Chakra trace, or was truncated: a number ends behind the file's end")
+            raise InvalidInput(
+                "It is no Chakra trace, or was truncated: a number ends behind the file's end"
+            )
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -138,7 +142,9 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, int | bytes]]:
         else:
             raise InvalidInput(f"It is no Chakra trace: a field has wire type {wire}")
         if at + length > len(message):
-            raise InvalidInput("It is no Chakra trace, or was truncated: a field ends behind its message's end")
+            raise InvalidInput(
+                "It is no Chakra trace, or was truncated: a field ends behind its message's end"
+            )
         yield number, wire, message[at : at + length]
         at += length
 
@@ -163,7 +169,9 @@ def _node(message: bytes) -> Node:
                 attributes[name] = entry_value
         elif number in found:
             if wire != wires[number]:
-                raise InvalidInput(f"It is no Chakra trace: field {number} of a node has wire type {wire}")
+                raise InvalidInput(
+                    f"It is no Chakra trace: field {number} of a node has wire type {wire}"
+                )
             found[number] = value
     seconds = found[7] * 1e-6
     exact = attributes.get("duration_s")
@@ -178,7 +186,8 @@ def _node(message: bytes) -> Node:
 
 
 def _attribute(message: bytes) -> tuple[str, bool | int | float | str | None]:
-    name, found = "", None
+    name = ""
+    found: bool | int | float | str | None = None
     for number, wire, value in _fields(message):
         if number == 1 and isinstance(value, bytes):
             name = _string(value)
@@ -211,7 +220,9 @@ def _edges(nodes: Sequence[Node]) -> tuple[list[tuple[int, int]], list[str]]:
     for position, node in enumerate(nodes):
         for other in (*node.data_deps, *node.ctrl_deps):
             if other not in index:
-                raise InvalidInput(f"Node {node.number} depends on {other}, which is no node of the file")
+                raise InvalidInput(
+                    f"Node {node.number} depends on {other}, which is no node of the file"
+                )
             edges[index[other], position] = None
     check_size(len(nodes), len(edges))
     names = [node.name for node in nodes]
@@ -271,11 +282,15 @@ def chakra_bytes(nodes: Sequence[Node]) -> bytes:
     parts = [_sized(_text_field(1, VERSION))]
     for node in nodes:
         attributes = {**node.attributes, "duration_s": float(node.seconds)}
-        body = _number_field(1, node.number) + _text_field(2, node.name) + _number_field(3, node.type)
+        body = (
+            _number_field(1, node.number) + _text_field(2, node.name) + _number_field(3, node.type)
+        )
         for number, values in ((4, node.ctrl_deps), (5, node.data_deps)):
             if values:
                 body += _bytes_field(number, b"".join(map(_encoded, values)))
-        body += _number_field(6, round(node.begin_s * 1e6)) + _number_field(7, round(node.seconds * 1e6))
+        body += _number_field(6, round(node.begin_s * 1e6)) + _number_field(
+            7, round(node.seconds * 1e6)
+        )
         body += b"".join(_bytes_field(10, _encoded_attribute(*row)) for row in attributes.items())
         parts.append(_sized(body))
     return b"".join(parts)

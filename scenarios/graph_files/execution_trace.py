@@ -55,7 +55,9 @@ def read_execution_trace(document: Any) -> dict[int, Call]:
         InvalidInput: it is no such file, of another schema, or malformed; names the node.
     """
     if not is_execution_trace(document):
-        raise InvalidInput("It is no file of PyTorch's ExecutionTraceObserver (an object with 'schema' and 'nodes')")
+        raise InvalidInput(
+            "It is no file of PyTorch's ExecutionTraceObserver (an object with 'schema' and 'nodes')"
+        )
     schema = document["schema"]
     if not (isinstance(schema, str) and schema.startswith(SCHEMAS)):
         raise InvalidInput(
@@ -67,8 +69,8 @@ def read_execution_trace(document: Any) -> dict[int, Call]:
             attributes = {entry["name"]: entry.get("value") for entry in node["attrs"]}
             number = attributes.get("rf_id")
             if isinstance(number, int) and number:
-                sides = (tuple(_leaves(node[side])) for side in ("inputs", "outputs"))
-                found[number] = (str(node["name"]), *sides)
+                read, written = (tuple(_leaves(node[side])) for side in ("inputs", "outputs"))
+                found[number] = (str(node["name"]), read, written)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError):
             raise InvalidInput(f"Node {shown(node)} of the execution trace is malformed") from None
     return found
@@ -77,7 +79,9 @@ def read_execution_trace(document: Any) -> dict[int, Call]:
 def is_execution_trace(document: Any) -> bool:
     """Whether a JSON document is meant as an ExecutionTraceObserver's."""
     return (
-        isinstance(document, Mapping) and "schema" in document and isinstance(document.get("nodes"), list)
+        isinstance(document, Mapping)
+        and "schema" in document
+        and isinstance(document.get("nodes"), list)
     )
 
 
@@ -109,7 +113,9 @@ def spec_of(kind: str, lengths: Any, strides: Any) -> TensorSpec | None:
     for numbers in (lengths, strides or []):
         right = isinstance(numbers, list) and len(numbers) <= 64
         if not (right and all(type(n) is int and 0 <= n <= _MOST for n in numbers)):
-            raise InvalidInput(f"A tensor has shape or strides {shown(numbers)}, not lengths up to 2^40")
+            raise InvalidInput(
+                f"A tensor has shape or strides {shown(numbers)}, not lengths up to 2^40"
+            )
     spec = TensorSpec(tuple(lengths), dtype)
     if strides and len(strides) == len(lengths):
         spec = TensorSpec.of(lengths, dtype, strides)

@@ -75,7 +75,10 @@ def _nodes(
     last: dict[tuple[int, int], int] = {}
     """By tensor and memory space the message that brought it there."""
     sent: list[Node] = []
-    for row in sorted(range(len(moved["tensor"])), key=lambda row: (moved["start"][row], moved["finish"][row], row)):
+    for row in sorted(
+        range(len(moved["tensor"])),
+        key=lambda row: (moved["start"][row], moved["finish"][row], row),
+    ):
         tensor, space = moved["tensor"][row], moved["destination"][row]
         producer = graph.producer[tensor]
         before = last.get((tensor, space), producer)

@@ -124,7 +124,8 @@ def read_kineto(document: Mapping[str, Any], selection: str | None = None) -> It
     end = max([window.end, *(e.end for e in kernels)])
     waits = [e for e in events if e.category == "cuda_sync" and window.begin <= e.begin < end]
     parts = (
-        tuple(_moved(event, origin) for event in part) for part in (operators, calls, kernels, waits)
+        tuple(_moved(event, origin) for event in part)
+        for part in (operators, calls, kernels, waits)
     )
     return Iteration(window.name, window.lane, end - origin, window.end - origin, *parts)
 
@@ -136,13 +137,17 @@ def _event(row: Any) -> Event | None:
     category = _CATEGORIES.get(category, category)
     if category not in _READ:
         return None
-    name, begin, duration = (row.get(key) for key in ("name", "ts", "dur"))
+    name: Any = row.get("name")
+    begin: Any = row.get("ts")
+    duration: Any = row.get("dur")
     arguments = row.get("args", {})
     if not isinstance(name, str) or not isinstance(arguments, Mapping):
         raise InvalidInput(f"Event {shown(row)} needs a text 'name' and an object 'args'")
     for key, value in (("ts", begin), ("dur", duration)):
         right = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (right and math.isfinite(value) and abs(value) < 2**63 and (key == "ts" or value >= 0)):
+        if not (
+            right and math.isfinite(value) and abs(value) < 2**63 and (key == "ts" or value >= 0)
+        ):
             raise InvalidInput(f"Event {shown(name)} has {key} {shown(value)}, not microseconds")
     if isinstance(arguments.get("correlation"), list | dict):
         raise InvalidInput(f"Event {shown(name)} has a correlation that is no number")

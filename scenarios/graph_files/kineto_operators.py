@@ -62,7 +62,9 @@ class Operators:
         return Shape.of(edges, self.seconds, sizes, graph.operator_names, self.notes)
 
 
-def read_operators(iteration: Iteration, name: str, calls: Mapping[int, Call] | None = None) -> Operators:
+def read_operators(
+    iteration: Iteration, name: str, calls: Mapping[int, Call] | None = None
+) -> Operators:
     """The operators of an iteration.
 
     Args:
@@ -79,7 +81,9 @@ def read_operators(iteration: Iteration, name: str, calls: Mapping[int, Call] | 
         raise InvalidInput(f"There is no operator but views within '{iteration.name}'")
     graph = _graph(name, steps, sum(step.seconds for step in steps if step.priced is not None))
     seconds = np.array([step.seconds for step in steps])
-    busy = sum(event.end - event.begin for event in iteration.operators if event.lane == iteration.thread)
+    busy = sum(
+        event.end - event.begin for event in iteration.operators if event.lane == iteration.thread
+    )
     notes = [
         f"{1 - busy / iteration.range_s:.1%} of '{iteration.name}' is the host's own time between operators, which is left out"
     ]
@@ -161,7 +165,9 @@ def _graph(name: str, steps: Sequence[_Step], priced_s: float) -> DataflowGraph:
             if leaf.storage is not None:
                 stored[leaf.storage] = tensor
             read.append(tensor)
-        outputs = known.outputs if known is not None else tuple(l.spec for l in step.written or ())
+        outputs = (
+            known.outputs if known is not None else tuple(leaf.spec for leaf in step.written or ())
+        )
         storages = [leaf.storage for leaf in step.written or ()]
         if step.event.name.endswith("_") and step.read and not storages:
             storages, outputs = [step.read[0].storage], (step.read[0].spec,)
@@ -183,7 +189,7 @@ def _graph(name: str, steps: Sequence[_Step], priced_s: float) -> DataflowGraph:
                 known.inputs if known is not None else (),
                 outputs,
                 known.attributes if known is not None else kept,
-                reads=tuple(spec for tensor in read if (spec := tensors[tensor].spec) is not None),
+                reads=tuple(s for tensor in read if (s := tensors[tensor].spec) is not None),
             )
         )
         reads.append(read)

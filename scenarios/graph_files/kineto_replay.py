@@ -18,6 +18,7 @@ import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 
@@ -108,7 +109,7 @@ class _Replay:
             lane: self._thread(lane, operators[lane], launches[lane], waits[lane]) for lane in lanes
         }
         for lane, chain in chains.items():
-            self.edges.update(zip(chain, chain[1:], strict=False))
+            self.edges.update(pairwise(chain))
             if len(chains) > 1:
                 others = [t for other, tasks in chains.items() if other != lane for t in tasks]
                 self._wait_for_threads(chain, others)
@@ -124,7 +125,7 @@ class _Replay:
         cuts.update(time for event in (*operators, *waits) for time in (event.begin, event.end))
         times = [time for time in sorted(cuts) if 0.0 <= time <= last]
         chain, operator, wait = [], 0, 0
-        for begin, end in zip(times, times[1:], strict=False):
+        for begin, end in pairwise(times):
             while operator < len(operators) and operators[operator].end <= begin:
                 operator += 1
             inside = operator < len(operators) and operators[operator].begin <= begin
@@ -193,7 +194,11 @@ class _Replay:
             targets = [
                 i for i, k in enumerate(kernels) if k.lane == record.lane and launched[i] >= begun
             ]
-            if sources and targets and kernels[sources[-1]].end <= kernels[targets[0]].begin + _SKEW:
+            if (
+                sources
+                and targets
+                and kernels[sources[-1]].end <= kernels[targets[0]].begin + _SKEW
+            ):
                 found[targets[0]].append(sources[-1])
         return found
 

@@ -2,9 +2,8 @@
 
 Shapes come from ONNX's own shape inference; weights are not needed, so external data are never opened. Folded as in
 traced graphs: views (``Reshape``, ``Transpose``, ``Slice``, ``Split``, ...) into what reads them, where a copy is not
-needed; computations on constants and shapes; ``Dropout`` and ``Identity``. A ``MatMul`` by a constant matrix with an
-``Add`` of a vector behind it is a linear layer, and the five operators around an ``Erf`` that exporters write are a
-``gelu``.
+needed; computations on constants and shapes; ``Dropout`` and ``Identity``; and what exporters write for one operator
+(:mod:`scenarios.graph_files.onnx_patterns`).
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cost_models.canonical import attributes_of
-from scenarios.graph_files.onnx_kinds import Call, call_of, is_linear
+from scenarios.graph_files.onnx_kinds import Call, call_of
+from scenarios.graph_files.onnx_patterns import join_patterns
 from scenarios.graph_files.values import shown
 from scenarios.random_graphs.shape import check_size
 from simulator.errors import InvalidInput
@@ -24,8 +24,18 @@ from simulator.model.graph import DataflowGraph
 from simulator.model.operator import Operator, Role, Tensor, TensorSpec, contiguous_strides
 
 DTYPES = {
-    **{1: "float32", 2: "uint8", 3: "int8", 5: "int16", 6: "int32", 7: "int64", 9: "bool"},
-    **{10: "float16", 11: "float64", 14: "complex64", 16: "bfloat16", 17: "float8_e4m3fn"},
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    14: "complex64",
+    16: "bfloat16",
+    17: "float8_e4m3fn",
     19: "float8_e5m2",
 }
 """Element types by their numbers in ``onnx.TensorProto``."""
@@ -50,9 +60,11 @@ def read_onnx(data: bytes, name: str, sizes: str | None = None) -> DataflowGraph
     """
     try:
         import onnx
-        from google.protobuf.message import DecodeError
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     except ImportError:
-        raise InvalidInput("Reading ONNX takes the package onnx: pip install 'hetsim[onnx]'") from None
+        raise InvalidInput(
+            "Reading ONNX takes the package onnx: pip install 'hetsim[onnx]'"
+        ) from None
     try:
         model = onnx.load_model_from_string(data)
     except (DecodeError, ValueError):
@@ -100,9 +112,13 @@ def _give_sizes(model: Any, sizes: Mapping[str, int]) -> None:
     lacking = [label for label in known if label not in sizes]
     if lacking:
         given = "+".join(f"{label}:8" for label in known)
-        raise InvalidInput(f"Dimension '{lacking[0]}' of an input has no size; give it one: FILE@{given}")
+        raise InvalidInput(
+            f"Dimension '{lacking[0]}' of an input has no size; give it one: FILE@{given}"
+        )
     if foreign := [label for label in sizes if label not in known]:
-        raise InvalidInput(f"No input has a dimension '{foreign[0]}'; those without a size: {', '.join(known) or 'none'}")
+        raise InvalidInput(
+            f"No input has a dimension '{foreign[0]}'; those without a size: {', '.join(known) or 'none'}"
+        )
     if sizes:  # what else is written there still has the names
         del model.graph.value_info[:]
         for value in model.graph.output:
@@ -133,7 +149,9 @@ class _Node:
         self.attributes: dict[str, Any] = {}
         for attribute in proto.attribute:
             value = get_attribute_value(attribute)
-            self.attributes[attribute.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
+            self.attributes[attribute.name] = (
+                value.decode(errors="replace") if isinstance(value, bytes) else value
+            )
         self.attributes["constant"] = [name in builder.constants for name in self.inputs]
         self.domain = proto.domain
         self.version = builder.version
@@ -153,7 +171,9 @@ class _Builder:
     def __init__(self, model: Any, name: str) -> None:
         self._graph = model.graph
         self._name = name
-        self.version = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+        self.version = max(
+            (o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0
+        )
         self._types: dict[str, TensorSpec | None] = {}
         self.constants: dict[str, Any] = {}
         """Constants by name, with their ``TensorProto`` where the file has it."""
@@ -179,7 +199,8 @@ class _Builder:
                 spec = self.spec(value.name, "the model")
                 self._values[value.name] = _Seen(self._add(value.name, "input", spec), spec)
         nodes = [_Node(proto, self) for proto in self._named_constants()]
-        skipped = self._patterns(nodes)
+        named = {value.name for value in graph.output}
+        skipped = join_patterns(nodes, self.constants, named, self._types)
         for number, node in enumerate(nodes):
             if number not in skipped:
                 node.attributes["constant"] = [name in self.constants for name in node.inputs]
@@ -247,7 +268,9 @@ class _Builder:
             spec = self.spec(name, reader.label)
             self._values[name] = _Seen(self._add(name, "weight", spec), spec)
         if name not in self._values:
-            raise InvalidInput(f"Operator '{reader.label}' reads '{name}', which nothing before it writes")
+            raise InvalidInput(
+                f"Operator '{reader.label}' reads '{name}', which nothing before it writes"
+            )
         return self._values[name]
 
     # -- nodes ----------------------------------------------------------------------------------
@@ -255,7 +278,9 @@ class _Builder:
     def _node(self, node: _Node) -> None:
         kind = node.op_type
         if kind in _CONTROL:
-            raise InvalidInput(f"Operator '{node.label}' ({kind}) runs what depends on data; such a model has no single graph")
+            raise InvalidInput(
+                f"Operator '{node.label}' ({kind}) runs what depends on data; such a model has no single graph"
+            )
         given = [name for name in node.inputs if name]
         if kind in ("Shape", "Size") or all(name in self.constants for name in given):
             self.constants.update(dict.fromkeys(node.outputs))
@@ -279,7 +304,11 @@ class _Builder:
 
     def _selects(self, node: _Node) -> bool:
         """Whether a ``Gather`` takes one index that is known, which is a view."""
-        return node.op_type == "Gather" and node.attributes["constant"][1:] == [True] and node.spec(1).elements == 1
+        return (
+            node.op_type == "Gather"
+            and node.attributes["constant"][1:] == [True]
+            and node.spec(1).elements == 1
+        )
 
     def _emit(self, node: _Node, call: Call) -> None:
         seen = [self._read(node.inputs[position], node) for position in call.inputs]
@@ -288,8 +317,12 @@ class _Builder:
         try:
             attributes = attributes_of(call.kind, call.arguments, inputs, outputs)
         except (LookupError, ValueError, TypeError):
-            raise InvalidInput(f"Operator '{node.label}' ({node.op_type}) has inputs that do not fit it") from None
-        written = [self._add(n, "activation", s) for n, s in zip(node.outputs, outputs, strict=True)]
+            raise InvalidInput(
+                f"Operator '{node.label}' ({node.op_type}) has inputs that do not fit it"
+            ) from None
+        written = [
+            self._add(n, "activation", s) for n, s in zip(node.outputs, outputs, strict=True)
+        ]
         self._append(node, call.kind, attributes, inputs, outputs, seen, written)
         for name, tensor, spec in zip(node.outputs, written, outputs, strict=True):
             self._values[name] = _Seen(tensor, spec)
@@ -364,7 +397,9 @@ class _Builder:
             else:  # Slice, Split
                 strides = self._stepped(node, steps)
             if len(strides) != len(shape):
-                raise InvalidInput(f"Operator '{node.label}' ({node.op_type}) has inputs that do not fit it")
+                raise InvalidInput(
+                    f"Operator '{node.label}' ({node.op_type}) has inputs that do not fit it"
+                )
             self._values[name] = _Seen(source.tensor, TensorSpec.of(shape, before.dtype, strides))
 
     def _stepped(self, node: _Node, steps: Sequence[int]) -> list[int]:
@@ -376,65 +411,6 @@ class _Builder:
             if -len(found) <= int(axis) < len(found):
                 found[int(axis)] *= abs(int(factor))
         return found
-
-    # -- patterns -------------------------------------------------------------------------------
-
-    def _patterns(self, nodes: list[_Node]) -> set[int]:
-        """Make one node of those that exporters write for one operator; positions of nodes that are then nothing."""
-        skipped: set[int] = set()
-        readers: dict[str, list[int]] = {}
-        for number, node in enumerate(nodes):
-            for name in node.inputs:
-                readers.setdefault(name, []).append(number)
-        results = {value.name for value in self._graph.output}
-
-        def only_reader(name: str, *kinds: str) -> int | None:
-            found = readers.get(name, [])
-            right = len(found) == 1 and nodes[found[0]].op_type in kinds and name not in results
-            return found[0] if right else None
-
-        for number, node in enumerate(nodes):
-            if node.op_type == "MatMul" and len(node.inputs) == 2 and is_linear(node):
-                added = only_reader(node.outputs[0], "Add")
-                if added is None:
-                    continue
-                bias = next((n for n in nodes[added].inputs if n != node.outputs[0]), "")
-                wide = node.spec(1).shape[1:]
-                if bias in self.constants and self.spec(bias, node.label).shape == wide:
-                    node.inputs.append(bias)
-                    node.outputs = nodes[added].outputs
-                    skipped.add(added)
-            elif node.op_type == "Erf":
-                found = self._gelu(number, nodes, only_reader)
-                if found is not None:
-                    source, parts = found
-                    last = nodes[parts[-1]]
-                    last.op_type, last.inputs = "Gelu", [source]
-                    skipped.update(parts[:-1])
-        return skipped
-
-    def _gelu(self, number: int, nodes: list[_Node], only_reader: Any) -> tuple[str, list[int]] | None:
-        """The input and the positions, last one last, of ``0.5 * x * (1 + erf(x / sqrt(2)))`` around an ``Erf``."""
-        written = {name: at for at, node in enumerate(nodes) for name in node.outputs}
-        scaled = written.get(nodes[number].inputs[0])
-        if scaled is None or nodes[scaled].op_type not in ("Div", "Mul"):
-            return None
-        source = next((n for n in nodes[scaled].inputs if n not in self.constants), "")
-        added = only_reader(nodes[number].outputs[0], "Add")
-        product = None if added is None else only_reader(nodes[added].outputs[0], "Mul")
-        if added is None or product is None or not source:
-            return None
-        other = next((n for n in nodes[product].inputs if n != nodes[added].outputs[0]), "")
-        parts = [scaled, number, added, product]
-        if other == source:  # (x * (1 + erf)) * 0.5
-            half = only_reader(nodes[product].outputs[0], "Mul")
-            if half is None or not any(n in self.constants for n in nodes[half].inputs):
-                return None
-            return source, [*parts, half]
-        half = written.get(other)
-        if half is None or nodes[half].op_type != "Mul" or source not in nodes[half].inputs:
-            return None
-        return source, [half, *parts]
 
 
 def _spec_of(value: Any) -> TensorSpec | None:
@@ -450,7 +426,9 @@ def _spec(sizes: list[int], number: int, name: str) -> TensorSpec | None:
     if number not in DTYPES:
         return None
     if min(sizes, default=0) < 0 or math.prod(sizes) > _MOST_ELEMENTS:
-        raise InvalidInput(f"'{name}' has shape {shown(sizes)}, not lengths of at most 2^40 elements")
+        raise InvalidInput(
+            f"'{name}' has shape {shown(sizes)}, not lengths of at most 2^40 elements"
+        )
     return TensorSpec(tuple(sizes), DTYPES[number])
 
 
@@ -466,9 +444,7 @@ def _reshaped(old: Sequence[int], steps: Sequence[int], new: Sequence[int]) -> l
         if position == len(old) - 1:
             length, step = 1, steps[position] if old else 1
         length *= old[position]
-        ends = position == 0 or (
-            old[position - 1] != 1 and steps[position - 1] != length * step
-        )
+        ends = position == 0 or (old[position - 1] != 1 and steps[position - 1] != length * step)
         if not ends:
             continue
         inner = 1

@@ -12,10 +12,38 @@ from typing import Any, Protocol
 
 from simulator.model.operator import TensorSpec
 
-_SAME_NAME = (
-    "relu sigmoid tanh exp log sqrt abs neg erf floor ceil round sign sin cos tan asin acos atan sinh cosh reciprocal "
-    "softplus elu selu celu mish hardswish hardsigmoid where"
-).split()
+_SAME_NAME = [
+    "relu",
+    "sigmoid",
+    "tanh",
+    "exp",
+    "log",
+    "sqrt",
+    "abs",
+    "neg",
+    "erf",
+    "floor",
+    "ceil",
+    "round",
+    "sign",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "reciprocal",
+    "softplus",
+    "elu",
+    "selu",
+    "celu",
+    "mish",
+    "hardswish",
+    "hardsigmoid",
+    "where",
+]
 _RENAMED = {
     "LeakyRelu": "leaky_relu",
     "PRelu": "prelu",
@@ -54,9 +82,21 @@ class Node(Protocol):
     """What a mapping may ask of an ONNX node."""
 
     op_type: str
-    inputs: Sequence[str]
-    """Names of its inputs, without those that are left out at the end; ``""`` for one left out before."""
-    attributes: Mapping[str, Any]
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """Names of its inputs, without those that are left out at the end; ``""`` for one left out before."""
+        ...
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """As ONNX has them, and ``constant``: for each input whether it is one."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Of the operator set."""
+        ...
 
     def spec(self, position: int) -> TensorSpec:
         """Of an input."""
@@ -64,11 +104,6 @@ class Node(Protocol):
 
     def numbers(self, position: int) -> list[float] | None:
         """The elements of a small constant input; None where it is none, or not there."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """Of the operator set."""
         ...
 
 
@@ -94,7 +129,9 @@ def call_of(node: Node) -> Call:
     given = [position for position, name in enumerate(node.inputs) if name]
     if node.op_type in _CALLS:
         return _CALLS[node.op_type](node, given)
-    kind = node.op_type.lower() if node.op_type.lower() in _SAME_NAME else _RENAMED.get(node.op_type)
+    kind = (
+        node.op_type.lower() if node.op_type.lower() in _SAME_NAME else _RENAMED.get(node.op_type)
+    )
     if kind is None:
         return Call(f"onnx.{node.op_type}", given)
     return Call(kind, _without_numbers(node, given))
@@ -150,7 +187,9 @@ def _global_pool(node: Node, given: Sequence[int]) -> Call:
 
 def _gemm(node: Node, given: Sequence[int]) -> Call:
     known = node.attributes
-    plain = known.get("alpha", 1.0) == 1.0 and known.get("beta", 1.0) == 1.0 and not known.get("transA")
+    plain = (
+        known.get("alpha", 1.0) == 1.0 and known.get("beta", 1.0) == 1.0 and not known.get("transA")
+    )
     vector = len(given) < 3 or len(node.spec(2).shape) == 1
     if plain and vector and known.get("transB"):
         return Call("linear", given)
@@ -175,10 +214,14 @@ def _matmul(node: Node, given: Sequence[int]) -> Call:
 
 def is_linear(node: Node) -> bool:
     """Whether a ``MatMul`` is by a constant matrix, as exporters write a linear layer."""
-    return node.op_type == "MatMul" and len(node.spec(1).shape) == 2 and node.attributes["constant"][1]
+    return (
+        node.op_type == "MatMul" and len(node.spec(1).shape) == 2 and node.attributes["constant"][1]
+    )
 
 
-def _axis(name: str, argument: str = "dim", default: int = -1) -> Callable[[Node, Sequence[int]], Call]:
+def _axis(
+    name: str, argument: str = "dim", default: int = -1
+) -> Callable[[Node, Sequence[int]], Call]:
     def call(node: Node, given: Sequence[int]) -> Call:
         start = 1 if name.endswith("softmax") and node.version < 13 else default
         return Call(name, given, {argument: int(node.attributes.get("axis", start))})
@@ -243,7 +286,11 @@ def _attention(node: Node, given: Sequence[int]) -> Call:
 
 def _top_k(node: Node, given: Sequence[int]) -> Call:
     count = node.numbers(1)
-    return Call("topk", [0], {"k": int(count[0]) if count else 1, "dim": int(node.attributes.get("axis", -1))})
+    return Call(
+        "topk",
+        [0],
+        {"k": int(count[0]) if count else 1, "dim": int(node.attributes.get("axis", -1))},
+    )
 
 
 def _first(kind: str) -> Callable[[Node, Sequence[int]], Call]:

@@ -5,7 +5,13 @@ import logging
 import warnings
 
 import torch
-from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, record_function, schedule
+from torch.profiler import (
+    ExecutionTraceObserver,
+    ProfilerActivity,
+    profile,
+    record_function,
+    schedule,
+)
 
 
 class Branches(torch.nn.Module):
@@ -51,8 +57,14 @@ def record(folder, module, inputs, shapes=True, observer=True):
 def event(name, category, begin, end, thread=1, **arguments):
     """A complete event; microseconds."""
     return {
-        **{"ph": "X", "cat": category, "name": name, "pid": 9, "tid": thread},
-        **{"ts": 5e12 + begin, "dur": end - begin, "args": arguments},
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": 9,
+        "tid": thread,
+        "ts": 5e12 + begin,
+        "dur": end - begin,
+        "args": arguments,
     }
 
 
@@ -90,3 +102,56 @@ def on_gpu():
 def text(document):
     """Its JSON."""
     return json.dumps(document)
+
+
+WITH_SHAPES = of(
+    event(
+        *("aten::linear", "cpu_op", 0, 40),
+        **{
+            "Record function id": 3,
+            "Input Dims": [[8, 4], [6, 4], [6]],
+            "Input type": ["float", "float", "float"],
+        },
+        **{"Input Strides": [[4, 1], [4, 1], [1]], "Concrete Inputs": ["", "", ""]},
+    ),
+    event(
+        *("aten::softmax", "cpu_op", 45, 60),
+        **{
+            "Record function id": 7,
+            "Input Dims": [[8, 6], [], []],
+            "Input type": ["float", "Scalar", ""],
+        },
+        **{"Input Strides": [[6, 1], [], []], "Concrete Inputs": ["", "-1", ""]},
+    ),
+)
+"""Two operators with shapes."""
+
+
+def _node(name, number, inputs, output):
+    sides = [
+        {
+            "values": [[storage, storage, 0, 1, 4, "cpu"] for storage, _ in rows],
+            "shapes": [shape for _, shape in rows],
+            "types": ["Tensor(float)"] * len(rows),
+            "strides": [[1] * len(shape) for _, shape in rows],
+        }
+        for rows in (inputs, [output])
+    ]
+    attributes = [{"name": "rf_id", "type": "uint64", "value": number}]
+    return {
+        "id": number,
+        "name": name,
+        "inputs": sides[0],
+        "outputs": sides[1],
+        "attrs": attributes,
+    }
+
+
+OBSERVED = {
+    "schema": "1.1.1-chakra.0.0.4",
+    "nodes": [
+        _node("aten::linear", 3, [(1, [8, 4]), (2, [6, 4]), (3, [6])], (4, [8, 6])),
+        _node("aten::softmax", 7, [(4, [8, 6])], (5, [8, 6])),
+    ],
+}
+"""What the ExecutionTraceObserver says of them."""

@@ -17,7 +17,9 @@ def model(nodes, inputs, outputs, weights=(), opset=17):
         nodes,
         "g",
         [
-            helper.make_tensor_value_info(n, TensorProto.INT64 if n.startswith("i") else TensorProto.FLOAT, s)
+            helper.make_tensor_value_info(
+                n, TensorProto.INT64 if n.startswith("i") else TensorProto.FLOAT, s
+            )
             for n, s in inputs.items()
         ],
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in outputs.items()],
@@ -46,8 +48,16 @@ def cnn(batch=8):
         {"x": [batch, 3, 32, 32]},
         {"y": [batch, 10]},
         {
-            **{"w1": (16, 3, 3, 3), "b1": (16,), "s": (16,), "o": (16,), "m": (16,), "v": (16,)},
-            **{"w2": (32, 16, 3, 3), "b2": (32,), "w3": (10, 32), "b3": (10,)},
+            "w1": (16, 3, 3, 3),
+            "b1": (16,),
+            "s": (16,),
+            "o": (16,),
+            "m": (16,),
+            "v": (16,),
+            "w2": (32, 16, 3, 3),
+            "b2": (32,),
+            "w3": (10, 32),
+            "b3": (10,),
         },
     )
 
@@ -56,9 +66,16 @@ def torch_cnn():
     """The same in PyTorch."""
     nn = torch.nn
     return nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-        nn.Linear(32, 10), nn.Softmax(-1),
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, stride=2),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 10),
+        nn.Softmax(-1),
     ).eval()
 
 
@@ -89,9 +106,16 @@ def attention():
         {"x": [2, 16, 64]},
         {"y": [2, 16, 64]},
         {
-            **{"wq": (64, 64), "bq": (64,), "g": (64,), "b": (64,)},
-            **{"heads": array([2, 16, 4, 16]), "flat": array([2, 16, 64])},
-            **{k: array(v, np.float32) for k, v in dict(four=4, root2=2**0.5, one=1, half=0.5).items()},
+            "wq": (64, 64),
+            "bq": (64,),
+            "g": (64,),
+            "b": (64,),
+            "heads": array([2, 16, 4, 16]),
+            "flat": array([2, 16, 64]),
+            **{
+                k: array(v, np.float32)
+                for k, v in {"four": 4, "root2": 2**0.5, "one": 1, "half": 0.5}.items()
+            },
         },
     )
 

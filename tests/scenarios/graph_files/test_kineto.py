@@ -60,14 +60,20 @@ def test_replay_takes_as_long_as_the_traced_iteration(recorded, part):
     found = []
     events = json.loads(recorded.read_text())["traceEvents"]
     wanted = {"": "ProfilerStep#2", "@1": "ProfilerStep#1", "@forward": "forward"}[part]
-    traced = [e["dur"] * 1e-6 for e in events if e["name"] == wanted and e["cat"] == "user_annotation"]
+    traced = [
+        e["dur"] * 1e-6 for e in events if e["name"] == wanted and e["cat"] == "user_annotation"
+    ]
     graph, cluster, costs = load_instance(f"{recorded}{part}", say=found.append)
     for makespan in makespans((graph, cluster, costs)):
         assert makespan == pytest.approx(traced[-1], rel=0.001)
     assert found[0].endswith(f"'{wanted}' took {traced[-1]:.6g} s when it was recorded")
     (thread,) = cluster.devices
     assert thread.name.startswith("thread ")
-    host = [s for n, s in zip(graph.operator_names, costs[graph].seconds[:, 0], strict=True) if n.startswith("host")]
+    host = [
+        s
+        for n, s in zip(graph.operator_names, costs[graph].seconds[:, 0], strict=True)
+        if n.startswith("host")
+    ]
     assert 0 < sum(host) < traced[-1]
 
 
@@ -111,7 +117,11 @@ def test_priced_on_other_devices_as_a_traced_model(tmp_path):
 
 def test_unknown_operators_keep_their_scaled_times(tmp_path, caplog):
     """Half of the time is of an operator of nobody's: it takes as many times as long as the other does."""
-    shapes = {"Input Dims": [[8, 64], [64, 64]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
+    shapes = {
+        "Input Dims": [[8, 64], [64, 64]],
+        "Input type": ["float", "float"],
+        "Concrete Inputs": ["", ""],
+    }
     path = write(
         tmp_path / "t.json",
         of(
@@ -128,7 +138,10 @@ def test_unknown_operators_keep_their_scaled_times(tmp_path, caplog):
     known, first, second = entry.seconds[:, 0]
     assert first == second == pytest.approx(known / 2)
     assert entry.in_range[:, 0].tolist()[1:] == [False, False]
-    assert "50.0% of the recorded time of 't' is of operators that no cost model knows (mine::mystery)" in caplog.text
+    assert (
+        "50.0% of the recorded time of 't' is of operators that no cost model knows (mine::mystery)"
+        in caplog.text
+    )
     document = graph.to_json()
     document["operators"][1]["attributes"] = {"seconds": "long"}
     with pytest.raises(InvalidInput, match="needs attributes 'seconds' and 'priced_s'"):
@@ -166,7 +179,9 @@ def test_a_thread_waits_for_another():
     )
     graph, cluster, costs = replay(read_kineto(trace), "threads")
     assert makespans((graph, cluster, costs)) == pytest.approx([70e-6] * 2, rel=1e-4)
-    slower = costs.scaled(np.array([1.0, 2.0]))  # the other thread and its way there: 10 + 2 * 30 + 20 + 10
+    slower = costs.scaled(
+        np.array([1.0, 2.0])
+    )  # the other thread and its way there: 10 + 2 * 30 + 20 + 10
     assert [d.name for d in cluster.devices] == ["thread 1", "thread 2"]
     assert makespans((graph, cluster, slower)) == pytest.approx([100e-6] * 2, rel=1e-4)
 
@@ -195,7 +210,9 @@ def test_refusals_of_parts_and_of_other_files(tmp_path):
     with pytest.raises(InvalidInput, match="recorded without shapes"):
         read_graph_file(path)
     beside = write(tmp_path / "t.et.json", {"schema": "0.9", "nodes": []})
-    with pytest.raises(InvalidInput, match=r"t.et.json beside it: Execution traces of schema '0.9' are not read"):
+    with pytest.raises(
+        InvalidInput, match=r"t.et.json beside it: Execution traces of schema '0.9' are not read"
+    ):
         read_graph(path)
     write(beside, {"schema": "1.1.1", "nodes": []})
     with pytest.raises(InvalidInput, match="recorded in another run"):
@@ -211,7 +228,9 @@ def test_refusals_of_parts_and_of_other_files(tmp_path):
         load_instance(packed)
 
 
-@pytest.mark.skipif(not os.environ.get(TRACES), reason=f"set {TRACES} to HolisticTraceAnalysis' tests/data")
+@pytest.mark.skipif(
+    not os.environ.get(TRACES), reason=f"set {TRACES} to HolisticTraceAnalysis' tests/data"
+)
 def test_example_traces_are_replayed_within_three_percent():
     files = [p for p in sorted(Path(os.environ[TRACES]).rglob("*.json.gz")) if "trace" in p.name]
     held = 0
@@ -221,6 +240,8 @@ def test_example_traces_are_replayed_within_three_percent():
         except InvalidInput:
             continue
         parts = replay(iteration, path.stem)
-        assert simulate(*parts, create("fcfs")).makespan == pytest.approx(iteration.seconds, rel=0.03), path
+        assert simulate(*parts, create("fcfs")).makespan == pytest.approx(
+            iteration.seconds, rel=0.03
+        ), path
         held += 1
     assert held
