@@ -18,7 +18,7 @@ from simulator.errors import InvalidInput
 
 STEP = "ProfilerStep#"
 TOLERANCE = 2e-9
-"""Seconds; 64-bit floats hold microseconds since boot to a nanosecond."""
+"""Seconds; 64-bit floats hold microseconds since the machine's start to a nanosecond."""
 _CATEGORIES = {  # older names
     "operator": "cpu_op",
     "runtime": "cuda_runtime",
@@ -105,7 +105,9 @@ def read_kineto(document: Mapping[str, Any], selection: str | None = None) -> It
     rows = document["traceEvents"]
     if not isinstance(rows, list):
         raise InvalidInput(f"'traceEvents' must be a list, not {shown(rows)}")
-    events = [event for row in rows if (event := _event(row)) is not None]
+    # Durations stay exact when times are counted from nearby instead of from the machine's start.
+    first = min((row["ts"] for row in rows if _is_timed(row)), default=0)
+    events = [event for row in rows if (event := _event(row, first)) is not None]
     if not any(event.category == "cpu_op" for event in events):
         raise InvalidInput(
             "It is a Chrome trace without operators of PyTorch (category cpu_op); record it by torch.profiler with "
@@ -130,7 +132,13 @@ def read_kineto(document: Mapping[str, Any], selection: str | None = None) -> It
     return Iteration(window.name, window.lane, end - origin, window.end - origin, *parts)
 
 
-def _event(row: Any) -> Event | None:
+def _is_timed(row: Any) -> bool:
+    time = row.get("ts") if isinstance(row, Mapping) and row.get("ph") == "X" else None
+    return isinstance(time, int | float) and abs(time) < 2**63
+
+
+def _event(row: Any, first: float) -> Event | None:
+    """An event in seconds from ``first`` microseconds; None of a kind that is not read."""
     if not isinstance(row, Mapping) or row.get("ph") != "X":
         return None
     category = str(row.get("cat", "")).lower()
@@ -155,7 +163,8 @@ def _event(row: Any) -> Event | None:
     if category in (*_ON_GPU, "cuda_sync"):
         device = arguments.get("device", row.get("pid"))
         lane = f"gpu {device} stream {arguments.get('stream', row.get('tid'))}"
-    return Event(name, category, lane, begin * 1e-6, (begin + duration) * 1e-6, arguments)
+    since = (begin - first) * 1e-6
+    return Event(name, category, lane, since, since + duration * 1e-6, arguments)
 
 
 def _window(events: Sequence[Event], selection: str | None) -> Event:
