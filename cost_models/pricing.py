@@ -12,6 +12,7 @@ import numpy as np
 
 from cost_models.arithmetic import is_known, operator_flops
 from cost_models.cached_graphs import cache_state, has_warm, weight_shares
+from cost_models.measured import KIND, keep_measured
 from cost_models.model import OWN
 from cost_models.profile import Priced, Profile, RowKey, is_gpu, row_keys
 from cost_models.profile_files import available
@@ -86,6 +87,7 @@ def price_graphs(
     for graph in graphs:
         part = slice(start, start + len(graph))
         start += len(graph)
+        keep_measured(graph, seconds[part], inside[part], [str(name) for name in devices])
         entries[graph] = GraphCosts(
             seconds[part], spread[part], inside[part], None if left is None else left[part]
         )
@@ -99,7 +101,7 @@ def element_type(graph: DataflowGraph) -> str | None:
     """
     work: defaultdict[str, float] = defaultdict(float)
     for operator in graph.operators:
-        if "float" in (dtype := dtype_of(operator)):
+        if operator.kind != KIND and "float" in (dtype := dtype_of(operator)):
             work[dtype] += operator_flops(operator)
     return max(work, key=lambda dtype: work[dtype], default=None)
 
@@ -173,7 +175,7 @@ def shapes_text(inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]
 def warn_of_unknown_work(graphs: Sequence[DataflowGraph]) -> None:
     """Name in a warning, once in a process, kinds of which no work is known: their times are stand-ins."""
     kinds = {kind for graph in graphs for kind in graph.operator_kinds if not is_known(kind)}
-    if new := sorted(kinds - _warned):
+    if new := sorted(kinds - _warned - {KIND}):
         _warned.update(new)
         _log.warning(
             "Nothing is known of the work of operators of kind %s: they are priced as products of matrices of their "

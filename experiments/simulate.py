@@ -31,6 +31,7 @@ from experiments.runs.file_name import file_name
 from experiments.runs.prepare import prepare
 from experiments.runs.provenance import config_digest
 from experiments.runs.world import speed_text
+from scenarios.graph_files.export import check_export, export_run
 from scenarios.instances import save_instance
 from scenarios.partition.partitioner import Partition
 from simulator.errors import InvalidInput
@@ -42,6 +43,8 @@ from simulator.model.units import format_bytes, format_energy
 def simulate_command(config: SimulateConfig, invocation: Invocation) -> None:
     """Simulate, write the run's folder, print the answer."""
     console = make_console()
+    if config.export is not None:
+        check_export(config.export)
     if config.save_instance is not None:
         if not config.bare:
             raise InvalidInput(
@@ -59,6 +62,19 @@ def simulate_command(config: SimulateConfig, invocation: Invocation) -> None:
     outcome = run_scenario(config, invocation.config_dirs, explain)
     folder = write_run(outcome, Path(config.output_dir), invocation)
     print_answer(outcome, folder, console)
+    if config.export is not None:
+        _export(outcome, config.export)
+        console.print(f"wrote {config.export}", style="dim", soft_wrap=True)
+
+
+def _export(outcome: Outcome, path: str) -> None:
+    """Write what ran for another tool."""
+    if outcome.trace is None:
+        raise InvalidInput(
+            "export writes what ran when, which keep=figures forgets; leave one of both out"
+        )
+    jobs = outcome.world.workload(outcome.scenario).jobs
+    export_run(path, outcome.trace, jobs[0].graph, outcome.world.cluster)
 
 
 def write_run(outcome: Outcome, output_dir: Path, invocation: Invocation) -> Path:

@@ -14,13 +14,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scenarios.graph_files import FORMS, is_workflow, names_a_graph, refuse_unknown_json
+from scenarios.graph_files.recorded import (
+    is_recorded,
+    read_replay,
+    refuse_part,
+    split_part,
+    suffix_of,
+)
 from scenarios.graph_files.values import file_bytes, parse_json
 from simulator.errors import InvalidInput
 from simulator.model.cluster import Cluster, fully_connected
@@ -30,27 +37,41 @@ from simulator.support.atomic_io import write_whole
 
 
 def load_instance(
-    path: str | Path, half_duplex: bool = False
+    path: str | Path, half_duplex: bool = False, say: Callable[[str], None] = lambda line: None
 ) -> tuple[DataflowGraph, Cluster, CostTable]:
-    """Read a bare instance: its graph, a fully connected cluster and its times.
+    """Read a bare instance: its graph, a fully connected cluster and its times; or a trace to replay
+    (:mod:`scenarios.graph_files.recorded`).
+
+    Args:
+        path: of the file; of a trace perhaps with the part that is meant, ``trace.json@3``.
+        half_duplex: both directions between two devices share one channel.
+        say: called with a line on what a trace says or does not.
 
     Raises:
         InvalidInput: the file is missing, truncated or not of the form above; or a graph without
             times, see :mod:`scenarios.graph_files`.
     """
-    path = Path(path)
+    path, part = split_part(path)
+    if suffix_of(path) == ".onnx":
+        raise InvalidInput(f"{path} is a model, without devices or times: model.graph={path}")
     document = None
-    if not names_a_graph(path):
+    if not names_a_graph(path) and suffix_of(path) != ".et":
         data = file_bytes(path)
         try:
             document = parse_json(data)
         except InvalidInput as error:
-            if path.suffix.lower() == ".json":
+            if suffix_of(path) == ".json":
                 raise InvalidInput(f"{path}: {error}") from None
             raise InvalidInput(
                 f"{path} is of no form that is known: a bare instance is JSON with 'cost' and 'edges', a task "
                 f"graph {FORMS}"
             ) from None
+    try:
+        if is_recorded(path, document):
+            return read_replay(path, part, document, say)
+        refuse_part(part)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
     if document is None or is_workflow(document):
         raise InvalidInput(
             f"{path} is a task graph without devices; add them: family=file family.devices=4 (what "

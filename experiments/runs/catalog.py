@@ -15,6 +15,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from experiments.runs.yaml_files import reading, yaml_text
+from scenarios.graph_files.recorded import split_part
 from simulator.errors import InvalidInput
 from simulator.schedulers import YOUR_OWN
 
@@ -138,7 +139,7 @@ def instances(config_dirs: Sequence[Path] = ()) -> dict[str, Path]:
 
 
 def find_instance(name: str, config_dirs: Sequence[Path] = ()) -> Path:
-    """The file of an instance, by name in ``conf/instances`` or by path.
+    """The file of an instance, by name in ``conf/instances`` or by path, which may name a part: ``trace.json@3``.
 
     Raises:
         InvalidInput: there is none; names the nearest.
@@ -149,6 +150,9 @@ def find_instance(name: str, config_dirs: Sequence[Path] = ()) -> Path:
     path = find_path(name, config_dirs)
     if path.is_file():
         return path
+    file, part = split_part(name)
+    if part is not None and (path := find_path(str(file), config_dirs)).is_file():
+        return path.with_name(f"{path.name}@{part}")
     raise InvalidInput(
         f"No instance '{name}'. {nearest(name, known)}Known: {', '.join(known)}; or a path to a file"
     )

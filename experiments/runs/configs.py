@@ -542,10 +542,12 @@ class SimulateConfig(Preset):
     Attributes:
         explain: print each decision.
         save_instance: a file for the drawn graph with its times, in the form that ``instance`` reads.
+        export: a file for what ran, for other tools: ``.et`` (Chakra) or ``.json`` (WfFormat).
     """
 
     explain: bool = False
     save_instance: str | None = None
+    export: str | None = None
 
 
 @dataclass

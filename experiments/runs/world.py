@@ -35,6 +35,8 @@ from scenarios.bandwidth import bandwidth_faults
 from scenarios.cluster_config import build_cluster
 from scenarios.family_config import draw_instance
 from scenarios.fault_config import build_faults
+from scenarios.graph_files.recorded import files_of as recorded_files
+from scenarios.graph_files.recorded import split_part
 from scenarios.instances import load_instance
 from scenarios.model_config import ModelConfig, graph_of
 from scenarios.partition.partitioner import Partition
@@ -395,7 +397,10 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
     """
     found: dict[str, str] = {}
     if scenario.instance is not None:
-        found["instance"] = digest_files([catalog.find_instance(scenario.instance, config_dirs)])
+        path = catalog.find_instance(scenario.instance, config_dirs)
+        found["instance"] = digest_files(recorded_files(path))
+        if part := split_part(path)[1]:
+            found["instance"] = digest([found["instance"], part])
     elif scenario.model.profile is not None and not scenario.family.drawn:
         layers = files_of(catalog.find_path(scenario.model.profile, config_dirs))
         found["layers"] = digest([[file.name for file in layers], digest_files(layers)])
@@ -497,7 +502,7 @@ def _make(
     if scenario.instance is not None:
         path = catalog.find_instance(scenario.instance, config_dirs)
         if not scenario.family.drawn:
-            graph, cluster, costs = load_instance(path)
+            graph, cluster, costs = load_instance(path, say=notes.append)
         else:
             graph, cluster, costs = draw_instance(
                 scenario.family, scenario.seed.workload, path, notes.append

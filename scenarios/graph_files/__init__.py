@@ -1,4 +1,7 @@
-"""Task graphs from files that say nothing of devices: STG, DOT, Pegasus DAX, WfFormat."""
+"""Task graphs from files: STG, DOT, Pegasus DAX, WfFormat, and traces of PyTorch and Chakra.
+
+Models and recordings from elsewhere are in :mod:`scenarios.graph_files.recorded`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,14 @@ from typing import Any
 
 from scenarios.graph_files.dax import read_dax
 from scenarios.graph_files.dot import read_dot
+from scenarios.graph_files.recorded import (
+    is_recorded,
+    read_graph_file,
+    read_recorded_shape,
+    refuse_part,
+    split_part,
+    suffix_of,
+)
 from scenarios.graph_files.stg import read_stg
 from scenarios.graph_files.values import file_bytes, parse_json
 from scenarios.graph_files.wfformat import read_wfformat
@@ -15,8 +26,8 @@ from scenarios.random_graphs.shape import Shape
 from simulator.errors import InvalidInput
 
 FORMS = (
-    "an .stg of the Standard Task Graph Set, a .dot of Graphviz, a .dax or .xml of Pegasus, or a .json of "
-    "WfFormat"
+    "an .stg of the Standard Task Graph Set, a .dot of Graphviz, a .dax or .xml of Pegasus, an .et of Chakra, or a "
+    ".json of WfFormat or PyTorch's profiler"
 )
 __all__ = [
     "FORMS",
@@ -25,6 +36,7 @@ __all__ = [
     "read_dax",
     "read_dot",
     "read_graph",
+    "read_graph_file",
     "read_stg",
     "read_wfformat",
     "refuse_unknown_json",
@@ -33,20 +45,22 @@ __all__ = [
 
 def read_graph(path: str | Path) -> Shape:
     """The task graph of a file; its name says its form (``.stg``, ``.dot`` or ``.gv``, ``.dax`` or ``.xml``,
-    ``.json``; each perhaps gzipped, ``.gz``).
+    ``.et``, ``.json``; each perhaps gzipped, ``.gz``).
 
     Raises:
-        InvalidInput: the file cannot be read, is of none of these forms, or brings devices and times along.
+        InvalidInput: the file cannot be read, is of none of these forms, or is a bare instance.
     """
-    path = Path(path)
-    suffix = _suffix(path)
-    if suffix not in (*_READERS, ".json"):
+    path, part = split_part(path)
+    suffix = suffix_of(path)
+    if suffix not in (*_READERS, ".json", ".et"):
         raise InvalidInput(f"{path} is no graph file that is known: {FORMS}")
     data = file_bytes(path)
     try:
-        if suffix == ".json":
-            return _of_json(parse_json(data))
-        return _READERS[suffix](data)
+        document = parse_json(data) if suffix == ".json" else None
+        if is_recorded(path, document):
+            return read_recorded_shape(path, part, document)
+        refuse_part(part)
+        return _of_json(document) if suffix == ".json" else _READERS[suffix](data)
     except UnicodeDecodeError:
         raise InvalidInput(f"{path} is not text in UTF-8; was it damaged?") from None
     except InvalidInput as error:
@@ -55,7 +69,7 @@ def read_graph(path: str | Path) -> Shape:
 
 def names_a_graph(path: Path) -> bool:
     """Whether a file's name says that it is a task graph without devices; that of JSON says nothing."""
-    return _suffix(path) in _READERS
+    return suffix_of(path) in _READERS
 
 
 def is_workflow(document: Any) -> bool:
@@ -72,7 +86,7 @@ def refuse_unknown_json(document: Any) -> None:
     if not (isinstance(document, dict) and ("workflow" in document or "cost" in document)):
         raise InvalidInput(
             "It is JSON of no form that is known: neither WfFormat (an object with 'workflow') nor a bare "
-            "instance (an object with 'cost' and 'edges')"
+            "instance (an object with 'cost' and 'edges') nor a trace of PyTorch's profiler ('traceEvents')"
         )
 
 
@@ -81,12 +95,6 @@ def _of_json(document: Any) -> Shape:
     if not is_workflow(document):
         raise InvalidInput("It brings devices and times along; leave out the family")
     return read_wfformat(document)
-
-
-def _suffix(path: Path) -> str:
-    """The part of a file's name that says its form, in lower case."""
-    path = path.with_suffix("") if path.suffix.lower() == ".gz" else path
-    return path.suffix.lower()
 
 
 def _of_text(read: Callable[[str], Shape]) -> Callable[[bytes], Shape]:

@@ -12,6 +12,7 @@ from experiments.runs.grid import compose_grid
 from experiments.runs.results import COLUMNS, load_results
 from experiments.studies.communication import command as communication
 from scenarios import load_instance
+from tests.scenarios.graph_files.kineto_samples import OBSERVED, WITH_SHAPES, on_gpu
 from tests.scenarios.graph_files.samples import DAGGEN, STG, wfformat
 
 SWEEP = Path("outputs/sweeps/study")
@@ -170,6 +171,32 @@ def test_a_changed_graph_file_makes_cells_stale():
     assert plan.changed == ("instance",)
 
 
+def test_a_trace_is_replayed_and_what_ran_is_exported(capsys):
+    Path("gpu.json").write_text(json.dumps(on_gpu()))
+    assert simulate.main(["instance=gpu.json@4", "scheduler=heft", "export=ran.et"]) == 0
+    assert result()["metrics"]["makespan_s"] == pytest.approx(100e-6, rel=1e-4)
+    out = capsys.readouterr().out
+    assert "gpu.json: 'ProfilerStep#4' took 0.0001 s when it was recorded" in out
+    assert "wrote ran.et" in out
+    assert simulate.main(["instance=ran.et", "scheduler=fcfs"]) == 0
+    assert result()["metrics"]["makespan_s"] == pytest.approx(100e-6, rel=1e-4)
+    assert simulate.main(["instance=topcuoglu", "scheduler=heft", "export=ran.json"]) == 0
+    words = ["instance=ran.json", "family=file", "family.ccr=1", "family.beta=1"]
+    assert simulate.main(words) == 0
+
+
+def test_a_traces_part_and_what_lies_beside_it_decide_the_cell():
+    Path("net.json").write_text(json.dumps(WITH_SHAPES))
+    words = ["family=file", "family.ccr=1", "scheduler=heft", "name=study", "workers=1"]
+    assert sweep.main([*words, "instance=net.json"]) == 0
+    Path("net.et.json").write_text(json.dumps(OBSERVED))
+    plan = sweep.plan_sweep(Invocation("experiments.sweep", (*words, "instance=net.json"), ()))
+    assert list(plan.states.values()) == ["stale"]
+    words[3] = "name=other"
+    assert sweep.main([*words, "instance=net.json@mine"]) == 1
+    assert "There is no range 'mine'" in Path("outputs/sweeps/other/failures.csv").read_text()
+
+
 @pytest.mark.parametrize(
     ("command", "words", "message"),
     [
@@ -182,6 +209,11 @@ def test_a_changed_graph_file_makes_cells_stale():
         (simulate, ["family=file"], "gives devices to the graph of a file; name it: instance="),
         (simulate, ["family=file", "instance=none.stg"], "No instance 'none.stg'"),
         (simulate, ["family=daggen", "seed.workload=-1"], "seed.workload=-1 draws the graph"),
+        (
+            simulate,
+            ["instance=topcuoglu", "export=a.txt"],
+            "an .et is Chakra's, a .json WfFormat's",
+        ),
         (simulate, ["save_instance=a.json"], "a traced model's are predicted. Draw one"),
         (sweep, ["family=fft", "model=gpt2,bert_base"], "'family=fft' takes the place of model"),
         (sweep, ["family=daggen,fft", "family.n=10,20"], "family.n has no meaning for 'fft'"),

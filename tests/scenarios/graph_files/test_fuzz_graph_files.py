@@ -11,10 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scenarios import FamilyConfig, draw_instance
+from scenarios import FamilyConfig, draw_instance, load_instance
+from scenarios.graph_files import read_graph, read_graph_file
+from scenarios.graph_files.chakra import chakra_bytes
 from simulator.engine.run import simulate
 from simulator.errors import HetsimError
 from simulator.schedulers import create
+from tests.scenarios.graph_files.kineto_samples import OBSERVED, WITH_SHAPES, on_gpu
 from tests.scenarios.graph_files.samples import (
     DAGGEN,
     DAX,
@@ -25,6 +28,7 @@ from tests.scenarios.graph_files.samples import (
     STG_WITH_COSTS,
     wfformat,
 )
+from tests.scenarios.graph_files.test_chakra import NODES
 from tests.simulator.mutations import check_refusal, damaged, mutated, text_of
 
 FUZZ = settings(
@@ -101,6 +105,48 @@ def test_changed_workflows(folder: Path, changed: Any) -> None:
 @given(data=damaged(text_of(wfformat())))
 def test_damaged_workflows(folder: Path, data: bytes) -> None:
     load(folder / "a.json", data)
+
+
+def replayed(path: Path, data: bytes) -> None:
+    """Read a recorded file in every way; simulate what is accepted."""
+    path.write_bytes(data)
+    for read in (load_instance, read_graph, read_graph_file):
+        try:
+            found = read(path)
+        except HetsimError as error:
+            check_refusal(error, path)
+            continue
+        if read is load_instance:
+            assert np.isfinite(simulate(*found, create("fcfs")).makespan)
+
+
+@settings(FUZZ, max_examples=200)
+@given(changed=mutated(on_gpu()) | mutated(WITH_SHAPES))
+def test_changed_profiler_traces(folder: Path, changed: Any) -> None:
+    replayed(folder / "trace.json", text_of(changed))
+
+
+@settings(FUZZ, max_examples=100)
+@given(data=damaged(chakra_bytes(NODES)) | st.binary(max_size=60))
+def test_damaged_chakra_traces(folder: Path, data: bytes) -> None:
+    replayed(folder / "trace.et", data)
+
+
+@settings(FUZZ, max_examples=100)
+@given(draw=st.data())
+def test_damaged_onnx_models(folder: Path, draw: st.DataObject) -> None:
+    pytest.importorskip("onnx")
+    from tests.scenarios.graph_files.onnx_models import attention, cnn
+
+    model = draw.draw(st.sampled_from([cnn, attention]))()
+    replayed(folder / "net.onnx", draw.draw(damaged(model)))
+
+
+@settings(FUZZ, max_examples=100)
+@given(changed=mutated(OBSERVED))
+def test_changed_execution_traces(folder: Path, changed: Any) -> None:
+    (folder / "observed.et.json").write_bytes(text_of(changed))
+    replayed(folder / "observed.json", text_of(WITH_SHAPES))
 
 
 @pytest.mark.parametrize(
