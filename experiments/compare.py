@@ -115,8 +115,9 @@ def compare_sweep(
         console.print(text, style="dim", soft_wrap=True, markup=False)
     paragraph = methods(recorded, table, analysis.pairs, analysis.baseline)
     index, left_out = write_report(
-        analysis, folder / "report", folder / "cells", baseline, manifest, title, paragraph
-    )
+        analysis, folder / "report", folder / "cells", baseline, manifest, title, paragraph,
+        results,
+    )  # fmt: skip
     if left_out:
         for line in wrapped(f"not drawn: {'; '.join(left_out)}", "dim"):
             console.print(line, soft_wrap=True)
@@ -178,7 +179,7 @@ def _compare_requests(
     title = f"Sweep {manifest.get('name') or folder.name}"
     paragraph = methods(recorded, table, None) + request_methods(found)
     index = write_request_report(
-        found, table, folder / "report", manifest, title, paragraph, figures, left_out
+        found, table, folder / "report", manifest, title, paragraph, figures, left_out, results
     )
     command = shlex.join(["python", "-m", "experiments.serving", str(folder), "slo=200ms"])
     for line in wrapped(f"against the load, with an objective: {command}", "dim"):
