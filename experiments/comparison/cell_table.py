@@ -59,7 +59,8 @@ def cell_table(
     Returns:
         ``columns``: each with ``name`` and ``values`` (numbers, or indices into ``levels``; of makespans also
         ``low`` and ``high``); ``cells``: names of their folders; ``trace`` and ``result``: whether the cell
-        has that file; ``gantt``: cells whose Gantt chart the page can draw, none yet; ``commands``: what repeats each alone, as indices into ``words``; ``errors`` of failed
+        has that file; ``gantt``: cells whose Gantt chart the page can draw, none yet; ``results``: whether there is
+        a ``results.csv``; ``commands``: what repeats each alone, as indices into ``words``; ``errors`` of failed
         cells by their number.
     """
     frame = results.copy()
@@ -80,7 +81,7 @@ def cell_table(
     columns = [
         _levels(key.replace("seed_", "seed."), [str(value) for value in frame[key]])
         for key in _WORDS
-        if key in frame and (key in _ALWAYS or frame[key].nunique(dropna=False) > 1)
+        if key in frame and (key in _ALWAYS or _varies(frame, key))
     ]
     for key, title in _SECONDS.items():
         if key in frame and frame[key].notna().any():
@@ -94,12 +95,12 @@ def cell_table(
     columns += [
         {"name": name, "values": _numbers(frame[key])}
         for key, name in _OTHERS.items()
-        if key in frame and frame[key].notna().any()
+        if key in frame and frame[key].fillna(0).any()
     ]
     columns += [
         {"name": f"{title} [%]", "values": _numbers(100 * frame[key])}
         for key, title in _SHARES.items()
-        if key in frame and frame[key].notna().any()
+        if key in frame and frame[key].fillna(0).any()
     ]
     texts = [_read(cells / name / "command.txt") for name in names]
     words = {
@@ -112,6 +113,7 @@ def cell_table(
         "trace": [int((cells / name / "trace.json").is_file()) for name in names],
         "result": [int((cells / name / "result.json").is_file()) for name in names],
         "gantt": [],
+        "results": int((cells.parent / "results.csv").is_file()),
         "words": list(words),
         "commands": [[words[word] for word in text.split(" ")] for text in texts],
         "errors": {number: error for number, error in enumerate(errors) if error},
@@ -128,14 +130,20 @@ def _ratios(standings: Standings) -> dict[str, float]:
     return found
 
 
+def _varies(frame: pd.DataFrame, key: str) -> bool:
+    # A failed cell may not know its profiles.
+    known = frame[frame["status"] == "done"] if key == "profiles" else frame
+    return int(known[key].nunique(dropna=False)) > 1
+
+
 def _levels(name: str, values: Sequence[str]) -> dict[str, Any]:
     levels = {value: number for number, value in enumerate(dict.fromkeys(values))}
     return {"name": name, "levels": list(levels), "values": [levels[value] for value in values]}
 
 
 def _numbers(values: Iterable[float]) -> list[float | None]:
-    """Five digits, which keep the page small; the files have all."""
-    return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values]
+    """Four digits, which keep the page small; the files have all."""
+    return [float(f"{value:.4g}") if math.isfinite(value) else None for value in values]
 
 
 def _read(path: Path) -> str:

@@ -37,18 +37,18 @@ async function copy(button, text) {
 function detail(i) {
   const chart = make("div", {className: "interactive", id: `gantt=${data.cells[i]}`}), text = command(i);
   const how = data.trace[i] ? "This Gantt chart is not in the report" : "The cell kept no trace (traces=true keeps it)";
-  const cell = make("td", {colSpan: columns.length + 1}, make("b", {}, data.cells[i]), chart);
+  const cell = make("div", {}, make("b", {}, `Cell ${data.cells[i]}`), chart);
   if (data.errors[i]) cell.append(make("p", {className: "failed"}, data.errors[i]));
   if (text) cell.append(make("p", {}, "Repeats this cell alone: ", make("code", {}, text)));
   if (data.gantt.includes(data.cells[i])) document.head.append(make("script", {src: `gantt/${encodeURIComponent(data.cells[i])}.js`}));
   else cell.append(make("p", {className: "note"}, `${how}; ${text ? "the command draws gantt.png." : "nothing here draws one."}`));
-  return make("tr", {className: "detail"}, cell);
+  return make("tr", {className: "detail"}, make("td", {colSpan: columns.length + 1}, cell));
 }
 function gantt(cell, figure) {  // called by the file that detail() loads
   draw(document.getElementById(`gantt=${cell}`), figure);
 }
 function draw(place, figure) {
-  return Plotly.newPlot(place, figure.data, figure.layout, {responsive: true, displaylogo: false});
+  return Plotly.newPlot(place, figure.data, figure.layout, {responsive: true, displaylogo: false, showSendToCloud: false, modeBarButtonsToRemove: ["select2d", "lasso2d"]});
 }
 function row(i) {
   const cells = columns.map(column => {
@@ -57,7 +57,7 @@ function row(i) {
     return make("td", {className: column.levels ? "left" : ""}, text);
   });
   const open = make("button", {className: "gantt"}, data.gantt.includes(data.cells[i]) ? "Gantt" : "more");
-  const links = make("td", {className: "left"}, open), made = make("tr", {id: `cell=${data.cells[i]}`}, ...cells, links);
+  const links = make("td", {className: "left"}, open), made = make("tr", {id: `cell=${data.cells[i]}`}, links, ...cells);
   open.onclick = () => made.nextSibling?.className === "detail" ? made.nextSibling.remove() : made.after(detail(i));
   if (data.trace[i]) links.append(make("a", {href: `${folder(i)}trace.json`}, "trace"));
   if (data.result[i]) links.append(make("a", {href: `${folder(i)}result.json`}, "config"));
@@ -79,7 +79,7 @@ const headings = columns.map((column, k) => {
 const body = make("tbody"), count = make("span", {id: "count", role: "status"});
 const turn = (text, step) => make("button", {onclick: () => show(page + step)}, text);
 const clear = make("button", {onclick: () => { for (const box of filters) box.value = ""; show(0); }}, "clear filters");
-const head = make("thead", {}, make("tr", {}, ...headings, make("th")));
+const head = make("thead", {}, make("tr", {}, make("th"), ...headings));
 place.append(make("p", {}, count, turn("previous", -1), turn("next", 1), clear), make("table", {}, head, body));
 function only(point) {  // the cells behind a point of a figure
   columns.forEach((c, k) => { filters[k].value = c.levels?.includes(String(point[c.name])) ? `=${point[c.name]}` : ""; });

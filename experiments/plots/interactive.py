@@ -14,13 +14,8 @@ from experiments.comparison.instances import Instances
 from experiments.comparison.performance_profile import performance_profile
 from experiments.comparison.rounding import figure as rounded
 from experiments.comparison.rounding import time_unit
-from experiments.plots.gantt import TRANSFER, bars
-from experiments.plots.style import (
-    MOST_LINES,
-    OTHER,
-    Style,
-    kind_colours,
-)
+from experiments.plots.gantt import TRANSFER, bars, describe
+from experiments.plots.style import MOST_LINES, OTHER, Style, kind_colours
 from experiments.plots.style import time_unit as axis_unit
 from simulator.model.trace import Trace
 
@@ -194,7 +189,7 @@ def profile_figure(instances: Instances, styles: Mapping[str, Style]) -> Figure:
         axis = "x" if number == 0 else "x2"
         width = 1 / len(references)
         layout["xaxis" if number == 0 else "xaxis2"] = {
-            "title": {"text": f"makespan / {reference}"}, "type": "log", "anchor": "y",
+            "title": {"text": f"makespan / {reference}"}, "type": "log", "anchor": "y", "tickformat": "~g",
             "domain": [number * width, (number + 1) * width - (0.04 if number == 0 < len(references) - 1 else 0)],
         }  # fmt: skip
         for column, name in enumerate(names):
@@ -264,6 +259,7 @@ def gantt_figure(trace: Trace) -> Figure:
              "<extra></extra>"}
         )  # fmt: skip
     layout = _layout(150 + 26 * len(rows)) | {
+        "title": {"text": f"{escape(describe(trace))}. Black edges: critical path", "font": _FONT},
         "barmode": "overlay",
         "xaxis": {"title": {"text": f"time [{unit}]"}, "zeroline": False},
         "yaxis": {
@@ -277,7 +273,7 @@ def gantt_figure(trace: Trace) -> Figure:
 def _layout(height: int) -> Figure:
     return {
         "height": height, "font": _FONT, "plot_bgcolor": "white", "hovermode": "closest",
-        "margin": {"l": 60, "r": 20, "t": 40, "b": 50}, "hoverlabel": {"align": "left"},
+        "margin": {"l": 60, "r": 20, "t": 40, "b": 90}, "hoverlabel": {"align": "left"},
         "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
     }  # fmt: skip
 
@@ -294,7 +290,7 @@ def _scaled(figure: Figure, title: str) -> Figure:
     wide = bool(values) and max(values) > _FAR * min(values)
     kinds = ("log", "linear") if wide else ("linear", "log")
     figure["layout"]["xaxis"] = {
-        "title": {"text": title}, "type": kinds[0], "gridcolor": "#DDDDDD", "zeroline": False
+        "title": {"text": title}, "type": kinds[0], "tickformat": "~g", "gridcolor": "#DDDDDD", "zeroline": False,
     }  # fmt: skip
     figure["layout"]["updatemenus"] = [
         {
