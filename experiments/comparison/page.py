@@ -57,11 +57,13 @@ class Interaction:
         cells: the table of :func:`experiments.comparison.cell_table.cell_table`; None: no table.
         figures: of plotly.js, by the question of the section that they belong to.
         plotly: whether plotly.js goes into the page.
+        note: what to install for more; empty where nothing is missing.
     """
 
     cells: Mapping[str, Any] | None = None
     figures: Mapping[str, Any] = field(default_factory=dict)
     plotly: bool = False
+    note: str = ""
 
 
 def interactive(
@@ -86,7 +88,7 @@ def interactive(
     for path in charts.glob("*.js"):
         path.unlink()
     if plotly_script() is None:
-        return Interaction(table)
+        return Interaction(table, note=INSTALL)
     kept = [name for name, kept in zip(table["cells"], table["trace"], strict=True) if kept]
     drawn = []
     for name in kept[:_GANTTS]:
@@ -137,7 +139,9 @@ def render(
     shown = said if len(said) <= _CONTESTS else said[:_CONTESTS]
     interaction = interaction or Interaction()
     tables = [_html_table(name, written[name]) for name in _TITLES if name in written]
-    questions = dict.fromkeys([*(s.question for s in sections), *interaction.figures])
+    drawn = [section.question for section in sections]
+    # Where there were too many for a picture to be drawn, they come first all the same.
+    questions = dict.fromkeys([*(q for q in interaction.figures if q not in drawn), *drawn])
     stems: dict[str, list[Path]] = {question: [] for question in questions}
     for section in sections:
         stems[section.question] += section.stems
@@ -173,7 +177,7 @@ def render(
         table=interaction.cells,
         script=Markup(script),
         plotly=Markup(plotly_script() or "") if interaction.plotly else "",
-        install="" if interaction.plotly or interaction.cells is None else INSTALL,
+        install=interaction.note,
         provenance=[
             (name, manifest[name])
             for name in ("command", "finished", "revision", "code")

@@ -27,6 +27,7 @@ GAPS = "How far from the best possible?"
 INSTALL = "Interactive figures and Gantt charts of cells: pip install 'hetsim[report]', and compare again."
 MOST_CONTESTS = 60
 """Models and settings in one figure; with more a row each is not read."""
+_MOST_GAPS = 24
 _FAR = 5.0
 """Ratio of the longest time to the shortest from which an axis begins as a logarithmic one."""
 _SYMBOLS = {
@@ -82,7 +83,7 @@ def makespan_figure(standings: Standings, styles: Mapping[str, Style]) -> Figure
 def gap_figure(standings: Standings, styles: Mapping[str, Style]) -> Figure:
     """Makespan over the lower bound: a row for each model and setting, or boxes of schedulers where there are many."""
     contests = [contest for contest in standings.contests if contest.bound_s > 0]
-    if len(contests) > MOST_CONTESTS:
+    if len(contests) > _MOST_GAPS:
         return _gap_boxes(standings.instances, styles)
     figure = _rows(standings, contests, styles, lambda c, seconds: seconds / c.bound_s)
     return _scaled(figure, "makespan / lower bound (1: optimal)")
@@ -139,6 +140,9 @@ def _rows(
     row_height = max(26, 11 * len(names))
     labels = [escape(standings.label(contest, True)) for contest in contests]
     layout = _layout(150 + row_height * len(contests)) | {
+        # A tall figure is scrolled from its top, where names and axis must be.
+        "legend": {"orientation": "h", "yref": "container", "y": 1, "yanchor": "top"},
+        "margin": {"l": 60, "r": 20, "t": 90, "b": 40},
         "yaxis": {
             "tickvals": list(range(len(labels))), "ticktext": labels, "automargin": True, "zeroline": False,
             "range": [len(labels) - 0.5, -0.5], "showgrid": False,
@@ -223,7 +227,7 @@ def _gap_boxes(instances: Instances, styles: Mapping[str, Style]) -> Figure:
             {"type": "box", "orientation": "h", "name": escape(name), "y": [escape(name)],
              "line": {"color": styles[name].colour}, "showlegend": False, **boxes}
         )  # fmt: skip
-    layout = _layout(150 + 32 * len(names))
+    layout = _layout(150 + 32 * len(names)) | {"margin": {"l": 60, "r": 20, "t": 60, "b": 40}}
     layout["yaxis"] = {"autorange": "reversed", "automargin": True}
     return _scaled({"data": data, "layout": layout}, "makespan / lower bound (1: optimal)")
 
@@ -259,7 +263,7 @@ def gantt_figure(trace: Trace) -> Figure:
              "<extra></extra>"}
         )  # fmt: skip
     layout = _layout(150 + 26 * len(rows)) | {
-        "title": {"text": f"{escape(describe(trace))}. Black edges: critical path", "font": _FONT},
+        "title": {"text": f"{escape(describe(trace))}. Black edges: critical path", "font": _FONT, "x": 0.01},
         "barmode": "overlay",
         "xaxis": {"title": {"text": f"time [{unit}]"}, "zeroline": False},
         "yaxis": {
@@ -290,11 +294,11 @@ def _scaled(figure: Figure, title: str) -> Figure:
     wide = bool(values) and max(values) > _FAR * min(values)
     kinds = ("log", "linear") if wide else ("linear", "log")
     figure["layout"]["xaxis"] = {
-        "title": {"text": title}, "type": kinds[0], "tickformat": "~g", "gridcolor": "#DDDDDD", "zeroline": False,
+        "title": {"text": title}, "side": "top", "type": kinds[0], "tickformat": "~g", "gridcolor": "#DDDDDD", "zeroline": False,
     }  # fmt: skip
     figure["layout"]["updatemenus"] = [
         {
-            "type": "buttons", "direction": "right", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom",
+            "type": "buttons", "direction": "right", "x": 1, "xanchor": "right", "y": 0, "yanchor": "top",
             "buttons": [
                 {"label": kind, "method": "relayout", "args": [{"xaxis.type": kind, "xaxis.autorange": True}]}
                 for kind in kinds
