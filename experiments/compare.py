@@ -118,7 +118,7 @@ def compare_sweep(
     paragraph = methods(recorded, table, analysis.pairs, analysis.baseline)
     index, left_out = write_report(
         analysis, folder / "report", folder / "cells", baseline, manifest, title, paragraph,
-        Look.of(style, [*table.schedulers, BEST_DEVICE], own),
+        Look.of(style, [*table.schedulers, BEST_DEVICE], own), results,
     )  # fmt: skip
     if analysis.winners is not None and analysis.winners.warning:
         for line in wrapped(analysis.winners.warning, "yellow"):
@@ -192,7 +192,7 @@ def _compare_requests(
     title = f"Sweep {manifest.get('name') or folder.name}"
     paragraph = methods(recorded, table, None) + request_methods(found)
     index = write_request_report(
-        found, table, folder / "report", manifest, title, paragraph, figures, left_out
+        found, table, folder / "report", manifest, title, paragraph, figures, left_out, results
     )
     command = shlex.join(["python", "-m", "experiments.serving", str(folder), "slo=200ms"])
     for line in wrapped(f"against the load, with an objective: {command}", "dim"):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.comparison import tables
 from experiments.comparison.analysis import Analysis
@@ -15,18 +15,19 @@ from experiments.comparison.answers import (
     as_sentences,
     cautions,
     label_lines,
-    rules,
     same,
     validity_lines,
 )
-from experiments.comparison.contests import BEST_DEVICE, Contest, Setting, Standing, Standings
+from experiments.comparison.cell_table import cell_table
+from experiments.comparison.contests import BEST_DEVICE, Contest, Standing, Standings
 from experiments.comparison.names import proper
 from experiments.comparison.overall import by_factor
+from experiments.comparison.page import ROWS, Interaction, Section, interactive, render
 from experiments.comparison.paper_table import main_latex
-from experiments.comparison.terminal import UNCALIBRATED
 from experiments.plots.effects import draw_effects
 from experiments.plots.gantt import describe, draw_stacked
 from experiments.plots.gap import draw_gaps
+from experiments.plots.interactive import GAPS, MAKESPANS, PROFILE
 from experiments.plots.looks import USUAL, Look
 from experiments.plots.makespan import draw_makespans, pages
 from experiments.plots.pairs import draw_pairs
@@ -40,33 +41,16 @@ from experiments.runs.results import read_document
 from simulator.errors import InvalidInput
 from simulator.model.trace import Trace
 
-_TEMPLATE = Path(__file__).with_name("report.html.j2")
+if TYPE_CHECKING:
+    import pandas as pd
+
 _PICTURES = 12
 """Pictures of single settings, or Gantt charts; with more a report is not read."""
 _BARS = 24
 """Models and settings whose makespans are drawn as bars."""
-_CONTESTS = 48
-_ROWS = 300
-"""Rows of a table on the page; its files have all."""
 _COLUMNS = 8
-_TITLES = {
-    "table_overall": "Over all models and settings",
-    "table_main": "Schedulers",
-    "table_pairs": "Pairs of schedulers",
-    "table_factors": "What each factor changes",
-    "table_by_factor": "Schedulers at each value of each factor",
-    "table_requests": "Schedulers by the delays of requests",
-}
 _FEW = 60
 """Characters of a model's name kept in a file's name."""
-
-
-@dataclass(frozen=True)
-class Section:
-    """Figures under the question that they answer."""
-
-    question: str
-    stems: tuple[Path, ...]
 
 
 def write_report(
@@ -78,6 +62,7 @@ def write_report(
     title: str = "Comparison of schedulers",
     methods: str = "",
     look: Look = USUAL,
+    results: pd.DataFrame | None = None,
 ) -> tuple[Path, list[str]]:
     """Write the report into ``folder``; ``index.html`` comes last and names only what is there.
 
@@ -90,6 +75,7 @@ def write_report(
         title: of the page.
         methods: the paragraph for a methods section.
         look: width of the figures and the style of every scheduler in them.
+        results: a row for each cell, for the table of all cells and the interactive figures.
 
     Returns:
         The path of ``index.html``, and what was not drawn, with the reason.
@@ -99,9 +85,15 @@ def write_report(
     write_text(folder / "methods.txt", methods)
     sections, warnings, left_out = _draw(analysis, folder, cells, look)
     caption_validity(sections, analysis.standings)
+    interaction = None
+    if results is not None and cells is not None:
+        table = cell_table(results, analysis.standings, cells)
+        styles = look.styles([*analysis.standings.schedulers, BEST_DEVICE])
+        interaction = interactive(table, analysis.standings, styles, folder, cells)
     page = _page(
-        analysis, written, sections, warnings, baseline, manifest or {}, title, methods, left_out
-    )
+        analysis, written, sections, warnings, baseline, manifest or {}, title, methods, left_out,
+        interaction,
+    )  # fmt: skip
     index = write_text(folder / "index.html", page)
     kept = {stem.name for section in sections for stem in section.stems} | {*written}
     for path in [*folder.glob("fig_*"), *folder.glob("table_*")]:
@@ -185,7 +177,7 @@ def _draw(
             draw_makespans(standings, page, stems[-1], look)
         drawn_settings += 1
     if stems:
-        sections.append(Section("How long does each scheduler take?", tuple(stems)))
+        sections.append(Section(MAKESPANS, tuple(stems)))
     if drawn_settings < len(standings.settings):
         left_out.append(
             f"makespans of {len(standings.settings) - drawn_settings} settings (table_main.csv has all)"
@@ -195,7 +187,7 @@ def _draw(
         profile, pairs = folder / "fig_profile", folder / "fig_pairs"
         draw_profile(instances, profile, always, look)
         draw_pairs(instances, pairs, analysis.pairs, always, look)
-        sections.append(Section("Who is best overall?", (profile,)))
+        sections.append(Section(PROFILE, (profile,)))
         sections.append(Section("Pair by pair?", (pairs,)))
     else:
         left_out.append("profile and pairs (one scheduler)")
@@ -228,7 +220,7 @@ def _draw(
         f"robustness ({analysis.why_not.get('robustness')})",
     )
     drawn(
-        "How far from the best possible?",
+        GAPS,
         "fig_gap",
         draw_gaps(standings, folder / "fig_gap", always, look),
         "gap to the bound (no bound)",
@@ -311,124 +303,18 @@ def _page(
     title: str,
     methods: str,
     left_out: list[str],
+    interaction: Interaction | None,
 ) -> str:
     standings = analysis.standings
     verdicts = [
         f"{standings.label(contest, True)}: {same(contest)}"
-        for contest in standings.contests[:_ROWS]
+        for contest in standings.contests[:ROWS]
         if contest.verdict is not None
     ]
     return render(
         standings, manifest, title, answers(standings, baseline), written, sections, methods,
-        [*cautions(standings, _ROWS), *warnings], left_out, verdicts,
+        [*cautions(standings, ROWS), *warnings], left_out, verdicts, interaction,
     )  # fmt: skip
-
-
-def render(
-    standings: Standings,
-    manifest: Mapping[str, Any],
-    title: str,
-    said: Sequence[str],
-    written: Mapping[str, tables.TextTable],
-    sections: Sequence[Section],
-    methods: str,
-    warnings: Sequence[str] = (),
-    left_out: Sequence[str] = (),
-    verdicts: Sequence[str] = (),
-) -> str:
-    """The page.
-
-    Args:
-        standings: what it is of: clusters, failures.
-        manifest: the sweep's, for where it comes from.
-        title: of the page.
-        said: the answers, first.
-        written: tables by the names of their files.
-        sections: figures, which are in the page's folder already.
-        methods: the paragraph for a methods section.
-        warnings: what the figures leave out.
-        left_out: what was not drawn, with the reason.
-        verdicts: of models and settings where there is nothing to choose.
-    """
-    import jinja2
-
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False, lstrip_blocks=True
-    )
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    shown = said if len(said) <= _CONTESTS else said[:_CONTESTS]
-    return template.render(
-        title=title,
-        description=str(manifest.get("description") or ""),
-        compared=label_lines(standings),
-        answers=shown,
-        validity=validity_lines(standings),
-        more_answers=len(said) - len(shown),
-        settings=[_setting(setting) for setting in standings.settings[:_CONTESTS]],
-        warnings=warnings,
-        tables=[_html_table(name, written[name]) for name in _TITLES if name in written],
-        verdicts=verdicts,
-        methods=methods.splitlines(),
-        left_out=left_out,
-        sections=[
-            {
-                "question": section.question,
-                "figures": [
-                    {
-                        "stem": stem.name,
-                        "caption": stem.with_name(f"{stem.name}.txt").read_text().strip(),
-                    }
-                    for stem in section.stems
-                ],
-            }
-            for section in sections
-        ],
-        failures=standings.failures,
-        cells=standings.cells,
-        provenance=[
-            (name, manifest[key])
-            for name, key in (
-                ("command", "command"),
-                ("finished", "finished"),
-                ("revision", "revision"),
-                ("code", "code"),
-            )
-            if manifest.get(key)
-        ],
-    )
-
-
-def _html_table(name: str, table: tables.TextTable) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = []
-    previous: list[str] | None = None
-    for cells in table.rows[:_ROWS]:
-        group = list(cells[: table.groups])
-        first = bool(table.groups) and group != previous
-        previous = group
-        alone = cells[table.left - 1].startswith(BEST_DEVICE)
-        style = " ".join(word for word, on in (("first", first), ("reference", alone)) if on)
-        shown = cells if first else ["" for _ in group] + list(cells[table.groups :])
-        rows.append({"cells": shown, "style": style})
-    return {
-        "name": name,
-        "title": _TITLES[name],
-        "headings": table.headings,
-        "left": table.left,
-        "rows": rows,
-        "more": len(table.rows) - len(rows),
-        "caption": table.caption,
-    }
-
-
-def _setting(setting: Setting) -> dict[str, Any]:
-    return {
-        "cluster": f"Cluster {setting.cluster}"
-        if setting.cluster
-        else "Instances with given times",
-        "profiles": setting.profiles,
-        "rules": rules(setting),
-        "uncalibrated": UNCALIBRATED in setting.profiles,
-    }
 
 
 def _slug(name: str) -> str:

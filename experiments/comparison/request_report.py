@@ -11,9 +11,11 @@ from rich.text import Text
 
 from experiments.comparison.answers import incomplete, label_lines, validity_lines
 from experiments.comparison.bootstrap import FEWEST, METHOD
+from experiments.comparison.cell_table import cell_table
 from experiments.comparison.contests import Standings
 from experiments.comparison.markup import TextTable
-from experiments.comparison.report import Section, caption_validity, render, with_validity
+from experiments.comparison.page import Section, interactive, render
+from experiments.comparison.report import caption_validity, with_validity
 from experiments.comparison.request_comparison import (
     DELAYS,
     SHARE,
@@ -202,6 +204,7 @@ def write_request_report(
     methods: str,
     figures: Sequence[Path] = (),
     left_out: Sequence[str] = (),
+    results: pd.DataFrame | None = None,
 ) -> Path:
     """Write the report into ``folder``; returns the path of ``index.html``.
 
@@ -214,6 +217,7 @@ def write_request_report(
         methods: the paragraph for a methods section.
         figures: stems of what was drawn into the folder already.
         left_out: what was not, with the reason.
+        results: a row for each cell, for the table of all cells.
     """
     folder.mkdir(parents=True, exist_ok=True)
     table = with_validity(request_table(comparison), standings)
@@ -221,9 +225,15 @@ def write_request_report(
     write_text(folder / "methods.txt", methods)
     sections = [Section("Delays and answers in time", (stem,)) for stem in figures]
     caption_validity(sections, standings)
+    interaction = None
+    if results is not None:
+        cells = folder.parent / "cells"
+        listed = cell_table(results, standings, cells, requests=True)
+        interaction = interactive(listed, standings, {}, folder, cells, requests=True)
     page = render(
         standings, manifest, title, sentences(comparison), {TABLE: table}, sections, methods,
         warnings=[*incomplete(standings, 300), *_cautions(comparison)], left_out=left_out,
+        interaction=interaction,
     )  # fmt: skip
     index = write_text(folder / "index.html", page)
     kept = {stem.name for stem in figures} | {TABLE}

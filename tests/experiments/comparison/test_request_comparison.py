@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -200,7 +201,15 @@ def test_a_sweep_of_requests_is_compared_by_delays(folder, capsys):
     figures = {f"fig_serving.{suffix}" for suffix in ("pdf", "png", "csv", "txt")}
     tables = {f"table_requests.{suffix}" for suffix in ("csv", "md", "tex")}
     assert names == figures | tables | {"index.html", "methods.txt"}
-    assert "Schedulers by the delays of requests" in (report / "index.html").read_text()
+    page = (report / "index.html").read_text()
+    assert "Schedulers by the delays of requests" in page
+    cells = json.loads(re.search(r'id="cells-data">(.*?)</script>', page)[1])
+    columns = {column["name"]: column["values"] for column in cells["columns"]}
+    assert not {"makespan [ms]", "ratio to best", "gap to bound [%]"} & set(columns)
+    shown = dict(zip(cells["cells"], columns["mean delay [ms]"], strict=True))
+    expected = {d["hash"]: 1e3 * d["metrics"]["mean_delay_s"] for d in documents}
+    assert shown == pytest.approx(expected, rel=1e-3)
+    assert {"p99 delay [ms]", "in time [%]", "cluster"} - set(columns) == {"cluster"}
     assert "seed by seed" in (report / "methods.txt").read_text()
     # The label says what was asked for, and not the model of the configuration.
     assert {d["labels"]["model"] for d in documents} == {"wide_and_deep:1 two_tower:3"}
