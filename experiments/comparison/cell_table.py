@@ -106,7 +106,7 @@ def cell_table(
     words = {
         word: n for n, word in enumerate(dict.fromkeys(w for t in texts for w in t.split(" ")))
     }
-    errors: Any = frame["error"].fillna("").astype(str) if "error" in frame else []
+    errors = frame["error"].fillna("").tolist() if "error" in frame else []
     return {
         "columns": columns,
         "cells": names,
@@ -116,7 +116,7 @@ def cell_table(
         "results": int((cells.parent / "results.csv").is_file()),
         "words": list(words),
         "commands": [[words[word] for word in text.split(" ")] for text in texts],
-        "errors": {number: error for number, error in enumerate(errors) if error},
+        "errors": {number: str(error) for number, error in enumerate(errors) if error},
     }
 
 
