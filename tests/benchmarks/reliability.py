@@ -54,10 +54,11 @@ def _lead(task: _Task) -> list[tuple[np.ndarray, float]]:
             raise SystemExit(one)
         prediction = Prediction(
             prepare(one.scenario, ()),
-            *(model.slowed, model.handover, model.corun, model.noise, model.reuse, model.cooling),
+            *(model.slowed, model.handover, model.corun, model.noise, model.reuse),
+            *(model.cooling, model.reading),
         )
-        run = prediction.run(one, case.overhead)
-        drawn = kept.get(prediction, one, case.overhead, run)
+        run = prediction.run(one, case.overhead, believed=case.believed)
+        drawn = kept.get(prediction, one, case.overhead, run, case.believed)
         by_setting.setdefault(case.setting, []).append((np.log(drawn), np.log(case.measured_s)))
     return [
         (b - a, float(y - x))
