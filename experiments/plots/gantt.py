@@ -196,7 +196,8 @@ def draw_stacked(
         ):
             _draw_panel(panel, trace, boxes, colours, factor, per_row)
             _draw_path(panel, table, factor, "label" in boxes)
-            panel.set_title(shorten(label, int(15 * width)), loc="left")
+            taken = 0 if width >= TWO_COLUMNS else max(map(len, boxes.attrs["rows"]))
+            panel.set_title(shorten(label, int(15 * width) - taken), loc="left")
             for style, value in zip(_cycle(len(bounds)), bounds.values(), strict=True):
                 panel.axvline(value * factor, color="black", linestyle=style, linewidth=0.9)
         axes[-1].set_xlabel(f"time [{unit.replace('us', 'µs')}]")
