@@ -45,7 +45,7 @@ FIGURES = (
 MBIT = 1e6 / 8
 """Bytes per second of 1 Mbit/s."""
 
-KEYS = ("x", "slo", "baseline", "schedulers")
+KEYS = ("x", "slo", "baseline", "schedulers", "style")
 
 
 @dataclass(frozen=True)
@@ -271,12 +271,14 @@ def analyse_serving(
     baseline: str | None = None,
     console: Console | None = None,
     schedulers: Sequence[str] | None = None,
+    style: str | None = None,
 ) -> list[Path]:
     """Print and draw what the module docstring says; returns the paths of the figures.
 
     Raises:
-        InvalidInput: see :func:`read_runs`; or there is no such baseline or scheduler.
+        InvalidInput: see :func:`read_runs`; or there is no such baseline, scheduler or style.
     """
+    from experiments.plots.looks import Look
     from experiments.plots.serving import draw_serving
 
     console = console or Console()
@@ -285,6 +287,7 @@ def analyse_serving(
         runs = _only(runs, schedulers)
     baseline = _label(runs, baseline or runs.schedulers[0])
     limit = None if slo is None else parse_seconds(slo, "slo")
+    look = Look.of(style, runs.schedulers)
     means = summary(runs)
     lines = [
         *table(runs, means),
@@ -295,7 +298,7 @@ def analyse_serving(
         f"{means['extrapolated_share'].mean():.0%} of the time is extrapolated",
     ]
     atomic.write_text(folder / "serving.txt", "\n".join(lines) + "\n")
-    drawn = draw_serving(runs, means, folder / "fig_serving", limit)
+    drawn = draw_serving(runs, means, folder / "fig_serving", limit, look)
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
     console.print(
@@ -322,6 +325,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.get("slo"),
             given.get("baseline"),
             schedulers=None if only is None else only.split(","),
+            style=given.get("style"),
         )
 
     return report_errors(run)

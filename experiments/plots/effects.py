@@ -130,7 +130,11 @@ def _panel(
         )  # fmt: skip
         key_, symbol = effect.factor.column, quantity(effect.factor.column).symbol
         value, against = (value_label(key_, v) for v in (effect.value, effect.against))
-        labels.append(fit(f"{symbol}: {value} vs {against}", room))
+        text = f"{symbol}: {value} vs {against}"
+        if len(text) > room:
+            # Two lines fit into a row.
+            text = f"{fit(symbol, room)}:\n{fit(f'{value} vs {against}', room + 2)}"
+        labels.append(text)
         if number % 2:
             axes.axhspan(number - 0.5, number + 0.5, color="#F3F3F3", zorder=0, linewidth=0)
     axes.axvline(1.0, color="black", linewidth=0.9, linestyle=(0, (1, 1.2)))

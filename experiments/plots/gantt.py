@@ -21,6 +21,7 @@ from experiments.plots.style import (
     figure_style,
     kind_colours,
     legend_below,
+    legend_columns,
     new_figure,
     save_figure,
     shorten,
@@ -136,41 +137,6 @@ def draw_stacked(
     # Rows of the chart and of the bars below are about equally high; headings take two.
     below = [0.17 * len(table) + 0.36 for table in spent]
     with figure_style():
-        figure = new_figure(width, height + sum(below) + 0.45 + (0.2 if title else 0.0))
-        share = height / (total + 0.8 * len(traces))
-        panels = figure.subplots(
-            2 * len(traces),
-            1,
-            squeeze=False,
-            height_ratios=[*((len(names) + 0.8) * share for names in rows), *below],
-        )[:, 0]
-        axes, bottom = panels[: len(traces)], panels[len(traces) :]
-        for panel in axes[:-1]:
-            panel.sharex(axes[-1])
-            panel.tick_params(labelbottom=False)
-        axes[0].set_xlim(0, end * factor * 1.01 or 1.0)
-        per_row = (height - 0.75 - 0.3 * len(traces)) / total * 72
-        for panel, label, trace, boxes, table in zip(
-            axes, labels, traces, shown, tables, strict=True
-        ):
-            _draw_panel(panel, trace, boxes, colours, factor, per_row)
-            _draw_path(panel, table, factor, "label" in boxes)
-            panel.set_title(shorten(label, int(15 * width)), loc="left")
-            for style, value in zip(_cycle(len(bounds)), bounds.values(), strict=True):
-                panel.axvline(value * factor, color="black", linestyle=style, linewidth=0.9)
-        axes[-1].set_xlabel(f"time [{unit.replace('us', 'µs')}]")
-        for panel, label, table in zip(bottom, labels, spent, strict=True):
-            draw_spent(panel, table)
-            of = (
-                f" · {shorten(label.split('  ·  makespan')[0], int(15 * width) - 32)}"
-                if len(traces) > 1
-                else ""
-            )
-            panel.set_title(f"where the slots' time went{of}", loc="left")
-            panel.tick_params(labelbottom=panel is bottom[-1])
-        bottom[-1].set_xlabel("share of the run, all slots of the device [%]")
-        if title:
-            figure.suptitle(shorten(title, int(15.7 * width)), fontsize=8, fontweight="bold")
         handles: list[Any] = [
             Patch(facecolor=colour, label=kind, hatch=_hatch(kind), edgecolor="black", lw=0)
             for kind, colour in colours.items()
@@ -208,6 +174,43 @@ def draw_stacked(
             for cause, (colour, hatch) in CAUSES.items()
             if cause in seen
         ]
+        # Five lines of legend are in the height; a narrow figure has more.
+        lines = -(-len(handles) // legend_columns(handles, 6, width))
+        extra = 0.15 * max(lines - 5, 0) + (0.2 if title else 0.0)
+        figure = new_figure(width, height + sum(below) + 0.45 + extra)
+        share = height / (total + 0.8 * len(traces))
+        panels = figure.subplots(
+            2 * len(traces),
+            1,
+            squeeze=False,
+            height_ratios=[*((len(names) + 0.8) * share for names in rows), *below],
+        )[:, 0]
+        axes, bottom = panels[: len(traces)], panels[len(traces) :]
+        for panel in axes[:-1]:
+            panel.sharex(axes[-1])
+            panel.tick_params(labelbottom=False)
+        axes[0].set_xlim(0, end * factor * 1.01 or 1.0)
+        per_row = (height - 0.75 - 0.3 * len(traces)) / total * 72
+        for panel, label, trace, boxes, table in zip(
+            axes, labels, traces, shown, tables, strict=True
+        ):
+            _draw_panel(panel, trace, boxes, colours, factor, per_row)
+            _draw_path(panel, table, factor, "label" in boxes)
+            taken = 0 if width >= TWO_COLUMNS else max(map(len, boxes.attrs["rows"]))
+            panel.set_title(shorten(label, int(15 * width) - taken), loc="left")
+            for style, value in zip(_cycle(len(bounds)), bounds.values(), strict=True):
+                panel.axvline(value * factor, color="black", linestyle=style, linewidth=0.9)
+        axes[-1].set_xlabel(f"time [{unit.replace('us', 'µs')}]")
+        for panel, label, table in zip(bottom, labels, spent, strict=True):
+            draw_spent(panel, table)
+            said_first = "slots' time" if width < TWO_COLUMNS else "where the slots' time went"
+            room = int(15 * width) - len(said_first) - 3
+            of = f" · {shorten(label.split('  ·  makespan')[0], room)}" if len(traces) > 1 else ""
+            panel.set_title(f"{said_first}{of}", loc="left")
+            panel.tick_params(labelbottom=panel is bottom[-1])
+        bottom[-1].set_xlabel("share of the run, all slots of the device [%]")
+        if title:
+            figure.suptitle(shorten(title, int(15.7 * width)), fontsize=8, fontweight="bold")
         legend_below(figure, handles, columns=6)
         lost = [spent_rows(table, label) for table, label in zip(spent, labels, strict=True)]
         return save_figure(figure, stem, pd.concat([everything, *lost]), caption)

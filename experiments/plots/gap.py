@@ -98,7 +98,13 @@ def _by_contest(
         _ratio_axis(axes, float(ratios.min()), highest)
         axes.set_ylim(len(labels) - 0.5, -0.5)
         axes.set_yticks(
-            range(len(labels)), [fit(proper(label), 24 if look.narrow else 44) for label in labels]
+            range(len(labels)),
+            [
+                "\n".join(fit(line, 24) for line in proper(label).split(", ", 1))
+                if look.narrow and len(label) > 24
+                else fit(proper(label), 44)
+                for label in labels
+            ],
         )
         legend_below(figure, [scheduler_handle(n, styles[n], line=False) for n in used], 5)
         seeds = [contest.seeds for contest in contests]

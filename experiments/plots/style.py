@@ -185,16 +185,26 @@ def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else text[: max(length - 1, 1)] + "…"
 
 
+def legend_columns(handles: Sequence[Any], most: int, width: float) -> int:
+    """Columns in which a legend of 7 points fits into so many inches; filled one after the other."""
+    lengths = [len(str(handle.get_label())) for handle in handles]
+    for columns in range(min(most, len(handles)), 1, -1):
+        rows = -(-len(handles) // columns)
+        longest = [max(lengths[i : i + rows]) for i in range(0, len(lengths), rows)]
+        # Inches of a character, and of a handle with its gaps.
+        if sum(0.054 * length + 0.45 for length in longest) <= width:
+            return columns
+    return 1
+
+
 def legend_below(figure: Figure, handles: Sequence[Any], columns: int) -> None:
     """A legend under all panels that takes space of its own, in at most ``columns`` columns."""
     if handles:
-        longest = max(len(str(handle.get_label())) for handle in handles)
-        # Inches of a character of 7 points, and of a handle with its gaps.
-        columns = max(1, min(columns, int(figure.get_figwidth() / (0.052 * longest + 0.45))))
+        columns = legend_columns(handles, columns, figure.get_figwidth())
         legend = figure.legend(
             handles=list(handles),
             loc="outside lower center",
-            ncols=min(columns, len(handles)),
+            ncols=columns,
             handlelength=1.8,
             columnspacing=1.2,
         )

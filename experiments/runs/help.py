@@ -183,6 +183,7 @@ examples:
   outputs/sweeps/NAME slo=200ms              the objective's line, and up to which load p99 meets it
   outputs/sweeps/NAME baseline=fcfs          what the others are compared with
   outputs/sweeps/NAME schedulers=fcfs,edf    these alone
+  outputs/sweeps/NAME style=column           figures 3.33 inches wide (page: 7 inches)
 """,
         False,
     ),

@@ -211,13 +211,15 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     )
     assert main(["outputs/sweeps/x", "baseline=heft"]) == 0
     ((paths, baseline, more),) = seen
-    assert more == {}
+    assert more == {"options": None, "style": None}
     assert [str(path) for path in paths] == ["outputs/sweeps/x"]
     assert baseline == "heft"
     assert main(["outputs/sweeps/x", "base=heft"]) == 2
     assert "compare has no option 'base'" in capsys.readouterr().err
     assert main(["x", "map=ccr,fat", "unit=seed", "error=sigma"]) == 0
     assert seen[-1][2]["options"] == Options(None, ("ccr", "fat"), "seed", "sigma")
+    assert main(["x", "style=column"]) == 0
+    assert seen[-1][2] == {"options": None, "style": "column"}
     assert main(["x", "map=ccr"]) == 2
     assert "a map has two factors" in capsys.readouterr().err
     # A folder whose name has '=' in it is a folder.
@@ -307,7 +309,7 @@ def test_one_sweep_or_two_runs(tmp_path):
         compare([tmp_path / "A"], None)
     with pytest.raises(InvalidInput, match="baseline= is for sweeps"):
         compare([tmp_path / "A", tmp_path / "B"], "heft")
-    with pytest.raises(InvalidInput, match="map=, unit= and error= are for sweeps"):
+    with pytest.raises(InvalidInput, match="map=, unit=, error= and style= are for sweeps"):
         compare([tmp_path / "A", tmp_path / "B"], None, options=Options(unit="seed"))
     with pytest.raises(InvalidInput, match="There is no folder"):
         compare([tmp_path / "A", tmp_path / "nowhere"], None)
