@@ -11,6 +11,7 @@ from typing import Any
 
 from experiments.runs.configs import Scenario
 from scenarios.cluster_config import ClusterConfig
+from scenarios.graph_files import read_graph_file
 from simulator.context.scheduler import Scheduler
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
@@ -144,6 +145,8 @@ def _model_words(model: Any, inputs: Any) -> tuple[list[str], DataflowGraph | No
             raise InvalidInput(f"There is no file {path}; names of models: hetsim.models()")
         from simulator.model.family import read_json
 
+        if ".onnx" in path.suffixes:
+            return [], read_graph_file(path)
         if path.name.endswith((".json", ".json.gz")):
             document = read_json(path)
             if isinstance(document, Mapping) and "operators" in document:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scenarios.graph_cache import GraphCache, content_key
 from simulator.errors import HetsimError, InvalidInput
-from simulator.model.family import GraphFamily, read_json
+from simulator.model.family import GraphFamily
 from simulator.model.graph import DataflowGraph
 from simulator.model.operator import ITEM_BYTES
 from simulator.support import own_code
@@ -89,7 +89,8 @@ class ModelConfig:
             ``torch.compile`` makes them on CPUs (:mod:`cost_models.fusion`).
         profile: a file or folder that gives the model's layers and their times on types of devices, instead
             of a ``target`` (:mod:`scenarios.training.layer_profile`); ``batch`` is the one that was profiled.
-        graph: a file of a traced graph (``graph.json`` of a run's folder) instead of a ``target``; its batch is its own.
+        graph: a file of a graph (``graph.json`` of a run, ``.onnx``, a profiler's trace; :mod:`scenarios.graph_files.recorded`)
+            instead of a ``target``; its batch is its own.
         dtype: element type that its weights and floating-point inputs are converted to, of :data:`DTYPES`; None: as the
             module is made.
     """
@@ -204,7 +205,7 @@ def graph_of(
 
 def _unfused(config: ModelConfig, batch: int | None, cache: GraphCache) -> DataflowGraph:
     if config.graph is not None:
-        return _given(Path(config.graph).expanduser())
+        return _given(config.graph)
     batch = config.batch if batch is None else batch
     if not config.has_batch:
         return _single(config, None, cache)
@@ -225,15 +226,18 @@ def _unfused(config: ModelConfig, batch: int | None, cache: GraphCache) -> Dataf
     return graph
 
 
-def _given(path: Path) -> DataflowGraph:
+def _given(file: str) -> DataflowGraph:
     """The graph of a file; the same object while the file stays as it is."""
+    from scenarios.graph_files.recorded import read_graph_file, split_part
+
+    path, _ = split_part(Path(file).expanduser())
     try:
         stat = path.stat()
     except OSError as error:
         raise InvalidInput(f"Cannot read the graph {path}: {error.strerror}") from None
-    key = (path.absolute(), f"{stat.st_mtime_ns} {stat.st_size}")
+    key = (Path(file).absolute(), f"{stat.st_mtime_ns} {stat.st_size}")
     if key not in _graphs:
-        _graphs[key] = DataflowGraph.from_json(read_json(path))
+        _graphs[key] = read_graph_file(Path(file).expanduser())
     return _graphs[key]
 
 

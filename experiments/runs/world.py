@@ -407,7 +407,7 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
     elif not scenario.family.drawn:
         found |= profile_digests(scenario.cluster)
         if scenario.model.graph is not None:
-            path = catalog.find_path(scenario.model.graph, config_dirs)
+            path = split_part(scenario.model.graph)[0]
             if path.is_file():  # if not, the model itself says so
                 found["graph"] = digest_files([path])
     if scenario.workload.file is not None:
