@@ -11,6 +11,7 @@ import numpy as np
 
 from experiments.comparison.contests import BEST_DEVICE, SETTING, Contest, Standing, Standings
 from experiments.comparison.instances import Instances
+from experiments.comparison.names import proper
 from experiments.comparison.performance_profile import performance_profile
 from experiments.comparison.rounding import figure as rounded
 from experiments.comparison.rounding import time_unit
@@ -123,8 +124,8 @@ def _rows(
             where = {key: getattr(contest.setting, key) for key in varying}
             where |= {"model": contest.model, "batch": contest.batch}
             points["customdata"].append(where | ({"scheduler": name} if standing else {}))
-            if standing is not None and standing.interval is not None:
-                low, high = standing.interval.low, standing.interval.high
+            if standing is not None and standing.span is not None:
+                low, high = standing.span.low, standing.span.high
                 whiskers["x"] += [*_short([scaled(contest, low), scaled(contest, high)]), None]
                 whiskers["y"] += [*_short([row + offset] * 2), None]
         look = _look(styles[name])
@@ -132,14 +133,14 @@ def _rows(
             line = {"color": styles[name].colour, "width": 3}
             data.append(
                 {"type": "scatter", "mode": "lines", "line": line, "opacity": 0.5, "hoverinfo": "skip",
-                 "legendgroup": escape(name), "showlegend": False, **whiskers}
+                 "legendgroup": name, "showlegend": False, **whiskers}
             )  # fmt: skip
         data.append(
-            {"type": "scatter", "mode": "markers", "name": escape(name), "legendgroup": escape(name),
+            {"type": "scatter", "mode": "markers", "name": _name(name, styles), "legendgroup": name,
              "marker": look["marker"], "hovertemplate": "%{text}<extra></extra>", **points}
         )  # fmt: skip
     row_height = max(26, 11 * len(names))
-    labels = [escape(standings.label(contest, True)) for contest in contests]
+    labels = [escape(proper(standings.label(contest, True))) for contest in contests]
     layout = _layout(150 + row_height * len(contests)) | {
         # A tall figure is scrolled from its top, where names and axis must be.
         "legend": {"orientation": "h", "yref": "container", "y": 1, "yanchor": "top"},
@@ -162,12 +163,12 @@ def _hover(
 ) -> str:
     """What a point says: scheduler, model and setting, makespan with interval, ratio to the best."""
     factor, unit = time_unit([seconds])
-    lines = [f"<b>{escape(name)}</b>", escape(standings.label(contest, True))]
+    lines = [f"<b>{escape(proper(name))}</b>", escape(proper(standings.label(contest, True)))]
     if standing is None:
         lines[0] += f" ({escape(contest.best_device)})"
     lines.append(f"makespan {rounded(seconds * factor)} {unit}")
-    if standing is not None and standing.interval is not None:
-        low, high = standing.interval.low * factor, standing.interval.high * factor
+    if standing is not None and standing.span is not None:
+        low, high = standing.span.low * factor, standing.span.high * factor
         lines[-1] += f", 95% interval [{rounded(low)}, {rounded(high)}]"
     lines.append(f"{seconds / contest.best.makespan_s:.3f} of the best's")
     if contest.bound_s > 0:
@@ -204,11 +205,11 @@ def profile_figure(instances: Instances, styles: Mapping[str, Style]) -> Figure:
             x = np.append(points[jumps], points[-1])
             y = np.append(share[jumps], share[-1])
             data.append(
-                {"type": "scatter", "mode": "lines", "name": escape(name), "legendgroup": escape(name),
+                {"type": "scatter", "mode": "lines", "name": _name(name, styles), "legendgroup": name,
                  "showlegend": number == 0, "xaxis": axis, "yaxis": "y", "x": _short(x), "y": _short(y),
                  "visible": True if column < MOST_LINES else "legendonly",
                  "line": _look(styles[name])["line"] | {"shape": "hv"},
-                 "hovertemplate": f"<b>{escape(name)}</b><br>within %{{x:.3f}} of the {reference} on %{{y:.1%}} "
+                 "hovertemplate": f"<b>{escape(proper(name))}</b><br>within %{{x:.3f}} of the {reference} on %{{y:.1%}} "
                  f"of {int(rows.sum())} instances<extra></extra>"}
             )  # fmt: skip
     return {"data": data, "layout": layout}
@@ -225,7 +226,7 @@ def _gap_boxes(instances: Instances, styles: Mapping[str, Style]) -> Figure:
         keys = ("lowerfence", "q1", "median", "q3", "upperfence")
         boxes = {key: _short([value]) for key, value in zip(keys, quartiles, strict=True)}
         data.append(
-            {"type": "box", "orientation": "h", "name": escape(name), "y": [escape(name)],
+            {"type": "box", "orientation": "h", "name": _name(name, styles), "y": [_name(name, styles)],
              "line": {"color": styles[name].colour}, "showlegend": False, **boxes}
         )  # fmt: skip
     layout = _layout(150 + 32 * len(names)) | {"margin": {"l": 60, "r": 20, "t": 60, "b": 40}}
@@ -309,14 +310,20 @@ def _scaled(figure: Figure, title: str) -> Figure:
     return figure
 
 
+def _name(name: str, styles: Mapping[str, Style]) -> str:
+    """A scheduler's name in legends, a user's own in bold."""
+    text = escape(proper(name))
+    return f"<b>{text}</b>" if styles[name].own else text
+
+
 def _look(style: Style) -> Figure:
     """A scheduler's line and marker."""
     dash = "solid" if style.dash == "-" else ",".join(f"{2 * part:g}px" for part in style.dash[1])
     symbol = _SYMBOLS.get(style.marker, "circle")
     edge = {"color": "black", "width": 0.5}
     return {
-        "line": {"color": style.colour, "dash": dash, "width": 2},
-        "marker": {"color": style.colour, "symbol": symbol, "size": 9, "line": edge},
+        "line": {"color": style.colour, "dash": dash, "width": 2 * style.weight},
+        "marker": {"color": style.colour, "symbol": symbol, "size": 9 * style.weight, "line": edge},
     }
 
 

@@ -30,7 +30,8 @@ from experiments.plots.interactive import (
     interactive_figures,
     makespan_figure,
 )
-from experiments.plots.style import scheduler_styles, with_suffix
+from experiments.plots.looks import scheduler_styles
+from experiments.plots.style import with_suffix
 from experiments.runs.atomic import write_text
 from simulator.model.trace import Trace
 from tests.experiments.comparison.test_leaderboard import row
@@ -180,8 +181,14 @@ def test_figures_are_of_the_sweeps_numbers_and_the_static_figures_colours(sweep)
     styles = scheduler_styles([*table.schedulers, BEST_DEVICE])
     figures = interactive_figures(table, styles)
     assert list(figures) == [MAKESPANS, PROFILE, GAPS]
-    points = {t["name"]: t for t in figures[MAKESPANS]["data"] if t["mode"] == "markers"}
-    hostile = points[html.escape(HOSTILE)]
+    points = {
+        t["legendgroup"]: t
+        for t in figures[MAKESPANS]["data"]
+        if "legendgroup" in t and t["mode"] == "markers"
+    }
+    hostile = points[HOSTILE]
+    assert hostile["name"] == html.escape(HOSTILE)
+    assert points["heft"]["name"] == "HEFT"
     found = rows[rows["scheduler"] == HOSTILE].sort_values("model")
     shown = dict(zip((c["model"] for c in hostile["customdata"]), hostile["x"], strict=True))
     assert shown == pytest.approx(
@@ -200,7 +207,7 @@ def test_figures_are_of_the_sweeps_numbers_and_the_static_figures_colours(sweep)
     ]
     assert ratios[html.escape(HOSTILE)] == pytest.approx(expected, rel=1e-5)
     for line in figures[PROFILE]["data"]:
-        name = html.unescape(line["name"])
+        name = line["legendgroup"]
         everyone = table.instances.with_best_device(BEST_DEVICE)
         column = everyone.makespans[:, everyone.schedulers.index(name)]
         least = everyone.makespans.min(axis=1) if line["xaxis"] == "x" else everyone.bound_s
