@@ -98,7 +98,9 @@ def _leaves(side: Mapping[str, Any]) -> Iterator[Leaf]:
             continue
         for name, (ids, lengths, steps) in zip(kinds, rows, strict=True):
             if (spec := spec_of(name[len("Tensor(") : -1], lengths, steps)) is not None:
-                yield Leaf(spec, int(ids[1]))
+                if type(ids[1]) is not int:
+                    raise ValueError("a storage is known by a number")
+                yield Leaf(spec, ids[1])
 
 
 def spec_of(kind: str, lengths: Any, strides: Any) -> TensorSpec | None:

@@ -7,7 +7,6 @@ them since 2021. Timestamps and durations are microseconds there and seconds fro
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -153,9 +152,8 @@ def _event(row: Any, first: float) -> Event | None:
         raise InvalidInput(f"Event {shown(row)} needs a text 'name' and an object 'args'")
     for key, value in (("ts", begin), ("dur", duration)):
         right = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (
-            right and math.isfinite(value) and abs(value) < 2**63 and (key == "ts" or value >= 0)
-        ):
+        least = -(2**63) if key == "ts" else 0
+        if not (right and least <= value < 2**63):
             raise InvalidInput(f"Event {shown(name)} has {key} {shown(value)}, not microseconds")
     if isinstance(arguments.get("correlation"), list | dict):
         raise InvalidInput(f"Event {shown(name)} has a correlation that is no number")

@@ -90,7 +90,7 @@ def _sizes(text: str | None) -> dict[str, int]:
     for part in text.split("+") if text else ():
         name, colon, size = part.rpartition(":")
         if not (colon and name and size.isascii() and size.isdecimal() and 0 < int(size) < 2**40):
-            raise InvalidInput(f"'{part}' gives no dimension a size; write FILE@N:8+seq:128")
+            raise InvalidInput(f"{shown(part)} gives no dimension a size; write FILE@N:8+seq:128")
         found[name] = int(size)
     return found
 
@@ -105,7 +105,7 @@ def _give_sizes(model: Any, sizes: Mapping[str, int]) -> None:
         for position, dimension in enumerate(value.type.tensor_type.shape.dim):
             if dimension.HasField("dim_value") and dimension.dim_value > 0:
                 continue
-            label = dimension.dim_param or f"{value.name}_{position}"
+            label = "".join((dimension.dim_param or f"{value.name}_{position}").split())
             known[label] = None
             if label in sizes:
                 dimension.dim_value = sizes[label]
@@ -113,11 +113,11 @@ def _give_sizes(model: Any, sizes: Mapping[str, int]) -> None:
     if lacking:
         given = "+".join(f"{label}:8" for label in known)
         raise InvalidInput(
-            f"Dimension '{lacking[0]}' of an input has no size; give it one: FILE@{given}"
+            f"Dimension {shown(lacking[0])} of an input has no size; give it one: FILE@{given}"
         )
     if foreign := [label for label in sizes if label not in known]:
         raise InvalidInput(
-            f"No input has a dimension '{foreign[0]}'; those without a size: {', '.join(known) or 'none'}"
+            f"No input has a dimension {shown(foreign[0])}; those without a size: {', '.join(known) or 'none'}"
         )
     if sizes:  # what else is written there still has the names
         del model.graph.value_info[:]
@@ -158,7 +158,9 @@ class _Node:
 
     def spec(self, position: int) -> TensorSpec:
         if position >= len(self.inputs):
-            raise InvalidInput(f"Operator '{self.label}' ({self.op_type}) lacks an input")
+            raise InvalidInput(
+                f"Operator {shown(self.label)} ({self.op_type[:40]!r}) lacks an input"
+            )
         return self._builder.spec(self.inputs[position], self.label)
 
     def numbers(self, position: int) -> list[float] | None:
@@ -193,7 +195,9 @@ class _Builder:
             self._types[tensor.name] = _spec(list(tensor.dims), tensor.data_type, tensor.name)
             self.constants[tensor.name] = tensor
         for tensor in graph.sparse_initializer:
-            raise InvalidInput(f"Its weight '{tensor.values.name}' is sparse, which is not read")
+            raise InvalidInput(
+                f"Its weight {shown(tensor.values.name)} is sparse, which is not read"
+            )
         for value in graph.input:
             if value.name not in self.constants:
                 spec = self.spec(value.name, "the model")
@@ -242,7 +246,7 @@ class _Builder:
         found = self._types.get(name)
         if found is None:
             raise InvalidInput(
-                f"The shape of '{name}', which {shown(reader)} reads or writes, cannot be inferred; export the model with fixed "
+                f"The shape of {shown(name)}, which {shown(reader)} reads or writes, cannot be inferred; export the model with fixed "
                 "shapes (dynamo=True, no dynamic_axes) or simplify it (onnxsim)"
             )
         return found
@@ -269,7 +273,7 @@ class _Builder:
             self._values[name] = _Seen(self._add(name, "weight", spec), spec)
         if name not in self._values:
             raise InvalidInput(
-                f"Operator '{reader.label}' reads '{name}', which nothing before it writes"
+                f"Operator {shown(reader.label)} reads {shown(name)}, which nothing before it writes"
             )
         return self._values[name]
 
@@ -279,7 +283,7 @@ class _Builder:
         kind = node.op_type
         if kind in _CONTROL:
             raise InvalidInput(
-                f"Operator '{node.label}' ({kind}) runs what depends on data; such a model has no single graph"
+                f"Operator {shown(node.label)} ({kind[:40]!r}) runs what depends on data; such a model has no single graph"
             )
         given = [name for name in node.inputs if name]
         if kind in ("Shape", "Size") or all(name in self.constants for name in given):
@@ -318,7 +322,7 @@ class _Builder:
             attributes = attributes_of(call.kind, call.arguments, inputs, outputs)
         except (LookupError, ValueError, TypeError):
             raise InvalidInput(
-                f"Operator '{node.label}' ({node.op_type}) has inputs that do not fit it"
+                f"Operator {shown(node.label)} ({node.op_type[:40]!r}) has inputs that do not fit it"
             ) from None
         written = [
             self._add(n, "activation", s) for n, s in zip(node.outputs, outputs, strict=True)
@@ -398,7 +402,7 @@ class _Builder:
                 strides = self._stepped(node, steps)
             if len(strides) != len(shape):
                 raise InvalidInput(
-                    f"Operator '{node.label}' ({node.op_type}) has inputs that do not fit it"
+                    f"Operator {shown(node.label)} ({node.op_type[:40]!r}) has inputs that do not fit it"
                 )
             self._values[name] = _Seen(source.tensor, TensorSpec.of(shape, before.dtype, strides))
 
@@ -427,7 +431,7 @@ def _spec(sizes: list[int], number: int, name: str) -> TensorSpec | None:
         return None
     if min(sizes, default=0) < 0 or math.prod(sizes) > _MOST_ELEMENTS:
         raise InvalidInput(
-            f"'{name}' has shape {shown(sizes)}, not lengths of at most 2^40 elements"
+            f"{shown(name)} has shape {shown(sizes)}, not lengths of at most 2^40 elements"
         )
     return TensorSpec(tuple(sizes), DTYPES[number])
 

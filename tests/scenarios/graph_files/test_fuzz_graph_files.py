@@ -42,7 +42,9 @@ TEXTS = {"a.stg": [STG, STG_WITH_COSTS], "a.dot": [DAGGEN, DOT, SIMGRID], "a.dax
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("graphs")
+    made = tmp_path_factory.mktemp("graphs")
+    replayed(made / "warm.json", text_of(WITH_SHAPES))  # PyTorch's shape functions take seconds to load
+    return made
 
 
 def load(path: Path, data: bytes) -> None:
