@@ -54,12 +54,10 @@ def compare(
     for one in models:
         found, folders = scenarios_of(one, cluster, schedulers, inputs, settings, config_dirs)
         runs += [Run(run_scenario(scenario, folders), folders) for scenario in found]
-    if baseline is None:
-        kinds = [s[0] if isinstance(s, tuple) else s for s in schedulers]
-        labels = [run.scheduler for run in runs[: len(kinds)]]
-        own = [label for kind, label in zip(kinds, labels, strict=True) if isinstance(kind, type)]
-        baseline = own[0] if own else None
-    return Comparison(runs, baseline)
+    kinds = [s[0] if isinstance(s, tuple) else s for s in schedulers]
+    labels = [run.scheduler for run in runs[: len(kinds)]]
+    own = [label for kind, label in zip(kinds, labels, strict=True) if isinstance(kind, type)]
+    return Comparison(runs, baseline or next(iter(own), None), own)
 
 
 class Comparison:
@@ -70,13 +68,16 @@ class Comparison:
         baseline: the scheduler that verdicts compare with; None: ``fcfs``, else the next best.
     """
 
-    def __init__(self, runs: list[Run], baseline: str | None = None) -> None:
+    def __init__(
+        self, runs: list[Run], baseline: str | None = None, own: Sequence[str] = ()
+    ) -> None:
         from experiments.comparison.answers import check_baseline
         from experiments.comparison.leaderboard import standings
         from experiments.runs.results import row_of, table_of
 
         self.runs = runs
         self.baseline = baseline
+        self._own = tuple(own)
         rows = [row_of(run._outcome.result()) for run in runs]
         self._standings: Standings = standings(table_of(rows).to_pandas())
         check_baseline(self._standings, baseline)
@@ -108,16 +109,22 @@ class Comparison:
         frame = main_frame(self._standings, self.baseline)
         return frame[[c for c in frame if c not in SETTING] + [c for c in frame if c in SETTING]]
 
-    def plot(self, path: str | Path | None = None) -> Picture:
+    def plot(self, path: str | Path | None = None, style: str | None = None) -> Picture:
         """Draw makespans with their intervals, the best device and the lower bound.
 
         Args:
             path: of the files, without suffix; None: a temporary folder.
+            style: ``column`` (3.33 inches) or ``page`` (7 inches).
         """
+        from experiments.comparison.contests import BEST_DEVICE
+        from experiments.plots.looks import Look
         from experiments.plots.makespan import draw_makespans
 
         found = self._standings
-        return drawn(lambda stem: draw_makespans(found, found.contests, stem), path, "makespans")
+        look = Look.of(style, [*found.schedulers, BEST_DEVICE], self._own)
+        return drawn(
+            lambda stem: draw_makespans(found, found.contests, stem, look), path, "makespans"
+        )
 
     def __getitem__(self, scheduler: str) -> Run:
         """The run of a scheduler; of several models the first one's."""
