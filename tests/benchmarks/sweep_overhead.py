@@ -1,6 +1,6 @@
 """What a sweep costs beside simulating, and what a second process gains: ``python -m tests.benchmarks.sweep_overhead``.
 
-Layered random graphs of 200 tasks on three devices, five schedulers for each, 10,000 cells in all. **Overhead** is all that
+Layered random graphs of 200 tasks on three devices, ten schedulers for each, 10,000 cells in all. **Overhead** is all that
 the command does but its calls of ``simulate``: composing the grid, worlds and bounds, figures, files, tables. It is given
 in seconds that the process computed, and on the clock. **Gain** is the time on the clock with one process over that
 with two; a cell of it takes some 50 ms.
@@ -24,7 +24,9 @@ from experiments.runs import cell, world
 from experiments.runs.command import Invocation
 from tests.benchmarks.cell import Stopwatch
 
-SCHEDULERS = ("heft", "donf", "fcfs", "peft", "mct")
+SCHEDULERS = (
+    *("heft", "peft", "cpop", "donf", "fcfs", "mct", "olb", "min_min", "max_min", "sufferage"),
+)
 TARGET_S, TARGET_GAIN = 0.010, 1.8
 
 
