@@ -23,7 +23,14 @@ def write_json(path: str | Path, document: Any) -> Path:
 
     Each entry of a mapping has a line, and each entry of these.
     """
-    return write_text(path, _lines(finite(document), 2) + "\n")
+    try:
+        text = _lines(document, 2)
+    except (
+        ValueError,
+        TypeError,
+    ):  # of NaN, say, which is rare; looking for it takes as long as writing
+        text = _lines(finite(document), 2)
+    return write_text(path, text + "\n")
 
 
 _encode = json.JSONEncoder(sort_keys=True, allow_nan=False).encode
@@ -33,7 +40,10 @@ def _lines(value: Any, levels: int, indent: str = "\n") -> str:
     """JSON; an indent for all levels would take ten times as long."""
     if levels and isinstance(value, dict) and value:
         inner = f"{indent} "
-        rows = (f"{_encode(k)}: {_lines(value[k], levels - 1, inner)}" for k in sorted(value))
+        rows = (
+            f"{_encode(str(k))}: {_lines(value[k], levels - 1, inner)}"
+            for k in sorted(value, key=str)
+        )
         return f"{{{inner}{f',{inner}'.join(rows)}{indent}}}"
     return _encode(value)
 

@@ -359,6 +359,7 @@ class _Assembler:
         self._slow = self._needs_hydra(groups, axes)
         self._by_groups: dict[tuple[str, ...], tuple[DictConfig, dict[str, Any]]] = {}
         self._plain: dict[tuple[str, ...], SweepConfig | None] = {}
+        self._flats: dict[tuple[str, int], tuple[Any, dict[str, Any]]] = {}
         self._plain_base = composer.compose([])
         self._plain_content = _contents(self._plain_base)
         self._overrides: dict[str, Override] = {}
@@ -471,8 +472,23 @@ class _Assembler:
         start = self._by_groups[key][1]
         choices = self._fixed_choices | {axis: chosen[axis] for axis in self._group_axes}
         words = [_chosen(group, name) for group, name in choices.items() if group in GROUPS]
-        words += _changes(start, _flat(contents(settings)))
+        words += _changes(start, self._flat(settings))
         return Cell(config_digest(scenario.document())[:12], dict(chosen), scenario, tuple(words))
+
+    def _flat(self, settings: SweepConfig) -> dict[str, Any]:
+        """:func:`_flat` of a cell's settings; most parts are those of another cell."""
+        flat: dict[str, Any] = {}
+        for entry in dataclasses.fields(settings):
+            if entry.name in SWEEP_ONLY:
+                continue
+            value = getattr(settings, entry.name)
+            held = self._flats.get((entry.name, id(value)))
+            if held is None:
+                # With the value, whose identity nothing else has while it is held.
+                held = value, _flat({entry.name: contents(value)})
+                self._flats[entry.name, id(value)] = held
+            flat |= held[1]
+        return flat
 
     def _settings(self, chosen: Mapping[str, str], config: DictConfig) -> SweepConfig:
         """A composed config as its dataclass.

@@ -5,7 +5,7 @@ So no file becomes stale; it is only no longer asked for. Times are stored with 
 that graph alone. A damaged file is as good as none.
 
 The files lie in ``$HETSIM_CACHE``, or in ``hetsim/kept`` in ``$XDG_CACHE_HOME`` (``~/.cache``), and may be removed at
-any time. Those used last are kept, up to :data:`MOST_FILES` and :data:`MOST_BYTES`.
+any time. Those used last are kept, up to :data:`MOST_FILES` and :data:`MOST_BYTES` and what processes keep until they look.
 """
 
 from __future__ import annotations

@@ -83,6 +83,7 @@ def test_the_files_used_longest_ago_are_removed(most, cache, monkeypatch):
         os.utime(path, ns=(0, 0))
     assert KeptPrices({"number": 1})  # looks at it
     size = next(cache.glob("*.npz")).stat().st_size
+    monkeypatch.setattr(kept, "EVERY", 1)
     monkeypatch.setattr(kept, most, 2 if most == "MOST_FILES" else 2 * size)
     KeptPrices({"number": 3}).keep_table(table)
     assert [bool(KeptPrices({"number": n})) for n in range(4)] == [False, True, False, True]
