@@ -1,0 +1,111 @@
+"""What ``mkdocs build`` does besides: pages made from configs and commands, Markdown and docstrings as GitHub and Sphinx read them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+GROUPS = {
+    "model": "Models",
+    "cluster": "Clusters",
+    "scheduler": "Schedulers",
+    "partition": "Partitions",
+    "workload": "Workloads",
+    "simulation": "Simulation settings",
+    "cost_model": "Cost models",
+    "family": "Families of task graphs",
+    "experiment": "Presets of experiments",
+    "calibration": "Presets of calibrations",
+}
+"""Config groups and their headings."""
+_BLOCK = re.compile(r"([-*+] |\d+\. |\||```)")
+_ROLE = re.compile(r":(?:py:)?(?:class|func|meth|mod|attr|data|exc):<code>~?\.?")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made."""
+    pages = {"reference/configs.md": configs_page(), "reference/commands.md": commands_page()}
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Put an empty line before lists, tables and code that follow a paragraph, which GitHub does not ask for; leave
+    reports, which are long tables, out of the search.
+    """
+    if page.file.src_uri.endswith("report.md"):
+        page.meta["search"] = {"exclude": True}
+    lines: list[str] = []
+    fenced = False
+    for line in markdown.splitlines():
+        opens = not fenced and _BLOCK.match(line)
+        if opens and lines and lines[-1].strip() and not _BLOCK.match(lines[-1]):
+            continued = lines[-1].startswith("  ") and not line.startswith(("|", "```"))
+            if not continued:
+                lines.append("")
+        lines.append(line)
+        fenced ^= line.lstrip().startswith("```")
+    return "\n".join(lines)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Show names in docstrings (``:class:`Name```) as code."""
+    return _ROLE.sub("<code>", html)
+
+
+class Examples(griffe.Extension):
+    """Docstrings head one example with ``Example:``; the parser knows ``Examples:``."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Rename the heading."""
+        if obj.docstring:
+            obj.docstring.value = re.sub(
+                r"^( *)Example:$", r"\1Examples:", obj.docstring.value, flags=re.M
+            )
+
+
+def cell(text: str) -> str:
+    """A text in a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def configs_page() -> str:
+    """Every entry of every config group."""
+    from experiments.runs import catalog
+
+    lines = [
+        "# Config groups",
+        "`model=googlenet` takes the file `conf/model/googlenet.yaml`; `model.batch=8` changes a value of it. A folder of "
+        "your own, given by `--config-dir`, has the same form and adds entries. This page is made from the files.",
+    ]
+    for group, heading in GROUPS.items():
+        entries = catalog.entries(group)
+        sourced = any(entry.source for entry in entries)
+        lines += ["", f"## {heading}: `{group}=`", ""]
+        lines += ["| name | description |" + (" source |" if sourced else "")]
+        lines += ["|---|---|" + ("---|" if sourced else "")]
+        for entry in entries:
+            row = f"| `{entry.name}` | {cell(entry.description)} |"
+            lines.append(row + (f" {cell(entry.source)} |" if sourced else ""))
+    return "\n".join(lines)
+
+
+def commands_page() -> str:
+    """Every command and what it does."""
+    from hetsim.commands import COMMANDS
+
+    lines = [
+        "# Commands",
+        "`hetsim NAME key=value ...` and `python -m experiments.NAME key=value ...` are the same; `hetsim NAME --help` "
+        "lists the options.",
+        "",
+        "| command | what it does |",
+        "|---|---|",
+    ]
+    return "\n".join([*lines, *(f"| `{name}` | {cell(text)} |" for name, text in COMMANDS.items())])
