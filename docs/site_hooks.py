@@ -1,4 +1,4 @@
-"""What ``mkdocs build`` does besides: pages made from configs and commands, Markdown and docstrings as GitHub and Sphinx read them."""
+"""What the site needs besides its pages: tables of configs and commands, Markdown and docstrings as GitHub and Sphinx read them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import re
 from typing import Any
 
 import griffe
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 GROUPS = {
@@ -27,18 +25,12 @@ _BLOCK = re.compile(r"([-*+] |\d+\. |\||```)")
 _ROLE = re.compile(r":(?:py:)?(?:class|func|meth|mod|attr|data|exc):<code>~?\.?")
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made."""
-    pages = {"reference/configs.md": configs_page(), "reference/commands.md": commands_page()}
-    for path, text in pages.items():
-        files.append(File.generated(config, path, content=text))
-    return files
-
-
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Put an empty line before lists, tables and code that follow a paragraph, which GitHub does not ask for; leave
     reports, which are long tables, out of the search.
     """
+    if made := MADE.get(page.file.src_uri):
+        markdown = re.sub(r"<!--.*?-->", lambda _: made(), markdown, count=1, flags=re.S)
     if page.file.src_uri.endswith("report.md"):
         page.meta["search"] = {"exclude": True}
     lines: list[str] = []
@@ -75,15 +67,11 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def configs_page() -> str:
-    """Every entry of every config group."""
+def configs() -> str:
+    """Every entry of every config group, a table each."""
     from experiments.runs import catalog
 
-    lines = [
-        "# Config groups",
-        "`model=googlenet` takes the file `conf/model/googlenet.yaml`; `model.batch=8` changes a value of it. A folder of "
-        "your own, given by `--config-dir`, has the same form and adds entries. This page is made from the files.",
-    ]
+    lines = []
     for group, heading in GROUPS.items():
         entries = catalog.entries(group)
         sourced = any(entry.source for entry in entries)
@@ -96,16 +84,13 @@ def configs_page() -> str:
     return "\n".join(lines)
 
 
-def commands_page() -> str:
+def commands() -> str:
     """Every command and what it does."""
     from hetsim.commands import COMMANDS
 
-    lines = [
-        "# Commands",
-        "`hetsim NAME key=value ...` and `python -m experiments.NAME key=value ...` are the same; `hetsim NAME --help` "
-        "lists the options.",
-        "",
-        "| command | what it does |",
-        "|---|---|",
-    ]
-    return "\n".join([*lines, *(f"| `{name}` | {cell(text)} |" for name, text in COMMANDS.items())])
+    rows = (f"| `{name}` | {cell(text)} |" for name, text in COMMANDS.items())
+    return "\n".join(["| command | what it does |", "|---|---|", *rows])
+
+
+MADE = {"reference/configs.md": configs, "reference/commands.md": commands}
+"""Pages with a comment in the place of which a table is made."""
