@@ -85,11 +85,15 @@ def configs() -> str:
 
 
 def commands() -> str:
-    """Every command and what it does."""
-    from hetsim.commands import COMMANDS
+    """Every command, what it does and its options."""
+    from experiments.runs import help as helps
 
-    rows = (f"| `{name}` | {cell(text)} |" for name, text in COMMANDS.items())
-    return "\n".join(["| command | what it does |", "|---|---|", *rows])
+    lines = ["## Where a scenario is taken", "", "```", helps.SCENARIO + helps.EVERYWHERE + "```"]
+    for name, said in helps.COMMANDS.items():
+        lines += ["", f"## `{name}`", "", said.about, "", "```", f"hetsim {name} {said.usage}"]
+        lines += [said.text.strip(), "```"] if said.text.strip() else ["```"]
+        lines += ["It takes a scenario, too."] if said.scenario else []
+    return "\n".join(lines)
 
 
 MADE = {"reference/configs.md": configs, "reference/commands.md": commands}
