@@ -18,7 +18,7 @@ COMMANDS = {
     "simulate": "one run: makespan, interval, Gantt, trace",
     "sweep": "many runs, resumable, then their comparison",
     "compare": "a sweep's schedulers, or two runs",
-    "devices": "a model alone on each of several devices: time, interval, energy, price",
+    "devices": "one model on many devices: which is fastest, cheapest, and how sure is that",
     "calibrate": "measure this machine and fit a profile",
     "validate": "run on this machine what was simulated, and hold them against each other",
     "size": "the cheapest fleet that keeps an objective",
