@@ -1,5 +1,6 @@
 # make demo   sets everything up and runs the main job
 # make test   sets everything up and runs every check
+# make docs   builds the documentation site into site/
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -9,13 +10,13 @@ export OMP_NUM_THREADS ?= 1
 # What was imported once is kept compiled, whatever the caller's habit is.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint types unit bench figures clean
+.PHONY: demo test lint types unit docs bench figures clean
 demo: $(STAMP)
 	@$(BIN)/python -m experiments.sweep experiment=demo
 
-# Types are checked by one process, which leaves the other cores to the tests.
+# Types are checked, and the site is built, by one process each, which leaves the other cores to the tests.
 test: lint
-	@$(MAKE) --no-print-directory -j2 types unit
+	@$(MAKE) --no-print-directory -j2 types docs unit
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -26,6 +27,10 @@ types: $(STAMP)
 
 unit: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal -q
+
+# Warnings are errors: a link that leads nowhere, a page or a name that is not there.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # The figures of README and docs that are simulated or timed; PART=speed, serving, experiments or studies makes one part.
 PART ?= speed serving experiments studies
@@ -58,4 +63,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) outputs site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 import time
 from collections.abc import Sequence
@@ -13,11 +14,11 @@ from simulator.errors import HetsimError
 
 COMMANDS = {
     "list": "what there is: models, clusters, schedulers, partitions, profiles, experiments",
-    "devices": "one model on many devices: which is fastest, cheapest, and how sure is that",
     "describe": "a model's structure, and where its time goes on a cluster",
     "simulate": "one run: makespan, interval, Gantt, trace",
     "sweep": "many runs, resumable, then their comparison",
     "compare": "a sweep's schedulers, or two runs",
+    "devices": "one model on many devices: which is fastest, cheapest, and how sure is that",
     "calibrate": "measure this machine and fit a profile",
     "validate": "run on this machine what was simulated, and hold them against each other",
     "size": "the cheapest fleet that keeps an objective",
@@ -50,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if answered(name, words[1:]):
         return 0
-    code: int = importlib.import_module(f"experiments.{name}").main(words[1:])
+    study = f"experiments.studies.{name}"
+    home = f"{study}.command" if importlib.util.find_spec(study) else f"experiments.{name}"
+    code: int = importlib.import_module(home).main(words[1:])
     return code
 
 

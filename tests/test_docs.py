@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]+))?\)")
 
 
@@ -44,3 +44,9 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path):
         "[7](https://x.org/y#z)\n"
     )
     assert broken(document) == ["c.md", "b.md#no-heading", "#there"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_sentence_begins_with_of(document):
+    if document.name != "CHANGELOG.md":
+        assert re.findall(r"(?:^|[.:;)] )Of [a-z0-9].{40}", document.read_text(), re.M) == []

@@ -33,7 +33,7 @@ class Draft:
     Attributes:
         graph: the job's graph.
         job: its number.
-        seconds: believed, [operator][device], ``inf`` where a device cannot run it.
+        seconds: believed, ``[operator][device]``, ``inf`` where a device cannot run it.
         communication: transfer times.
         finish: planned, by operator; 0 before it is booked.
         device: by operator, -1 before it is booked.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
-def rounded_all(values: np.ndarray) -> list[float]:
+def rounded_all(values: np.ndarray | Sequence[float]) -> list[float]:
     """:func:`rounded` of float64 values; as consistent, though not always to the last bit the same."""
+    values = np.asarray(values, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         digits = 9 - np.floor(np.log10(np.abs(values)))
     digits[~np.isfinite(digits)] = 0.0

@@ -13,7 +13,7 @@ from experiments.studies.adversary.command import main as adversary
 from experiments.studies.flip import command as flip
 from tests.experiments.own_machine import newest
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how_to" / "model.md").read_text()
 SCHEDULER = """
 from dataclasses import dataclass
 from neighbour import FIRST
@@ -76,18 +76,18 @@ def own(tmp_path, monkeypatch):
     return tmp_path
 
 
-def words_of_readme() -> list[str]:
-    """What README says that names a model of one's own, with the file of this test."""
-    (line,) = re.findall(r"`(model=from_class [^`]+)`", README)
-    return shlex.split(" ".join(line.split()).replace("/home/me/net.py", "net.py"))
+def words_of_page() -> list[str]:
+    """What docs/how_to/model.md says that names a model of one's own."""
+    (line,) = re.findall(r"^hetsim describe .*?(model=from_class (?:.*\\\n)*.*)$", PAGE, re.MULTILINE)
+    return shlex.split(line.replace("\\\n", ""))
 
 
-def test_readmes_model_in_every_command(own, folder, capsys):
-    words = ["--config-dir", str(folder), *words_of_readme(), "cluster=box"]
+def test_the_pages_model_in_every_command(own, folder, capsys):
+    words = ["--config-dir", str(folder), *words_of_page(), "cluster=box"]
     assert describe.main(words) == 0
     two = [*words, "simulation.draws=0", "scheduler=heft,mine.py:Mine"]
     assert sweep.main([*two, "name=study", "workers=1", "baseline=mine.py:Mine"]) == 0
-    assert set(load_results("outputs/sweeps/study")["model"]) == {"mine"}
+    assert set(load_results("outputs/sweeps/study")["model"]) == {"net"}
     assert compare.main(["outputs/sweeps/study", "baseline=mine.py:Mine"]) == 0
     assert flip.main([*two, "limit=1.2", "least_share=0.9"]) == 0
     capsys.readouterr()
@@ -99,8 +99,8 @@ def test_readmes_model_in_every_command(own, folder, capsys):
     assert "model.name has no default" in capsys.readouterr().err
 
 
-def test_readmes_model_and_a_scheduler_on_hardware(own, home, no_figures, capsys):
-    words = [*words_of_readme(), "cluster=here", "scheduler=fcfs,mine.py:Mine"]
+def test_the_pages_model_and_a_scheduler_on_hardware(own, home, no_figures, capsys):
+    words = [*words_of_page(), "cluster=here", "scheduler=fcfs,mine.py:Mine"]
     few = ["repeats=2", "seconds=0", "warmup=0", "speed=profile", "cores=[0,0]"]
     folders = ["--config-dir", str(home / "conf"), f"output_dir={home}"]
     assert validate.main([*folders, *few, *words]) == 0
@@ -213,6 +213,6 @@ def test_an_error_in_decide_begins_with_the_users_line(name, line, own, capsys):
     ],
 )
 def test_an_error_in_a_module_begins_with_the_users_line(name, line, own, folder, capsys):
-    words = [word.replace(":Net", f":{name}") for word in words_of_readme()]
+    words = [word.replace(":Net", f":{name}") for word in words_of_page()]
     assert describe.main(["--config-dir", str(folder), *words, "cluster=box"]) == 2
     assert capsys.readouterr().err.startswith(f"{own}/net.py, {line}")
