@@ -78,7 +78,9 @@ def own(tmp_path, monkeypatch):
 
 def words_of_page() -> list[str]:
     """What docs/how_to/model.md says that names a model of one's own."""
-    (line,) = re.findall(r"^hetsim describe .*?(model=from_class (?:.*\\\n)*.*)$", PAGE, re.MULTILINE)
+    (line,) = re.findall(
+        r"^hetsim describe .*?(model=from_class (?:.*\\\n)*.*)$", PAGE, re.MULTILINE
+    )
     return shlex.split(line.replace("\\\n", ""))
 
 

@@ -28,7 +28,9 @@ def test_every_shipped_model_is_measured(committed, pytestconfig):
     configs = {path.stem for path in (pytestconfig.rootpath / "conf" / "model").glob("*.yaml")}
     cases = [name for name, _, _ in shipped()]
     # The two-tower LSTM came after the shipped profiles were measured; its kinds are LSTM cells' and linear layers'.
-    assert sorted(cases) == sorted(configs - {"from_class", "from_graph", "layer_profile", "two_tower_lstm"})
+    assert sorted(cases) == sorted(
+        configs - {"from_class", "from_graph", "layer_profile", "two_tower_lstm"}
+    )
     measured = {name for sample in committed for name in sample.architectures}
     assert set(cases) <= measured
 

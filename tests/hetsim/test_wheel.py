@@ -55,6 +55,9 @@ def test_quick_start_of_the_wheel(installed, tmp_path):
     assert wheel.stat().st_size <= MOST_BYTES
     done = run(site, tmp_path, "-c", QUICK_START, str(ROOT))
     assert not done.returncode, done.stderr
+    words = ["devices", "model=two_tower", "profile=amd-epyc-25-17-1core,tesla-t4", "batch=1"]
+    devices = run(site, tmp_path, "-m", "hetsim.commands", *words)
+    assert "tesla-t4" in devices.stdout, devices.stderr
     shown = run(site, tmp_path, "-m", "hetsim.commands", "list", "profiles")
     assert "tesla-t4" in shown.stdout, shown.stderr
     missing = run(site, tmp_path, "-m", "hetsim.commands", "simulat")

@@ -43,7 +43,9 @@ TEXTS = {"a.stg": [STG, STG_WITH_COSTS], "a.dot": [DAGGEN, DOT, SIMGRID], "a.dax
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("graphs")
-    replayed(made / "warm.json", text_of(WITH_SHAPES))  # PyTorch's shape functions take seconds to load
+    replayed(
+        made / "warm.json", text_of(WITH_SHAPES)
+    )  # PyTorch's shape functions take seconds to load
     return made
 
 
