@@ -17,7 +17,7 @@ from simulator.model.graph import DataflowGraph
 
 KIND = "measured"
 _log = logging.getLogger(__name__)
-_told: set[tuple[DataflowGraph, str]] = set()
+_told: set[tuple[DataflowGraph, str | None]] = set()
 
 
 def attributes(seconds: float, priced_s: float) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def attributes(seconds: float, priced_s: float) -> dict[str, Any]:
 def keep_measured(
     graph: DataflowGraph, seconds: np.ndarray, inside: np.ndarray, devices: Sequence[str]
 ) -> None:
-    """Put the scaled measured times into a graph's predicted ones, and say once how much of the time that is.
+    """Put the scaled measured times into a graph's predicted ones, and say how much of the time that is.
 
     Args:
         graph: any; without operators of :data:`KIND` nothing changes.
@@ -61,6 +61,23 @@ def keep_measured(
     factors = others / priced_s if priced_s > 0 else np.ones(len(devices))
     seconds[rows] = kept[:, None] * factors
     inside[rows] = False
+    say_measured(graph, seconds, devices)
+
+
+def say_measured(graph: DataflowGraph, seconds: np.ndarray, devices: Sequence[str | None]) -> None:
+    """Say, once for a graph and a profile, how much of its time its operators of :data:`KIND` took when recorded.
+
+    Args:
+        graph: any.
+        seconds: float64[operators, devices], priced.
+        devices: names of their profiles.
+    """
+    rows = [row for row, kind in enumerate(graph.operator_kinds) if kind == KIND]
+    if not rows:
+        return
+    kept = np.array([graph.operators[row].attributes["seconds"] for row in rows])
+    priced_s = graph.operators[rows[0]].attributes["priced_s"]
+    factors = seconds[rows].sum(axis=0) / max(kept.sum(), 1e-300)
     share = kept.sum() / max(kept.sum() + priced_s, 1e-300)
     names = list(dict.fromkeys(graph.operators[row].name.rpartition("#")[0] for row in rows))
     listed = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")

@@ -228,14 +228,14 @@ def _unfused(config: ModelConfig, batch: int | None, cache: GraphCache) -> Dataf
 
 def _given(file: str) -> DataflowGraph:
     """The graph of a file; the same object while the file stays as it is."""
-    from scenarios.graph_files.recorded import read_graph_file, split_part
+    from scenarios.graph_files.recorded import files_of, read_graph_file
 
-    path, _ = split_part(Path(file).expanduser())
+    path, *beside = files_of(file)
     try:
-        stat = path.stat()
+        stats = [found.stat() for found in (path, *beside)]
     except OSError as error:
         raise InvalidInput(f"Cannot read the graph {path}: {error.strerror}") from None
-    key = (Path(file).absolute(), f"{stat.st_mtime_ns} {stat.st_size}")
+    key = (Path(file).absolute(), " ".join(f"{s.st_mtime_ns} {s.st_size}" for s in stats))
     if key not in _graphs:
         _graphs[key] = read_graph_file(Path(file).expanduser())
     return _graphs[key]

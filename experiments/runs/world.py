@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from cost_models.measured import say_measured
 from experiments.runs import catalog
 from experiments.runs.configs import (
     PartitionConfig,
@@ -409,7 +410,7 @@ def source_digests(scenario: Scenario, config_dirs: Sequence[Path] = ()) -> dict
         if scenario.model.graph is not None:
             path = split_part(scenario.model.graph)[0]
             if path.is_file():  # if not, the model itself says so
-                found["graph"] = digest_files([path])
+                found["graph"] = digest_files(recorded_files(scenario.model.graph))
     if scenario.workload.file is not None:
         path = Path(scenario.workload.file).expanduser()
         if path.is_file():  # if not, the workload itself says so
@@ -537,6 +538,7 @@ def _make(
     else:
         graph = graph_of(own)
         costs = _priced([graph], pricer, kept)
+        say_measured(graph, costs[graph].seconds, [device.profile for device in cluster.devices])
     identities = [
         ProfileIdentity(name, profile.label, parts[name], tuple(profile.dtypes))
         for name, profile in profiles.items()
