@@ -245,7 +245,7 @@ def test_a_layer_profile_runs_on_the_types_of_a_cluster(folder, capsys):
         (["cluster=typed", "cluster.devices.fast.profile=V100"], "no times of device type 'V100'"),
         (["cluster=typed", "workload=serving"], "has the times of one batch"),
         (["cluster=typed", "model.profile=none.txt"], "There is no layer profile none.txt"),
-        (["cluster=typed", "model.target=a.B"], "has both a model.target and a model.profile"),
+        (["cluster=typed", "model.target=a.B"], "has a model.target and a model.profile"),
     ):
         assert simulate.main([*words, *wrong]) == 2
         assert message in " ".join(capsys.readouterr().err.split())
