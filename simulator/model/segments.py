@@ -141,9 +141,9 @@ def coarsen(
             if tensor in weights:
                 readers[tensor] = (*readers.get(tensor, ()), segment)
     groups: dict[tuple[int, ...], list[int]] = {}
-    for tensor in sorted(readers):
+    for tensor in sorted({*readers, *changed}):
         alone = (-1 - tensor,) if tensor in changed else ()
-        groups.setdefault((*readers[tensor], *alone), []).append(tensor)
+        groups.setdefault((*readers.get(tensor, ()), *alone), []).append(tensor)
     others = {t for rows in (reads, writes) for row in rows for t in row if t not in weights}
     tensors = [_plain(graph.tensors[t]) for t in sorted(others | set(graph.inputs))]
     position = {t: i for i, t in enumerate(sorted(others | set(graph.inputs)))}

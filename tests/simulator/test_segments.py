@@ -267,3 +267,11 @@ def test_what_is_changed_in_place_stays_readable() -> None:
     halves = coarsen(graph, parts=np.array([0, 1, 0, 0, 1])).graph
     assert [halves.tensors[t].name for t in halves.writes[0]] == ["one", "filled"]
     assert [halves.tensors[t].name for t in halves.writes[1]] == ["cache:updated", "y"]
+
+
+def test_a_weight_that_changes_unread_stays_beside_its_new_state() -> None:
+    tensors = [Tensor("w", "weight", 4.0), Tensor("w:updated", "activation", 4.0)]
+    operators = [Operator("a", "relu"), Operator("b", "relu")]
+    graph = DataflowGraph("g", operators, tensors, [[], [1]], [[1], []], [], None)
+    found = coarsen(graph, 2).coarse
+    assert {tensor.name for tensor in found.tensors} == {"w", "w:updated"}

@@ -218,7 +218,8 @@ def test_shipped_presets_compose_along_their_longest_axis(entry):
     assert entry.description
     axes = {key: values for key, values in entry.content["sweep"].items() if len(values) > 1}
     for group in axes.keys() & set(GROUPS):
-        assert set(axes[group]) <= set(catalog.files(group)), group
+        named = [axes[group]] if isinstance(axes[group], str) else axes[group]
+        assert set(named) <= set(catalog.files(group)), group
     lists = {key: values for key, values in axes.items() if isinstance(values, list)}
     longest = max(lists, key=lambda key: len(lists[key]))
     fixed = [f"{key}={value_text(values[0])}" for key, values in lists.items() if key != longest]
