@@ -273,5 +273,5 @@ def test_a_weight_that_changes_unread_stays_beside_its_new_state() -> None:
     tensors = [Tensor("w", "weight", 4.0), Tensor("w:updated", "activation", 4.0)]
     operators = [Operator("a", "relu"), Operator("b", "relu")]
     graph = DataflowGraph("g", operators, tensors, [[], [1]], [[1], []], [], None)
-    found = coarsen(graph, 2).coarse
+    found = coarsen(graph, 2).graph
     assert {tensor.name for tensor in found.tensors} == {"w", "w:updated"}
