@@ -24,7 +24,7 @@ from simulator.errors import InvalidInput
 _LABELS = {
     "measured": "measured by this project's calibrator",
     "public": "fitted to public data",
-    "datasheet": "a roofline of published peaks, uncalibrated",
+    "datasheet": "estimated from a data sheet, uncalibrated",
 }
 _PACKAGES = ("python", "numpy", "scipy", "simpy", "torch", "transformers", "xgboost-cpu", "xgboost")
 _FOR_PEOPLE = ("description", "source")
