@@ -179,10 +179,11 @@ def read_raw(folder: str | Path) -> pa.Table:
 
 
 def visits(folder: Path, operators: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of each operator, in how many (process, round) pairs it was measured, and what a call took.
+    """How often each operator was measured, and what one of its calls took.
 
     Returns:
-        int64[operators], and float64[operators] in seconds; both 0 where it was not measured.
+        int64[operators], its (process, round) pairs; and float64[operators], the mean seconds of a call. Both are 0
+        where it was not measured.
 
     Raises:
         InvalidInput: as :func:`read_raw`, but nothing measured yet is no error.

@@ -1,9 +1,9 @@
 """One measuring process: shuffled rounds over the operators that are due, until its time is up.
 
-An operator is due when its visits, each counted as the square root of what it takes, are the fewest: of times whose
-logarithms scatter alike that gives the least variance for the time spent (Neyman's allocation with costs, Cochran,
-Sampling Techniques, 3rd edition, 5.5). What is equal is shuffled, so any sequence of short processes covers all of them
-evenly.
+Long operators are visited less often: the number of visits falls with the square root of what a visit takes. Where the
+logarithms of all times scatter alike, that gives the least variance for the time spent (Neyman's allocation with costs,
+Cochran, Sampling Techniques, 3rd edition, 5.5). Operators that are equally due are shuffled, so any sequence of short
+processes covers all of them evenly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from simulator.errors import ExecutionError, InvalidInput
 REFERENCE_SECONDS, CLOCKS_SECONDS = 5.0, 15.0
 """Between two visits to the reference operator, and two readings of a GPU's clocks, which take up to a second."""
 VISIT_SECONDS, CALLS = 0.01, 6
-"""Of a visit: what it takes besides the operator's own calls, and about how many those are."""
+"""A visit takes so many seconds besides the operator's own calls, and makes about so many calls."""
 _LOST = ("CUDA error", "cuda runtime error", "CUDA-capable device", "CUDA driver")
 """In messages of torch after which a GPU executes nothing more in this process."""
 

@@ -1,4 +1,4 @@
-"""What a data sheet says of a device: peak rates, memory, units, clock, cache, power.
+"""A device by its data sheet: peak rates, memory, units, clock, cache, power.
 
 Three things need its rates and sizes: a roofline where nobody measured one, features that count a device's units
 (waves of tiles, working sets against its cache), and models fitted across devices, which are asked about one

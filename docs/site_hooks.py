@@ -1,4 +1,4 @@
-"""What the site needs besides its pages: tables of configs and commands, Markdown and docstrings as GitHub and Sphinx read them."""
+"""Hooks of the site: tables of configs and commands, Markdown read as GitHub reads it, docstrings as Sphinx reads them."""
 
 from __future__ import annotations
 

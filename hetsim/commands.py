@@ -8,31 +8,10 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 
-from experiments.runs.help import answered
+from experiments.runs.help import COMMANDS, answered
 from simulator.errors import HetsimError
-
-COMMANDS = {
-    "list": "what there is: models, clusters, schedulers, partitions, profiles, experiments",
-    "describe": "a model's structure, and where its time goes on a cluster",
-    "simulate": "one run: makespan, interval, Gantt, trace",
-    "sweep": "many runs, resumable, then their comparison",
-    "compare": "a sweep's schedulers, or two runs",
-    "devices": "one model on many devices: which is fastest, cheapest, and how sure is that",
-    "calibrate": "measure this machine and fit a profile",
-    "validate": "run on this machine what was simulated, and hold them against each other",
-    "size": "the cheapest fleet that keeps an objective",
-    "flip": "how wrong estimates must be for the winner to change",
-    "adversary": "instances on which one scheduler does worst",
-    "early_exit": "exits over terminal, edge and cloud",
-    "communication": "what a training step's communication takes",
-    "serving": "delays of requests against the load",
-    "train_predictor": "train a predictor of load",
-    "train_exits": "train a network's exits",
-    "shop_policy": "train the scheduler of a DAG shop",
-    "validate_serving": "requests on this machine, held against the simulation",
-}
-"""Each with what it does, the most used first."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,7 +40,13 @@ def _help() -> str:
     lines = [
         "usage: hetsim COMMAND [key=value ...]    (hetsim COMMAND --help says more)",
         "",
-        *(f"  {name:<17}{text}" for name, text in COMMANDS.items()),
+        *(
+            line
+            for name, said in COMMANDS.items()
+            for line in wrap(
+                said.about, 98, initial_indent=f"  {name:<18}", subsequent_indent=" " * 20
+            )
+        ),
         "",
         "examples:",
         "  hetsim simulate model=inception_v3 cluster=cpu2_gpu1 scheduler=heft",

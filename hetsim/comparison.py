@@ -12,6 +12,7 @@ from hetsim.picture import Picture, drawn
 from hetsim.run import Run
 from hetsim.scenarios import SchedulerLike, scenarios_of
 from scenarios.cluster_config import ClusterConfig
+from simulator.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +79,13 @@ class Comparison:
         self.runs = runs
         self.baseline = baseline
         self._own = tuple(own)
-        rows = [row_of(run._outcome.result()) for run in runs]
+        rows = [row_of(run.outcome.result()) for run in runs]
+        labels = [(row["model"], row["batch"], row["scheduler"]) for row in rows]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise InvalidInput(
+                    f"Two schedulers are called '{label[2]}' on {label[0]}; give one a name of its own"
+                )
         self._standings: Standings = standings(table_of(rows).to_pandas())
         check_baseline(self._standings, baseline)
 

@@ -57,11 +57,12 @@ class Run:
     """What came of one simulated run.
 
     Attributes:
+        outcome: scenario, world, trace and draws, as commands have them.
         figures: all metrics as ``result.json`` holds them, seconds and bytes.
     """
 
     def __init__(self, outcome: Outcome, config_dirs: tuple[Path, ...] = ()) -> None:
-        self._outcome = outcome
+        self.outcome = outcome
         self._config_dirs = config_dirs
         self.figures: Mapping[str, Any] = outcome.figures
 
@@ -79,12 +80,12 @@ class Run:
     @property
     def scheduler(self) -> str:
         """The scheduler's label, with the options that differ from its defaults."""
-        return self._outcome.label
+        return self.outcome.label
 
     @property
     def validity(self) -> str:
         """Whether devices like these were validated together, and how far off they were; empty for given times."""
-        return self._outcome.validity.line
+        return self.outcome.validity.line
 
     @property
     def trace(self) -> Trace:
@@ -93,11 +94,11 @@ class Run:
         Raises:
             InvalidInput: the run was told to keep figures alone.
         """
-        if self._outcome.trace is None:
+        if self.outcome.trace is None:
             raise InvalidInput(
                 "This run kept figures alone (keep=figures); leave that out for a trace"
             )
-        return self._outcome.trace
+        return self.outcome.trace
 
     def tasks(self) -> pd.DataFrame:
         """One row an execution: operator, kind, device, slot, and when it was ready, placed, started and finished (s)."""
@@ -114,7 +115,7 @@ class Run:
         """One row a device: profile and label, executions, busy seconds, utilisation, energy in joules where known."""
         import pandas as pd
 
-        cluster, rows = self._outcome.world.cluster, []
+        cluster, rows = self.outcome.world.cluster, []
         for device in cluster.devices:
             figure = self.figures["devices"][device.name]
             rows.append(
@@ -165,7 +166,7 @@ class Run:
     def explain(self) -> list[str]:
         """The scheduler's decisions, one line each, as ``explain=true`` prints them."""
         lines: list[str] = []
-        run_scenario(self._outcome.scenario, self._config_dirs, lines.append)
+        run_scenario(self.outcome.scenario, self._config_dirs, lines.append)
         return lines
 
     def gantt(self, path: str | Path | None = None) -> Picture:
@@ -189,7 +190,7 @@ class Run:
         return path
 
     def __repr__(self) -> str:
-        world = self._outcome.world
+        world = self.outcome.world
         interval = self.interval_s
         span = "" if interval is None else " [95%: {} to {}]".format(*map(format_seconds, interval))
         text = f"{world.graph.name} on {world.cluster.name} with {self.scheduler}: {format_seconds(self.makespan_s)}{span}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments.runs.configs import Scenario
 from scenarios.cluster_config import ClusterConfig
-from scenarios.graph_files import read_graph_file
+from scenarios.graph_files import holds_graph, read_graph_file
 from simulator.context.scheduler import Scheduler
 from simulator.errors import InvalidInput
 from simulator.model.graph import DataflowGraph
@@ -95,23 +95,23 @@ def scenarios_of(
     folders = tuple(Path(folder).expanduser().resolve() for folder in config_dirs)
     if not schedulers:
         raise InvalidInput("schedulers=[] names none; see hetsim.schedulers()")
+    settings = settings or {}
     for key in ("model", "cluster", "scheduler"):
-        if key in (settings or {}):
+        if key in settings:
             raise InvalidInput(f"{key} is an argument of its own: {key}=..., not in settings")
-    words = [f"{key}={value_text(value)}" for key, value in (settings or {}).items()]
-    model_words, graph = _model_words(model, inputs)
-    words += model_words
-    given_cluster = None
-    if isinstance(cluster, Path) or (
-        isinstance(cluster, str) and cluster.endswith((".yaml", ".yml"))
-    ):
-        given_cluster = load_cluster(cluster)
-    elif isinstance(cluster, str):
+    words = _model_words(model, inputs)
+    if len(words) > 1:
+        _refuse_settings(settings, "model", "its graph is given: trace it as it should be")
+    words += [f"{key}={value_text(value)}" for key, value in settings.items()]
+    if isinstance(cluster, str) and not cluster.endswith((".yaml", ".yml")):
         words.append(f"cluster={cluster}")
+        cluster = None
+    elif isinstance(cluster, str | Path):
+        cluster = load_cluster(cluster)
     elif isinstance(cluster, Mapping):
-        given_cluster = _cluster_of(cluster, "cluster=")
-    elif cluster is not None:
-        given_cluster = cluster
+        cluster = _cluster_of(cluster, "cluster=")
+    if cluster is not None:
+        _refuse_settings(settings, "cluster", "change what hetsim.load_cluster(...) gives")
     found = []
     try:
         for scheduler in schedulers:
@@ -128,36 +128,34 @@ def scenarios_of(
             found.append(cells[0].scenario)
     except (HydraException, OmegaConfBaseException) as error:
         raise InvalidInput(readable(error, folders)) from None
-    if given_cluster is not None:
-        found = [dataclasses.replace(one, cluster=given_cluster) for one in found]
-    if graph is not None:
-        found = [_with_graph(one, graph) for one in found]
+    if isinstance(cluster, ClusterConfig):
+        found = [dataclasses.replace(one, cluster=cluster) for one in found]
     return found, folders
 
 
-def _model_words(model: Any, inputs: Any) -> tuple[list[str], DataflowGraph | None]:
-    """The words that choose a model, or the graph that takes its place."""
+def _refuse_settings(settings: Mapping[str, Any], group: str, way_out: str) -> None:
+    for key in settings:
+        if key.startswith(f"{group}."):
+            raise InvalidInput(
+                f"settings cannot change {key}, since the {group} is an object; {way_out}"
+            )
+
+
+def _model_words(model: Any, inputs: Any) -> list[str]:
+    """The words of the command line that choose a model; a graph is kept as a file, found by its digest."""
     if isinstance(model, DataflowGraph):
-        return [], model
+        return _graph_words(model)
     if isinstance(model, Path) or (isinstance(model, str) and Path(model).suffix):
         path = Path(model).expanduser()
         if not path.exists():
             raise InvalidInput(f"There is no file {path}; names of models: hetsim.models()")
-        from simulator.model.family import read_json
-
-        if ".onnx" in path.suffixes:
-            return [], read_graph_file(path)
-        if path.name.endswith((".json", ".json.gz")):
-            document = read_json(path)
-            if isinstance(document, Mapping) and "operators" in document:
-                return [], DataflowGraph.from_json(document)
-        return [f"instance={path}"], None
+        return _graph_words(read_graph_file(path)) if holds_graph(path) else [f"instance={path}"]
     if isinstance(model, str):
         if inputs is not None:
             raise InvalidInput(f"inputs= is of a module; model '{model}' brings its own")
-        return [f"model={model}"], None
+        return [f"model={model}"]
     if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
-        return [], _traced(model, inputs)
+        return _graph_words(_traced(model, inputs))
     raise InvalidInput(
         f"A model is a name of hetsim.models(), a file, a torch.nn.Module with inputs=, or a DataflowGraph; not a "
         f"{type(model).__name__}"
@@ -176,16 +174,15 @@ def _traced(module: Any, inputs: Any) -> DataflowGraph:
     return trace_model(module, args, name=name)
 
 
-def _with_graph(scenario: Scenario, graph: DataflowGraph) -> Scenario:
-    """A scenario of a graph that is kept as a file, found by its digest."""
+def _graph_words(graph: DataflowGraph) -> list[str]:
+    from experiments.runs.grid import value_text
     from scenarios.graph_cache import GraphCache
-    from scenarios.model_config import ModelConfig
 
-    cache = GraphCache()
-    path = cache.path(f"given-{graph.digest}")
-    if not path.exists():
-        cache.store(f"given-{graph.digest}", graph.to_json())
-    return dataclasses.replace(scenario, model=ModelConfig(graph.name, graph=str(path)))
+    cache, key = GraphCache(), f"given-{graph.digest}"
+    if not cache.path(key).exists():
+        cache.store(key, graph.to_json())
+    name, file = value_text(graph.name), value_text(str(cache.path(key)))
+    return ["model=from_graph", f"model.name={name}", f"model.graph={file}"]
 
 
 def _class_path(scheduler: str | type[Scheduler]) -> str:
@@ -204,8 +201,10 @@ def _class_path(scheduler: str | type[Scheduler]) -> str:
     yours = sys.modules.setdefault(
         _YOURS, ModuleType(_YOURS, "Classes that were given as objects.")
     )
-    setattr(yours, scheduler.__name__, scheduler)
-    return f"{_YOURS}.{scheduler.__name__}"
+    # Two classes of one name are two schedulers.
+    name = f"{scheduler.__name__}_{id(scheduler):x}"
+    setattr(yours, name, scheduler)
+    return f"{_YOURS}.{name}"
 
 
 def class_of(scheduler: str | type[Scheduler]) -> type[Scheduler]:

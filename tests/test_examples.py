@@ -26,4 +26,3 @@ def test_a_notebook_runs(path, tmp_path):
     client.execute()
     shown = [o for cell in notebook.cells for o in cell.get("outputs", [])]
     assert not [o for o in shown if o.get("name") == "stderr" and "Error" in o["text"]]
-    (tmp_path / path.name).write_text(nbformat.writes(notebook))

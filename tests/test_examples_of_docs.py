@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import hetsim
-from experiments.runs import help as helps
 from experiments.runs.results import COLUMNS, TRAINING_COLUMNS
 from hetsim.commands import COMMANDS, main
 from hetsim.testing import check_scheduler
@@ -89,7 +88,3 @@ def test_commands_of_a_page_exist(page):
 def test_the_console_command_knows_every_command(name, capsys):
     assert main([name, "--help"]) == 0
     assert f"experiments.{name}" in capsys.readouterr().out
-
-
-def test_every_command_with_help_is_a_console_command():
-    assert {*helps.COMMANDS} == {*COMMANDS}

@@ -48,7 +48,7 @@ _REQUESTS = ("mean_delay_s", "p99_delay_s", "success_rate")
 def cell_table(
     results: pd.DataFrame, standings: Standings, cells: Path, requests: bool = False
 ) -> dict[str, Any]:
-    """What the page's table of cells is made of.
+    """The data of the page's table of cells.
 
     Args:
         results: a row for each cell.

@@ -15,7 +15,8 @@ what runs (what there is: python -m experiments.list models|clusters|schedulers|
   scheduler=heft                       scheduler.options.insertion=false
   partition=cpu_gpu                    where the model's graph is cut
   workload=poisson workload.rate=20/s  jobs that arrive over time
-  instance=topcuoglu                   a bare instance instead of a model and a cluster
+  model=from_graph model.name=net model.graph=net.onnx    a model from a file
+  instance=topcuoglu                   a bare instance or a trace instead of a model and a cluster
   family=daggen family.n=400           a drawn graph instead of them
   experiment=NAME                      a preset: python -m experiments.list experiments
 how time passes:
@@ -32,7 +33,7 @@ everywhere:
 
 
 class Help(NamedTuple):
-    """Of one command.
+    """The help of one command.
 
     Attributes:
         usage: what stands behind its name.
@@ -55,6 +56,7 @@ COMMANDS: dict[str, Help] = {
 options of this command:
   explain=true                         each decision of the scheduler
   save_instance=FILE                   write a drawn graph with its times, as instance=FILE reads it
+  export=FILE.et                       what ran, for other tools: .et (Chakra), .json (WfFormat)
   keep=figures                         requests are counted and forgotten: runs of any length, no
                                        trace
   --cfg job                            all values as they stand; nothing is done

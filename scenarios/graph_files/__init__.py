@@ -12,6 +12,7 @@ from typing import Any
 from scenarios.graph_files.dax import read_dax
 from scenarios.graph_files.dot import read_dot
 from scenarios.graph_files.recorded import (
+    holds_graph,
     is_recorded,
     read_graph_file,
     read_recorded_shape,
@@ -31,6 +32,7 @@ FORMS = (
 )
 __all__ = [
     "FORMS",
+    "holds_graph",
     "is_workflow",
     "names_a_graph",
     "read_dax",

@@ -97,6 +97,15 @@ def read_graph_file(path: str | Path) -> DataflowGraph:
     return found.graph
 
 
+def holds_graph(path: Path) -> bool:
+    """Whether a file is a model's graph, ``.onnx`` or a run's ``graph.json``, and no instance or trace to be replayed."""
+    suffix = suffix_of(path)
+    if suffix != ".json":
+        return suffix == ".onnx"
+    document = parse_json(file_bytes(path))
+    return isinstance(document, dict) and "operators" in document
+
+
 def is_recorded(path: Path, document: Any) -> bool:
     """Whether a file, JSON already read, is a trace: of PyTorch's profiler or observer, or of Chakra."""
     return suffix_of(path) == ".et" or is_kineto(document) or is_execution_trace(document)

@@ -65,6 +65,11 @@ class Decider(Protocol):
         ...
 
 
+def name_of(scheduler: Decider) -> str:
+    """The name of a scheduler in messages: its own, or its class's where it has none."""
+    return scheduler.name or type(scheduler).__name__
+
+
 class SchedulingContext(RunState):
     """See the module docstring. What :class:`RunState` adds to the protocol is for the worlds and their parts."""
 
@@ -485,7 +490,7 @@ class SchedulingContext(RunState):
         if missing:
             ways = [self._ways_out[ability] for ability in sorted(missing & self._ways_out.keys())]
             raise SchedulingError(
-                f"Scheduler '{scheduler.name}' needs {', '.join(sorted(missing))}, which "
+                f"Scheduler '{name_of(scheduler)}' needs {', '.join(sorted(missing))}, which "
                 f"{self.world} runs do not offer{'; '.join(['', *ways])}"
             )
 
@@ -524,12 +529,12 @@ class SchedulingContext(RunState):
         ]
         if unplaced:
             raise SchedulingError(
-                f"Scheduler '{scheduler.name}' ended with {left} tasks not run: {len(unplaced)} were "
+                f"Scheduler '{name_of(scheduler)}' ended with {left} tasks not run: {len(unplaced)} were "
                 f"never placed, the first is '{self.label(unplaced[0])}'"
             )
         device = next(d for d, queue in enumerate(self.queues) if queue)
         raise SchedulingError(
-            f"Scheduler '{scheduler.name}' ended with {left} tasks not run: device "
+            f"Scheduler '{name_of(scheduler)}' ended with {left} tasks not run: device "
             f"'{self.cluster.devices[device].name}' must run '{self.label(self.head(device))}' next, "
             "whose predecessors wait behind other tasks; the queues' order contradicts the graph"
         )

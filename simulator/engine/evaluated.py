@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from simulator.context.scheduling import name_of
 from simulator.engine.engine import Setting, Simulation
 from simulator.engine.evaluator import Evaluator, check_settings
 from simulator.errors import InvalidInput
@@ -39,7 +40,7 @@ class Planning(Simulation):
         self.clock.run_instants(self._settle, self.setting.workload.jobs[0].arrival)
         if self.clock.peek() < math.inf:
             raise InvalidInput(
-                f"Scheduler '{self.scheduler.name}' asks to be woken later, so its first decision is not its whole "
+                f"Scheduler '{name_of(self.scheduler)}' asks to be woken later, so its first decision is not its whole "
                 "plan; engine=evaluator needs one that is"
             )
         device = np.array(self.task_device)
@@ -107,7 +108,7 @@ def _check(setting: Setting) -> None:
     scheduler, workload = setting.scheduler, setting.workload
     if not scheduler.static:
         raise InvalidInput(
-            f"Scheduler '{scheduler.name}' decides while the run goes on; engine=evaluator takes plans that are "
+            f"Scheduler '{name_of(scheduler)}' decides while the run goes on; engine=evaluator takes plans that are "
             "whole before it, those of static schedulers"
         )
     if (

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from simulator.clock import Clock, Moment
 from simulator.context.packing import Message, is_weight, message
-from simulator.context.scheduling import RequestedTransfer
+from simulator.context.scheduling import RequestedTransfer, name_of
 from simulator.context.simulated import Request
 from simulator.context.state import EVERYWHERE
 from simulator.engine.decision_delay import DecisionDelay
@@ -170,7 +170,7 @@ class DataMovement(EngineRun):
     def _check_packs(self) -> None:
         if "pack" not in self.offers & self.scheduler.needs:
             raise SchedulingError(
-                f"Scheduler '{self.scheduler.name}' packs transfers without having declared it: "
+                f"Scheduler '{name_of(self.scheduler)}' packs transfers without having declared it: "
                 'needs = {"pack"}'
             )
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from simulator.context import SchedulingContext
 from simulator.context.scheduler import Scheduler
+from simulator.context.scheduling import name_of
 from simulator.context.serving import BatchingContext
 from simulator.errors import InvalidInput, SchedulingError
 from simulator.model.graph import DataflowGraph
@@ -405,6 +406,6 @@ def serving(context: SchedulingContext, scheduler: Scheduler) -> BatchingContext
     """
     if not isinstance(context, BatchingContext):
         raise SchedulingError(
-            f"Scheduler '{scheduler.name}' needs batch, which {context.world} runs do not offer"
+            f"Scheduler '{name_of(scheduler)}' needs batch, which {context.world} runs do not offer"
         )
     return context
