@@ -1,4 +1,4 @@
-"""What schedulers are made of: base classes, prices of placements, and lines that explain decisions.
+"""Parts to build a scheduler from: base classes, prices of placements, and lines that explain decisions.
 
 Subclass :class:`Scheduler` and write ``decide``, or take a base class that does most of it:
 

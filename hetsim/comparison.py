@@ -62,7 +62,7 @@ def compare(
 
 
 class Comparison:
-    """What came of several schedulers.
+    """Several schedulers on the same models, devices and draws.
 
     Attributes:
         runs: one :class:`hetsim.Run` for each model and scheduler, in the order in which they were asked for.

@@ -54,7 +54,7 @@ def simulate(
 
 
 class Run:
-    """What came of one simulated run.
+    """One simulated run.
 
     Attributes:
         outcome: scenario, world, trace and draws, as commands have them.

@@ -32,7 +32,7 @@ MORE_COLOURS = (
 )
 """Tol's muted colours that are none of Okabe and Ito's, for sweeps of more than eight schedulers."""
 OWN_COLOUR = "#D6006E"
-"""Of the first scheduler that a user wrote; no shipped one has it."""
+"""The colour of the first scheduler that a user wrote; no shipped one has it."""
 MORE_MARKERS = "<>phd8H"
 MOST_LINES = 10
 """Schedulers drawn in colour where lines cross; the rest is grey."""

@@ -39,7 +39,7 @@ _LIBRARY = {"ray": "ray", "dask": "distributed", "slurm": "submitit", "submitit"
 
 @dataclass(frozen=True)
 class Cluster:
-    """What ``workers=`` names, when it is no number.
+    """A cluster that ``workers=`` names.
 
     Attributes:
         kind: ``ray``, ``dask``, ``slurm`` or ``submitit``.
@@ -240,7 +240,7 @@ class _Dask(Pool):
         self._asked = 0.0
 
     def _addresses(self) -> set[str]:
-        """Of the workers that there are, asked once in an interval."""
+        """The addresses of the workers that there are, asked once in an interval."""
         if time.monotonic() - self._asked >= self.interval:
             self._known = set(self.client.scheduler_info(n_workers=-1)["workers"])
             self._asked = time.monotonic()

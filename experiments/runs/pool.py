@@ -51,7 +51,7 @@ class Worker(Protocol):
 
 
 class Pool:
-    """Where workers come from.
+    """A source of workers.
 
     Args:
         count: workers at once.

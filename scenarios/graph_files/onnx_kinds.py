@@ -95,11 +95,11 @@ class Node(Protocol):
 
     @property
     def version(self) -> int:
-        """Of the operator set."""
+        """Version of the operator set."""
         ...
 
     def spec(self, position: int) -> TensorSpec:
-        """Of an input."""
+        """Shape and element type of an input."""
         ...
 
     def numbers(self, position: int) -> list[float] | None:

@@ -240,7 +240,7 @@ class _Touched:
 def _touched_bytes(
     graph: DataflowGraph,
 ) -> tuple[list[tuple[Weight, ...]], list[float], list[float]]:
-    """Of each operator the weights that it reads, their bytes together, and the bytes that it writes; not to be changed."""
+    """The weights that each operator reads, their bytes together, and the bytes that it writes; not to be changed."""
     sizes = graph.tensor_bytes.tolist()
     weights = set(graph.weights)
     inner = graph.inner_written or [0.0] * len(graph)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 COMPLETION = "10us"
 """From a GPU's last operator to the host's knowing of it."""
 FIXED = ("cluster", "scheduler", "partition", "workload", "family", "instance", "experiment")
-"""What a comparison of devices decides itself."""
+"""Keys that a comparison of devices sets itself."""
 
 
 @dataclass(frozen=True)
@@ -350,7 +350,7 @@ def _board_power(name: str) -> float:
 
 
 def _price(name: str, config_dirs: Sequence[Path]) -> float:
-    """Of an hour, where all clusters that state one state the same; NaN elsewhere."""
+    """The price of an hour, where all clusters that state one agree; else NaN."""
     stated = {
         str(device["price"])
         for entry in catalog.entries("cluster", config_dirs)
