@@ -37,6 +37,7 @@ class Draft:
         communication: transfer times.
         finish: planned, by operator; 0 before it is booked.
         device: by operator, -1 before it is booked.
+        some_down: whether a device is down now.
     """
 
     def __init__(
@@ -62,10 +63,10 @@ class Draft:
         self._spaces = sorted({*self._space_of})
         self._size = self.graph.tensor_bytes.tolist()
         self._up = [context.is_up(device) for device in range(len(self._space_of))]
-        self._some_down = not all(self._up)
+        self.some_down = not all(self._up)
         self._first = context.tasks_of(job)[0]
-        self.booked: list[tuple[int, float]] = []
-        """Tasks and planned starts, in the order of planning."""
+        self.booked: list[tuple[int, Choice]] = []
+        """Operators and where they went, in the order of planning."""
         self._tried: list[tuple[int, Timeline, Undo]] = []
 
     def data_at(self, operator: int) -> list[float]:
@@ -96,7 +97,7 @@ class Draft:
     def choices(self, operator: int) -> list[Choice]:
         """Where an operator could run and when: its earliest finish on every device."""
         row, up, timelines = self.seconds[operator], self._up, self._timelines
-        avoid = self._some_down and any(up[d] and s < math.inf for d, s in enumerate(row))
+        avoid = self.some_down and any(up[d] and s < math.inf for d, s in enumerate(row))
         arrivals, space_of, insertion = self.data_at(operator), self._space_of, self._insertion
         found = []
         for device, duration in enumerate(row):
@@ -123,7 +124,7 @@ class Draft:
         and another is not.
         """
         row, up = self.seconds[operator], self._up
-        if self._some_down and any(up[d] and s < math.inf for d, s in enumerate(row)):
+        if self.some_down and any(up[d] and s < math.inf for d, s in enumerate(row)):
             return [s if up[d] else math.inf for d, s in enumerate(row)]
         return row
 
@@ -136,9 +137,8 @@ class Draft:
         end, device, slot, start = choice
         self._timelines[device][slot].book(start, self.seconds[operator][device])
         self.finish[operator], self.device[operator] = end, device
-        task = self._first + operator
-        self.booked.append((task, start))
-        self._place(task, device, start)
+        self.booked.append((operator, choice))
+        self._place(self._first + operator, device, start)
 
     def _place(self, task: int, device: int, rank: float) -> None:
         self._context.place(task, device, rank=rank)
@@ -192,7 +192,8 @@ class ListPlanner(Scheduler, Generic[R]):
         self.insertion = insertion
         self._rankings: dict[DataflowGraph, R] = {}
         self._timelines: list[list[Timeline]] = []
-        self._plans: dict[int, list[tuple[int, float]]] = {}  # tasks and ranks in order of planning
+        self._plans: dict[int, list[tuple[int, Choice]]] = {}
+        self._first_plans: dict[int, list[tuple[int, Choice]]] = {}
 
     def begin(self, context: SchedulingContext) -> None:
         """Lay out an empty plan of every slot."""
@@ -201,6 +202,11 @@ class ListPlanner(Scheduler, Generic[R]):
         self._timelines = [
             [Timeline() for _ in range(device.slots)] for device in context.cluster.devices
         ]
+
+    def recall(self, other: Scheduler) -> None:
+        """Take over the plans of the first instant's jobs. Nothing has happened before, so they are the same."""
+        if isinstance(other, ListPlanner):
+            self._first_plans = other._first_plans
 
     @abstractmethod
     def rank(self, graph: DataflowGraph, seconds: np.ndarray, communication: Communication) -> R:
@@ -218,13 +224,21 @@ class ListPlanner(Scheduler, Generic[R]):
 
     def decide(self, context: SchedulingContext) -> None:
         """See :class:`Scheduler`."""
+        first = not self._plans
         for job in context.arrived:
             draft = Draft(context, job, self._communication, self._timelines, self.insertion)
-            graph = draft.graph
-            if graph not in self._rankings:
-                seconds = context.cost_matrix(job)
-                self._rankings[graph] = self.rank(graph, seconds, self._communication)
-            self.plan(draft, self._rankings[graph])
+            kept = first and not draft.some_down and not draft.explained
+            if kept and job in self._first_plans:
+                for operator, choice in self._first_plans[job]:
+                    draft.book(operator, choice)
+            else:
+                graph = draft.graph
+                if graph not in self._rankings:
+                    seconds = context.cost_matrix(job)
+                    self._rankings[graph] = self.rank(graph, seconds, self._communication)
+                self.plan(draft, self._rankings[graph])
+                if kept:
+                    self._first_plans[job] = draft.booked
             self._plans[job] = draft.booked
         if context.lost:
             self._repair(context)
@@ -235,7 +249,9 @@ class ListPlanner(Scheduler, Generic[R]):
         """
         lost = set(context.lost)
         for job in sorted({context.job_of(task) for task in lost}):
-            for task, rank in self._plans[job]:
+            first = context.tasks_of(job)[0]
+            for operator, (_, _, _, rank) in self._plans[job]:
+                task = first + operator
                 device = context.device_of(task)
                 if task in lost:
                     seconds = context.seconds(task)

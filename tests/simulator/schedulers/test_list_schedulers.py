@@ -324,6 +324,34 @@ def test_plans_are_those_of_the_definitions(
     assert rows == plan_of(name, world, space, insertion)
 
 
+@settings(quick, max_examples=examples(100))
+@given(case=cases(schedulers=("heft",)), name=st.sampled_from(sorted(PLANS)))
+def test_plans_of_the_first_instant_are_made_once(case: Any, name: str) -> None:
+    """A scheduler that recalls another's plans does what it does without; what happens may differ."""
+    first, again = create(name), create(name)
+    case.run(first, actual=None)
+    again.recall(first)
+    for column, values in case.run(again).tasks.items():
+        assert np.array_equal(values, case.run(create(name)).tasks[column]), column
+
+
+def test_recalled_plans_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, cluster, costs = instance_from_json(CLASSIC[TOPCUOGLU])
+    workload = Workload([Job(graph), Job(graph), Job(graph, 10.0)])
+    first, again = create("heft"), create("heft")
+    simulate(workload, cluster, costs, first)
+    again.recall(first)
+    planned: list[int] = []
+    plan = type(again).plan  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        type(again),
+        "plan",
+        lambda self, draft, r: (planned.append(draft.job), plan(self, draft, r)),
+    )
+    simulate(workload, cluster, costs, again)
+    assert planned == [2]
+
+
 ON_LINE = sorted(f"dynamic_{name}" for name in PLANS)
 
 
