@@ -49,11 +49,13 @@ def own(folder, monkeypatch):
 
 
 @contextlib.contextmanager
-def reached(kind):
+def reached(kind, monkeypatch):
     """What ``workers=`` says of a small cluster of this kind."""
     library = {"ray": "ray", "dask": "distributed", "submitit": "submitit"}[kind]
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
+    if kind == "submitit":  # waits 15 s for what a job that was killed may have left on a slow file system
+        monkeypatch.setattr("submitit.Job._results_timeout_s", 0)
     if kind != "dask":
         yield {"ray": "ray", "submitit": "submitit:local:2"}[kind]
         return
@@ -84,7 +86,7 @@ def test_a_cluster_leaves_what_this_machine_leaves(own, capsys, monkeypatch, kin
     words = ["--config-dir", str(own), "instance=topcuoglu,fork", "traces=true"]
     assert sweep.main([*words, "scheduler=heft,mine,failing", "name=here", "workers=1"]) == 1
     Path("tried").unlink()
-    with reached(kind) as workers:
+    with reached(kind, monkeypatch) as workers:
         there = [*words, "scheduler=heft,mine,failing,deadly", f"workers={workers}", "name=there"]
         there += ["exclude=[{scheduler:deadly,instance:topcuoglu}]"]
         kept = []
