@@ -7,6 +7,8 @@ import signal
 
 import pytest
 
+from tests.examples import only_thoroughly
+
 
 def pytest_configure() -> None:
     """Tests interrupt themselves and their children, which a caller that ignores Ctrl-C (a job in the
@@ -18,6 +20,11 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slow ones first, so that no worker is left with one of them when the others are done."""
+    if not only_thoroughly(True):
+        dear = pytest.mark.skip(reason="HETSIM_THOROUGH=1 alone runs it")
+        for item in items:
+            if item.get_closest_marker("thorough"):
+                item.add_marker(dear)
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

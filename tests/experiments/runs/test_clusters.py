@@ -54,7 +54,9 @@ def reached(kind, monkeypatch):
     library = {"ray": "ray", "dask": "distributed", "submitit": "submitit"}[kind]
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
-    if kind == "submitit":  # waits 15 s for what a job that was killed may have left on a slow file system
+    if (
+        kind == "submitit"
+    ):  # waits 15 s for what a job that was killed may have left on a slow file system
         monkeypatch.setattr("submitit.Job._results_timeout_s", 0)
     if kind != "dask":
         yield {"ray": "ray", "submitit": "submitit:local:2"}[kind]
