@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cost_models.base85 import b85decode
 from cost_models.features import CACHE_CODES
 from cost_models.model import OWN, CostModel, Prediction, model_class, rows_to_fit
 from cost_models.polynomial import parameters_of
@@ -279,4 +280,4 @@ def _packed(array: np.ndarray) -> str:
 
 
 def _unpacked(text: str) -> np.ndarray:
-    return np.frombuffer(base64.b85decode(text), dtype="<f8")
+    return np.frombuffer(b85decode(text), dtype="<f8")

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cost_models.base85 import b85decode
 from cost_models.device_spec import DeviceSpec, spec_of_measured
 from cost_models.features import GROUPS, Values, feature_rows, in_group, matrix
 from cost_models.kind_groups import OWN_MODEL, SHARED, groups_of, rows_by_group
@@ -234,7 +235,7 @@ class Boosted:
                 boosters = []
                 for text in packed:
                     booster = xgboost.Booster({"nthread": 1})
-                    booster.load_model(bytearray(gzip.decompress(base64.b85decode(text))))
+                    booster.load_model(bytearray(gzip.decompress(b85decode(text))))
                     boosters.append(booster)
                 if not boosters:
                     raise ValueError(f"no booster for '{label}'")

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cost_models.base85 import b85decode
 from cost_models.features import Values, feature_rows, matrix
 from cost_models.kind_groups import SHARED, groups_of, rows_by_group
 from cost_models.measured_range import MeasuredRange
@@ -195,7 +196,7 @@ class MLP:
         networks = {}
         try:
             for label, entry in document["networks"].items():
-                tensors = read(gzip.decompress(base64.b85decode(entry["tensors"])))
+                tensors = read(gzip.decompress(b85decode(entry["tensors"])))
                 layers = range(sum(name.startswith("weight_") for name in tensors))
                 networks[label] = _Network(
                     names=entry["features"],

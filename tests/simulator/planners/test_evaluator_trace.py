@@ -84,6 +84,7 @@ def test_equals_the_engine(first: int) -> None:
         check(number)
 
 
+@pytest.mark.thorough  # compiled anew; test_equals_the_engine runs the same cases without the checks
 def test_stays_within_its_arrays(tmp_path: Path) -> None:
     """The same with every index checked, which is compiled apart."""
     environment = {
