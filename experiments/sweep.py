@@ -194,6 +194,11 @@ def _baseline(grid: Grid, invocation: Invocation) -> str | None:
     wanted = grid.settings.baseline
     if wanted is None:
         return None
+    if wanted == "single_device" and any(c.scenario.scheduler.name != wanted for c in grid.cells):
+        raise InvalidInput(
+            f"baseline={wanted} names what every scheduler is compared with anyway, the best device alone; "
+            "name another one or leave it out"
+        )
     cells = told_apart(
         {
             "labels": {"scheduler": label_of(c.scenario, invocation.config_dirs)},

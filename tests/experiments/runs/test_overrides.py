@@ -80,6 +80,11 @@ IGNORED = [
     (sweep, ["instance=peft", "scheduler=heft,fcfs", "seed.search=0,1"], "draws anything"),
     (sweep, ["instance=peft", "hydra/launcher=joblib"], "not by Hydra's launchers"),
     (sweep, ["instance=peft", "scheduler=heft,fcfs", "baseline=hft"], "names nobody; this sweep"),
+    (
+        sweep,
+        ["instance=peft", "scheduler=heft,single_device", "baseline=single_device"],
+        "names what every scheduler is compared with anyway",
+    ),
     (flip, ["instance=peft", "scheduler=heft,fcfs", "dry_run=true"], "python -m experiments.sweep"),
     (flip, ["instance=peft", "scheduler=heft,fcfs", "simulation.noise=measured"], "be ignored"),
     (adversary, ["instance=peft", "scheduler=heft,fcfs", "traces=true"], "experiments.sweep"),
