@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from experiments.runs.atomic import replacing, write_text
 from simulator.support.csv_text import csv_text
 
@@ -189,8 +191,9 @@ def legend_columns(handles: Sequence[Any], most: int, width: float) -> int:
     """Columns in which a legend of 7 points fits into so many inches; filled one after the other."""
     lengths = [len(str(handle.get_label())) for handle in handles]
     for columns in range(min(most, len(handles)), 1, -1):
-        rows = -(-len(handles) // columns)
-        longest = [max(lengths[i : i + rows]) for i in range(0, len(lengths), rows)]
+        longest = [
+            max(part) for part in np.array_split(lengths, columns)
+        ]  # as Matplotlib fills them
         # Inches of a character, and of a handle with its gaps.
         if sum(0.054 * length + 0.45 for length in longest) <= width:
             return columns

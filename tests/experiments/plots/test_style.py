@@ -1,10 +1,19 @@
-"""Colours of kinds, units, captions."""
+"""Colours of kinds, units, captions, legends."""
+
+import itertools
+
+from matplotlib.patches import Patch
 
 from experiments.plots.style import (
     COLOURS,
+    ONE_COLUMN,
+    TWO_COLUMNS,
     caption,
     count_of,
+    figure_style,
     kind_colours,
+    legend_below,
+    new_figure,
     shorten,
     text_colour,
     time_unit,
@@ -44,3 +53,23 @@ def test_captions_say_what_n_and_the_statistic():
         "Makespan. n = 3 seeds. Mean. Dotted: bound."
     )
     assert caption("Schedules", "1 run", "") == "Schedules. n = 1 run."
+
+
+def test_legends_stay_on_the_page():
+    """Columns are as Matplotlib fills them, which is not always the longest first."""
+    words = (
+        "linear",
+        "scaled_dot_product_attention",
+        "path-and-load bound 9.37 ms",
+        "idle: no work",
+        "cat",
+    )
+    with figure_style():
+        for width, count in itertools.product((ONE_COLUMN, TWO_COLUMNS), range(1, 17)):
+            handles = [Patch(label=words[n * n % len(words)]) for n in range(count)]
+            figure = new_figure(width, 3.0)
+            figure.subplots()
+            legend_below(figure, handles, 6)
+            figure.draw_without_rendering()
+            box = figure.legends[0].get_window_extent()
+            assert -1 <= box.x0 <= box.x1 <= figure.bbox.x1 + 1, count
