@@ -71,7 +71,7 @@ def latex(table: TextTable) -> str:
         lines = [
             "% needs \\usepackage{booktabs}",
             "\\begin{table*}",
-            "\\centering",
+            "\\centering\\setlength{\\belowcaptionskip}{4pt}",
             caption,
             f"\\begin{{tabular}}{{{columns}}}",
             "\\toprule",

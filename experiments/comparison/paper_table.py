@@ -59,7 +59,7 @@ def main_latex(standings: Standings, own: Sequence[str] = (), notes: Sequence[st
         caption = _caption(standings, shown) if not number else "Continued."
         lines += [
             "\\begin{table}",
-            "\\centering\\footnotesize\\setlength{\\tabcolsep}{3pt}",
+            "\\centering\\footnotesize\\setlength{\\tabcolsep}{3pt}\\setlength{\\belowcaptionskip}{4pt}",
             f"\\caption{{{caption}}}",
             f"\\begin{{tabular}}{{@{{}}l{'r' * (columns - 1)}@{{}}}}",
             "\\toprule",
