@@ -201,21 +201,17 @@ def test_schedulers_load_without_simpy_hydra_and_xgboost() -> None:
     run_blocked(blocked, ["simulator.schedulers"], more)
 
 
-def test_the_hardware_runner_loads_without_simpy_hydra_and_xgboost() -> None:
-    more = "from simulator.schedulers import create\ncreate('heft')\n"
-    blocked = ["simpy", "hydra", "omegaconf", "xgboost", "pandas", "numba"]
-    run_blocked(blocked, ["calibration.runner"], more)
-
-
-def test_measuring_needs_torch_numpy_and_pyarrow_only() -> None:
+def test_measuring_and_running_need_torch_numpy_and_pyarrow_only() -> None:
     # torch itself brings networkx and sympy; the rule is about what this project asks for.
     blocked = [name for name in THIRD_PARTY if name != "networkx"]
     more = """
 import calibration.measure
 calibration.measure.environment.described("cpu")
 assert "torch" not in sys.modules  # the measuring processes alone wait for it
-for name in ("transfers", "timing", "kernels", "peaks", "samples", "sampling"):
+for name in ("transfers", "timing", "kernels", "peaks", "samples", "sampling", "runner"):
     importlib.import_module(f"calibration.{name}")
+from simulator.schedulers import create
+create("heft")
 sys.meta_path.pop(0)  # drawing asks whether they are there: they are not
 sys.modules.update(dict.fromkeys(blocked))
 calibration.sampling.draw("linear", 2)

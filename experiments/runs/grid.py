@@ -129,12 +129,14 @@ def compose_grid(
         groups = [o for o in fixed if _is_group(o.key_or_group)]
         whole = [o for o in fixed if o.key_or_group.partition(".")[0] in SWEEP_ONLY]
         values = [o for o in fixed if o not in groups and o not in whole]
-        base = composer.compose([*groups, *whole])
+        composed = composer.compose(groups)
+        base = copy.deepcopy(composed)
+        ConfigLoaderImpl._apply_overrides_to_config(whole, base)
         check_command(base.command, SWEEP)
         check_output(str(base.output_dir))
         axes = _axes(swept, fixed, base, config_dirs)
         values = open_options(values, _schedulers(axes), config_dirs)
-        assembler = _Assembler(composer, base, groups, whole, values, axes)
+        assembler = _Assembler(composer, composed, groups, [*whole, *values], axes)
         cells: dict[str, Cell] = {}
         excluded = repeated = 0
         exclude: Any = OmegaConf.to_container(base.exclude)
@@ -295,10 +297,13 @@ class _Composer:
     def compose(self, overrides: Sequence[Override | str]) -> DictConfig:
         """The config, which is not to be changed: who asks for the same once more gets the same."""
         words = [o if isinstance(o, str) else str(o.input_line) for o in overrides]
-        if self.config_dirs:
-            folders = ",".join(f'"file://{folder}"' for folder in self.config_dirs)
-            words.append(f"hydra.searchpath=[{folders}]")
-        return _composed(tuple(words), _state_of((catalog.CONF, *self.config_dirs)))
+        folders = (
+            self.config_dirs if words else ()
+        )  # the defaults are shipped ones, which come first
+        if folders:
+            listed = ",".join(f'"file://{folder}"' for folder in folders)
+            words.append(f"hydra.searchpath=[{listed}]")
+        return _composed(tuple(words), _state_of((catalog.CONF, *folders)))
 
 
 @functools.lru_cache(maxsize=32)
@@ -337,13 +342,12 @@ class _Assembler:
         composer: _Composer,
         base: DictConfig,
         groups: Sequence[Override],
-        whole: Sequence[Override],
         values: Sequence[Override],
         axes: Sequence[Axis],
     ) -> None:
         self._composer = composer
         self._base = base
-        self._groups = [*groups, *whole]
+        self._groups = groups
         self._values = values
         self._group_axes = [axis.key for axis in axes if axis.is_group]
         self._value_axes = [axis.key for axis in axes if not axis.is_group]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,10 @@ def _check(path: Path, text: str) -> None:
             )
 
 
+_read: dict[tuple[Path, str, int, int], ConfigResult | None] = {}
+"""What Hydra made of files, each while it is in that state: jobs and cells share most of theirs."""
+
+
 @contextlib.contextmanager
 def checked_by_hydra() -> Iterator[None]:
     """Have Hydra itself read no file that :func:`yaml_text` refuses."""
@@ -97,9 +102,13 @@ def checked_by_hydra() -> Iterator[None]:
         if source is None or source.scheme() != "file":
             return before(repository, config_path)
         path = Path(source.path, source._normalize_file_name(config_path))
-        yaml_text(path)
-        with reading(path):
-            return before(repository, config_path)
+        state = path.stat()
+        key = (path, source.provider, state.st_mtime_ns, state.st_size)
+        if key not in _read:
+            yaml_text(path)
+            with reading(path):
+                _read[key] = before(repository, config_path)
+        return copy.deepcopy(_read[key])
 
     ConfigRepository.load_config = load_config  # type: ignore[method-assign,assignment]
     try:

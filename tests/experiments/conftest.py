@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from cost_models.profile import Profile
 from cost_models.roofline import Roofline
 from cost_models.uncertainty import Residuals
+from experiments.runs.atomic import write_text
 from scenarios.model_config import InputConfig
 
 MODEL = """
@@ -141,12 +142,14 @@ def whole_figures(rough_figures):
 
 @pytest.fixture(scope="session")
 def _graphs(tmp_path_factory):
-    """One cache of graphs for all processes of the session: tracing takes seconds."""
+    """One cache of graphs, and one model, for all processes of the session: tracing takes seconds."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:  # each has a folder of its own in the session's
         root = root.parent
     graphs = root / "graphs"
     graphs.mkdir(exist_ok=True)
+    if not (graphs / "branches.py").exists():
+        write_text(graphs / "branches.py", MODEL)
     return graphs
 
 
@@ -158,7 +161,7 @@ def folder(tmp_path: Path, monkeypatch, _graphs) -> Path:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    (root / "branches.py").write_text(MODEL)
+    (root / "branches.py").symlink_to(_graphs / "branches.py")  # a model is known by where it lies
     (root / "mine.py").write_text(SCHEDULER)
     (root / "instances").mkdir()
     (root / "instances" / "fork.json").write_text(FORK)

@@ -12,7 +12,8 @@ from experiments.runs.cell import run_scenario
 from hetsim.testing import check_scheduler
 
 torch = pytest.importorskip("torch")
-CLUSTER, DRAWS = "cpu_1x_3x", {"simulation.draws": 40}
+SHIPPED = "two_tower"
+CLUSTER, DRAWS = "cpu_1x_3x", {"simulation.draws": 10}
 
 
 class Greedy(hetsim.Scheduler):
@@ -99,8 +100,9 @@ def test_a_run_says_why_devices_are_idle(result, tmp_path):
 def test_a_command_gives_the_same(tmp_path):
     from experiments.runs.grid import compose_grid
 
-    [cell] = compose_grid(["model=squeezenet1_1", f"cluster={CLUSTER}", "scheduler=donf"]).cells
-    run = hetsim.simulate("squeezenet1_1", CLUSTER, "donf")
+    words = [f"model={SHIPPED}", f"cluster={CLUSTER}", "scheduler=donf", "simulation.draws=0"]
+    [cell] = compose_grid(words).cells
+    run = hetsim.simulate(SHIPPED, CLUSTER, "donf", settings={"simulation.draws": 0})
     assert run.makespan_s == run_scenario(cell.scenario).figures["makespan_s"]
 
 
@@ -108,9 +110,7 @@ def test_a_cluster_is_a_name_a_file_a_mapping_or_what_was_read(tmp_path):
     path = CONF / "cluster" / f"{CLUSTER}.yaml"
     read = hetsim.load_cluster(path)
     spans = {
-        hetsim.simulate(
-            "squeezenet1_1", cluster, "heft", settings={"simulation.draws": 0}
-        ).makespan_s
+        hetsim.simulate(SHIPPED, cluster, "heft", settings={"simulation.draws": 0}).makespan_s
         for cluster in (CLUSTER, path, str(path), read)
     }
     assert len(spans) == 1
@@ -147,7 +147,7 @@ def test_a_cluster_is_a_name_a_file_a_mapping_or_what_was_read(tmp_path):
     ],
 )
 def test_bad_input_is_one_sentence(given, says):
-    arguments = {"model": "squeezenet1_1", "cluster": CLUSTER, "scheduler": "heft", **given}
+    arguments = {"model": SHIPPED, "cluster": CLUSTER, "scheduler": "heft", **given}
     with pytest.raises(hetsim.InvalidInput, match=says) as caught:
         hetsim.simulate(**arguments)
     assert "\n" not in str(caught.value)
@@ -187,12 +187,12 @@ def renamed(kind, device):
 
 def test_two_classes_of_one_name_are_two_schedulers():
     kinds = [renamed(Greedy, 1), Greedy]
-    result = hetsim.compare("squeezenet1_1", CLUSTER, kinds, settings={"simulation.draws": 0})
+    result = hetsim.compare(SHIPPED, CLUSTER, kinds, settings={"simulation.draws": 0})
     slow, fast = (result[name].makespan_s for name in ("mine", "Greedy"))
     assert slow > 1.5 * fast
     with pytest.raises(hetsim.InvalidInput, match="Two schedulers are called 'Greedy'"):
         hetsim.compare(
-            "squeezenet1_1",
+            SHIPPED,
             CLUSTER,
             [renamed(Greedy, None), Greedy],
             settings={"simulation.draws": 0},

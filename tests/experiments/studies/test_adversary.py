@@ -15,7 +15,7 @@ WORDS = ("scheduler=fcfs,heft", "family=layered", "family.n=5", "family.devices=
 
 def run(folder: Path, *words: str) -> dict[str, dict[str, object]]:
     assert (
-        adversary.main([*WORDS, "iterations=60", "workers=1", f"output_dir={folder}", *words]) == 0
+        adversary.main([*WORDS, "iterations=40", "workers=1", f"output_dir={folder}", *words]) == 0
     )
     files = (folder / "adversaries").glob("*/*/result.json")
     return {file.parent.name: json.loads(file.read_text()) for file in files}

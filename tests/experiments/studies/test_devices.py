@@ -62,7 +62,7 @@ def test_a_table_of_two_devices_and_one_that_is_refused(folder, capsys):
     Profile("toy-half", "measured", Profile.load("toy-card").roofline, dtypes=("float16",)).save(
         folder / "profiles" / "toy-half"
     )
-    words = ["--config-dir", str(folder), "model=branches", "batch=2,64"]
+    words = ["--config-dir", str(folder), "model=branches", "batch=2,64", "simulation.draws=20"]
     assert command.main([*words, "profile=toy-core,toy-half,toy-sheet,toy-card"]) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
@@ -92,7 +92,7 @@ def test_ratios_are_of_the_same_draws_and_money_and_energy_are_of_the_time(folde
         [8],
         prices={"toy-core": "3.6/h"},
         powers={"toy-core": "50 W"},
-        settings={"simulation.draws": 50},
+        settings={"simulation.draws": 20},
         config_dirs=[folder],
     ).set_index("device")
     core, card = found.loc["toy-core"], found.loc["toy-card"]
@@ -110,8 +110,9 @@ def test_the_time_is_that_of_a_cluster_of_that_device(folder):
     from experiments.runs.cell import run_scenario
     from experiments.runs.grid import compose_grid
 
-    (one,) = compare_devices(["model=branches"], ["toy-core"], [8], config_dirs=(folder,))
-    words = ["model=branches", "model.batch=8", "cluster=box", "scheduler=single_device"]
+    words = ["model=branches", "simulation.draws=10"]
+    (one,) = compare_devices(words, ["toy-core"], [8], config_dirs=(folder,))
+    words += ["model.batch=8", "cluster=box", "scheduler=single_device"]
     scenario = compose_grid(words, (folder,)).cells[0].scenario
     devices = {"cpu": dataclasses.replace(scenario.cluster.devices["cpu"], count=1)}
     cluster = dataclasses.replace(

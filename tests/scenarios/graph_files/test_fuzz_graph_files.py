@@ -17,6 +17,7 @@ from scenarios.graph_files.chakra import chakra_bytes
 from simulator.engine.run import simulate
 from simulator.errors import HetsimError
 from simulator.schedulers import create
+from tests.examples import examples
 from tests.scenarios.graph_files.kineto_samples import OBSERVED, WITH_SHAPES, on_gpu
 from tests.scenarios.graph_files.samples import (
     DAGGEN,
@@ -88,14 +89,14 @@ def texts(draw: st.DrawFn) -> tuple[str, bytes]:
     return name, " ".join(words).encode()
 
 
-@settings(FUZZ, max_examples=300)
+@settings(FUZZ, max_examples=examples(900))
 @given(case=texts())
 def test_damaged_texts(folder: Path, case: tuple[str, bytes]) -> None:
     name, data = case
     load(folder / name, data)
 
 
-@settings(FUZZ, max_examples=200)
+@settings(FUZZ, max_examples=examples(600))
 @given(
     changed=st.sampled_from(["1.1", "1.3", "1.4", "1.5"]).flatmap(
         lambda version: mutated(wfformat(version))
@@ -124,19 +125,19 @@ def replayed(path: Path, data: bytes) -> None:
             assert np.isfinite(simulate(*found, create("fcfs")).makespan)
 
 
-@settings(FUZZ, max_examples=200)
+@settings(FUZZ, max_examples=examples(600))
 @given(changed=mutated(on_gpu()) | mutated(WITH_SHAPES))
 def test_changed_profiler_traces(folder: Path, changed: Any) -> None:
     replayed(folder / "trace.json", text_of(changed))
 
 
-@settings(FUZZ, max_examples=100)
+@settings(FUZZ, max_examples=examples(300))
 @given(data=damaged(chakra_bytes(NODES)) | st.binary(max_size=60))
 def test_damaged_chakra_traces(folder: Path, data: bytes) -> None:
     replayed(folder / "trace.et", data)
 
 
-@settings(FUZZ, max_examples=100)
+@settings(FUZZ, max_examples=examples(300))
 @given(draw=st.data())
 def test_damaged_onnx_models(folder: Path, draw: st.DataObject) -> None:
     pytest.importorskip("onnx")
@@ -146,7 +147,7 @@ def test_damaged_onnx_models(folder: Path, draw: st.DataObject) -> None:
     replayed(folder / "net.onnx", draw.draw(damaged(model)))
 
 
-@settings(FUZZ, max_examples=100)
+@settings(FUZZ, max_examples=examples(300))
 @given(changed=mutated(OBSERVED))
 def test_changed_execution_traces(folder: Path, changed: Any) -> None:
     (folder / "observed.et.json").write_bytes(text_of(changed))

@@ -28,7 +28,7 @@ from simulator.planners import moves
 from simulator.schedulers import create
 from simulator.schedulers._search import Problem, SearchPlanner
 from tests.benchmarks.search import random_instance
-from tests.examples import examples
+from tests.examples import examples, one_in
 from tests.simulator.strategies import Case, cases
 
 ORACLES = Path(__file__).parents[2] / "oracles"
@@ -39,19 +39,19 @@ INF = math.inf
 
 
 def test_certified_optima() -> None:
-    """What 2,000 evaluations find on the 30 certified instances: never less than the optimum, never
-    more than HEFT, and nearly all of the optima (HEFT finds 11, the best of the list plans that
-    are the seeds 24; with other random numbers 30 and 29 were found).
+    """What 2,000 evaluations find on certified instances: never less than the optimum, never more than
+    HEFT, and nearly all of the optima (of the 30 HEFT finds 11, the best of the list plans that are the
+    seeds 24; with other random numbers 30 and 29 were found).
     """
-    reached = dict.fromkeys(SEARCHES, 0)
-    for document in CERTIFIED:
+    reached, documents = dict.fromkeys(SEARCHES, 0), one_in(3, CERTIFIED, 1)
+    for document in documents:
         graph, cluster, costs = instance_from_json(document)
         for name in SEARCHES:
             makespan = simulate(graph, cluster, costs, create(name, budget=2_000)).makespan
             assert document["optimum"] <= makespan <= document["heft"]
             reached[name] += makespan == document["optimum"]
-    assert reached["genetic"] >= 28
-    assert reached["annealing"] >= 27
+    assert reached["genetic"] >= 0.93 * len(documents)
+    assert reached["annealing"] >= 0.9 * len(documents)
 
 
 def test_topcuoglu() -> None:

@@ -150,7 +150,7 @@ def test_ctrl_c_ends_the_search_and_still_works_behind_it() -> None:
     # Behind one search, and amid another.
     for act in (lambda: time.sleep(30), lambda: plan(graph, cluster, costs, limit=1_000.0)):
         began = time.monotonic()
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             act()
         assert time.monotonic() - began < 20
@@ -183,7 +183,7 @@ def test_a_later_job_is_the_best_behind_the_first() -> None:
 
 @solved
 def test_the_bound_holds_for_other_movements_and_contention() -> None:
-    for document in CERTIFIED[:8]:
+    for document in CERTIFIED[:4]:
         graph, cluster, costs = instance_from_json(document)
         for movement, contention in (("pull", "none"), ("push", "fifo"), ("pull", "fair")):
             trace = simulate(

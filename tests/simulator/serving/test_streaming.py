@@ -118,7 +118,7 @@ def cases(draw: Any) -> tuple[Fleet, list[Job]]:
     return fleet, jobs
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     cases(),
     st.sampled_from(SCHEDULERS),
@@ -189,7 +189,7 @@ def further(draw: Any, fleet: Fleet) -> dict[str, Any]:
     return given
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     cases(),
     st.sampled_from(SCHEDULERS),
@@ -323,7 +323,7 @@ def test_what_is_kept_does_not_grow_with_the_requests(contention: str) -> None:
             assert not getattr(run.recorder, name)
         return run.most
 
-    assert most(4000) < 1.5 * most(1000)
+    assert most(1600) < 1.5 * most(400)
 
 
 def test_requests_are_drawn_as_they_arrive() -> None:
