@@ -82,12 +82,12 @@ class Dispatcher(Scheduler):
         """See :class:`Scheduler`."""
         context = serving(context, self)
         self.selection.observe(context, self)
-        if context.may_fail:
-            self._recover(context)
+        recovered = self._recover(context) if context.may_fail else ()
         for job in context.arrived:
             self._receive(context, job)
         for job in context.delivered:
-            self._enqueue(context, job, self._arrived(job))
+            if job not in recovered:  # it has come where it is not awaited any more
+                self._enqueue(context, job, self._arrived(job))
         self._continue(context)
         self.balance(context)
         space_of = context.cluster.space_of
@@ -353,8 +353,12 @@ class Dispatcher(Scheduler):
 
     # -- what fails -------------------------------------------------------------------------------
 
-    def _recover(self, context: BatchingContext) -> None:
-        """Forget what has failed, let requests that wait again choose a node, and run again what was lost."""
+    def _recover(self, context: BatchingContext) -> set[int]:
+        """Forget what has failed, let requests that wait again choose a node, and run again what was lost.
+
+        Returns:
+            The requests that were forgotten or have chosen anew.
+        """
         self._touched |= self.nodes.keys()
         for device in self._busy_until.keys() - set(filter(context.is_up, self._busy_until)):
             del self._busy_until[device]
@@ -372,6 +376,7 @@ class Dispatcher(Scheduler):
                 self._receive(context, job)
         for task in sorted(self._lost):
             self._run_again(context, task)
+        return again.union(context.failed)
 
     def _run_again(self, context: BatchingContext, task: int) -> None:
         """Place a lost task where its inputs lie, or, if no device is there, where it can begin first; it waits for one
