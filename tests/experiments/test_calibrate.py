@@ -439,6 +439,7 @@ def test_measure_and_fit_in_one_command(tmp_path, monkeypatch):
     """Measuring processes are of this one: :mod:`tests.calibration.test_measure` has others."""
 
     def child(folder, number, plan, deadline, cores, part_seconds, rounds):
+        assert rounds == 1  # or it would take the budget
         messages = []
         run_process(folder, number, deadline, messages.append, part_seconds, rounds)
         return messages
