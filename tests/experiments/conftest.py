@@ -83,7 +83,7 @@ PANEL_SHAPES = [
     [1, 3, 64, 64],
     [1, 64, 32, 32],
     [1, 3, 64, 64],
-    [1, 3, 224, 224],  # of this size alone
+    [1, 3, 64, 64],
     [1, 3, 64, 64],
     [1, 64, 27, 27],
     [1, 1024],
@@ -121,12 +121,16 @@ def short_panel():
 
 @pytest.fixture
 def small_images(monkeypatch):
-    """What is really executed of the panel and of the probed model is the same operators of smaller images."""
+    """What is really executed of the panel and of the probed model is operators of the same sorts on small images."""
     from experiments.probes.panel import PANEL, panel_parts
     from experiments.probes.probed_model import PROBED
+    from scenarios.models import panel
+    from tests.experiments import small_panel
 
     for config, shapes in ((PANEL, PANEL_SHAPES), (PROBED, PROBED_SHAPES)):
         monkeypatch.setattr(config, "inputs", [InputConfig([*shape]) for shape in shapes])
+    monkeypatch.setattr(panel, "EfficientNet", small_panel.EfficientNet)
+    monkeypatch.setattr(panel, "Panel", small_panel.Panel)
     panel_parts.cache_clear()
     yield
     panel_parts.cache_clear()

@@ -10,9 +10,11 @@ import pytest
 from calibration.folder import REFERENCE, prepare_folder
 from calibration.measure import Outcome
 from calibration.plan import MeasurePlan
+from calibration.process import run_process
 from calibration.recorder import Recorder
 from calibration.samples import OperatorSample, read_samples, write_samples
 from cost_models.arithmetic import operator_bytes, operator_flops
+from cost_models.boosted import PARAMETERS
 from cost_models.profile import Profile
 from cost_models.roofline import Roofline
 from cost_models.table import load
@@ -31,6 +33,7 @@ from experiments.calibrating.operators import (
 from experiments.calibrating.settings import CalibrateConfig
 from scenarios.model_config import InputConfig, ModelConfig
 from tests.calibration.conftest import linear, relu
+from tests.cost_models.conftest import BANDWIDTH, OVERHEAD, PEAK, random_table
 
 pytest.importorskip("torch")
 
@@ -45,10 +48,9 @@ def operators() -> list[OperatorSample]:
     return found
 
 
-def measured_folder(root):
+def measured_folder(root, samples):
     """A calibration's folder with samples of a machine of 10 GFLOP/s and 5 GB/s, noise of 1%."""
     raw = root / "box" / "raw"
-    samples = operators()
     prepare_folder(raw, MeasurePlan("cpu", "box-1core", ("graph", "warm")), samples)
     rng = np.random.default_rng(1)
     for process in (0, 1):
@@ -88,13 +90,22 @@ def measured_folder(root):
 
 @pytest.fixture
 def folder(tmp_path):
-    return measured_folder(tmp_path)
+    return measured_folder(tmp_path, operators())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_trees():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("experiments.calibrating.fitting.BOOSTERS", 1)
+        few = {**PARAMETERS, "rounds": 40, "learning_rate": 0.3}
+        patch.setattr("cost_models.boosted.PARAMETERS", few)
+        yield
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory):
+def fitted(tmp_path_factory, few_trees):
     """The same after ``step=fit``; only read."""
-    folder = measured_folder(tmp_path_factory.mktemp("fitted"))
+    folder = measured_folder(tmp_path_factory.mktemp("fitted"), operators())
     assert main(["step=fit", f"out={folder}", "models=[boosted]"]) == 0
     return folder
 
@@ -145,10 +156,22 @@ def test_fit_leaves_table_profile_and_report(fitted):
     assert report.count("data:image/png;base64,") == 6
 
 
-def test_a_profile_is_fitted_anew_with_other_models(fitted, tmp_path):
+@pytest.mark.usefixtures("no_figures")
+def test_a_profile_is_fitted_anew_with_other_models(fitted, tmp_path, capsys, monkeypatch):
     before = Profile.load(fitted / "profile")
     words = [f"base={fitted / 'profile'}", f"out={tmp_path / 'again'}", "models=[polynomial]"]
-    assert main(["step=fit", *words]) == 0
+    for here, told in (
+        ({"torch": "2.14.0", "processor": "box"}, True),
+        ({"torch": "2.13.0", "processor": "box"}, False),
+        ({"torch": "2.14.0", "processor": "crate"}, False),  # another device: nothing to compare
+    ):
+        monkeypatch.setattr("calibration.environment.described", lambda device, here=here: here)
+        assert main(["step=fit", *words]) == 0
+        error = " ".join(capsys.readouterr().err.split())
+        # What has changed on this device since.
+        sentence = "profile 'box-1core' was measured with torch 2.13.0, here 2.14.0"
+        assert (sentence in error) is told
+        monkeypatch.setattr("experiments.calibrate.fit_step", lambda *_: before)  # once is enough
     after = Profile.load(tmp_path / "again" / "profile")
     assert set(after.models) == {"polynomial"}
     assert set(after.held_out) == {"polynomial", "roofline"}
@@ -160,71 +183,59 @@ def test_a_profile_is_fitted_anew_with_other_models(fitted, tmp_path):
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_a_profile_of_this_device_says_what_has_changed_since(
-    fitted, tmp_path, capsys, monkeypatch
-):
-    base = f"base={fitted / 'profile'}"
-    words = ["step=fit", base, "models=[polynomial]", f"out={tmp_path / 'again'}"]
-    for here, told in (
-        ({"torch": "2.14.0", "processor": "box"}, True),
-        ({"torch": "2.13.0", "processor": "box"}, False),
-        ({"torch": "2.14.0", "processor": "crate"}, False),  # another device: nothing to compare
-    ):
-        monkeypatch.setattr("calibration.environment.described", lambda device, here=here: here)
-        capsys.readouterr()
-        assert main(words) == 0
-        error = " ".join(capsys.readouterr().err.split())
-        sentence = "profile 'box-1core' was measured with torch 2.13.0, here 2.14.0"
-        assert (sentence in error) is told
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_figures")
-def test_another_devices_profile_is_a_start(folder):
-    words = ["step=fit", f"out={folder}", "models=[boosted]", "start=nvidia-h200-sxm"]
+def test_another_devices_profile_is_a_start(tmp_path):
+    folder = measured_folder(tmp_path, operators()[:64])
+    # Whose thin matrices are slow.
+    there = random_table(40).assign(device="other")
+    roofline = Roofline({"float32": PEAK}, BANDWIDTH, OVERHEAD)
+    Profile.fitted("other", there, roofline=roofline, models=["boosted"]).save(tmp_path / "other")
+    words = ["step=fit", f"out={folder}", "models=[boosted]", f"start={tmp_path / 'other'}"]
     assert main(words) == 0
     profile = Profile.load(folder / "profile")
     assert set(profile.models) == {"boosted", "adapted"}
     assert set(profile.held_out) == {"boosted", "adapted", "roofline"}
     assert profile.default in ("boosted", "adapted")
-    curve = pd.read_csv(folder / "report" / "fig_learning.csv")
-    assert list(curve[curve["model"] == "adapted"]["rows"]) == [0, 20, 50]
-    assert curve["mean"].iloc[-1] < curve["mean"].iloc[0]
-    assert "nvidia-h200-sxm" in (folder / "report.html").read_text()
+    curve = pd.read_csv(folder / "report" / "fig_learning.csv").set_index(["model", "rows"])["mean"]
+    assert list(curve["adapted"].index) == [0, 20, 50]
+    assert list(curve["boosted"].index) == [20, 50]
+    assert curve["adapted", 50] < curve["adapted", 0]
+    assert curve["boosted", 50] < curve["boosted", 20]
+    assert "other" in (folder / "report.html").read_text()
 
 
-def test_few_operators_are_of_the_kinds_that_take_long_and_far_apart():
-    start = Profile("sheet", "datasheet", Roofline({"float32": 1e12}, 1e11))
+def test_few_operators_are_of_the_kinds_that_take_long_and_far_apart(tmp_path, monkeypatch):
+    sheet = Profile("sheet", "datasheet", Roofline({"float32": 1e12}, 1e11))
+    sheet.save(tmp_path / "sheet")
     samples = [*operators(), linear(4000, 4000, 4000)]
-    chosen = few_operators(samples, start, 4)
+    chosen = few_operators(samples, sheet, 4)
     assert len(chosen) == 4
     assert samples[-1] in chosen  # the longest of all
     kinds = [sample.operator.kind for sample in chosen]
     assert kinds.count("linear") > kinds.count("relu")
-    assert few_operators(samples, start, 4) == chosen
-    assert few_operators(samples[:3], start, 4) == samples[:3]
-    config = CalibrateConfig(start="nvidia-h200-sxm", operators_at_most=25, step="measure")
-    assert len(chosen_operators(config, Path("nowhere"))) == 25
+    assert few_operators(samples, sheet, 4) == chosen
+    assert few_operators(samples[:3], sheet, 4) == samples[:3]
+    write_samples(tmp_path / "ops.json", samples)
+    monkeypatch.setattr("calibration.measure.SHIPPED_OPERATORS", tmp_path / "ops.json")
+    config = CalibrateConfig(start=str(tmp_path / "sheet"), operators_at_most=25, step="measure")
+    found = chosen_operators(config, Path("nowhere"))
+    assert [s.identity for s in found] == [
+        s.identity for s in few_operators(read_samples(tmp_path / "ops.json"), sheet, 25)
+    ]
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_repeated_kernel_has_a_third_of_the_rates(folder):
+def test_repeated_kernel_has_a_third_of_the_rates_and_statistic_and_name_are_taken(folder):
     path = folder / "raw" / "plan.json"
     plan = json.loads(path.read_text()) | {"repeat_kernel": 3, "name": "box-1core-3x"}
     path.write_text(json.dumps(plan))
-    assert main(["step=fit", f"out={folder}", "models=[polynomial]"]) == 0
-    roofline = Profile.load(folder / "profile").roofline
-    assert roofline.flops_per_s["float32"] == pytest.approx(1e10 / 3)
-    assert roofline.bandwidth == pytest.approx(5e9 / 3)
-    assert roofline.overhead == pytest.approx(9e-6)
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_statistic_and_name_are_taken(folder):
     words = ["step=fit", f"out={folder / 'raw'}", "models=[polynomial]"]
     assert main([*words, "statistic=median", "name=mine"]) == 0
     profile = Profile.load(folder / "profile")
     assert (profile.name, profile.statistic) == ("mine", "median")
+    roofline = profile.roofline
+    assert roofline.flops_per_s["float32"] == pytest.approx(1e10 / 3)
+    assert roofline.bandwidth == pytest.approx(5e9 / 3)
+    assert roofline.overhead == pytest.approx(9e-6)
 
 
 @pytest.mark.parametrize(
@@ -423,11 +434,26 @@ def test_interrupted_measuring_says_the_command_that_goes_on(tmp_path, monkeypat
     assert len((out / "command.txt").read_text().splitlines()) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
 def test_measure_and_fit_in_one_command(tmp_path, monkeypatch):
+    """Measuring processes are of this one: :mod:`tests.calibration.test_measure` has others."""
+
+    def child(folder, number, plan, deadline, cores, part_seconds, rounds):
+        assert rounds == 1  # or it would take the budget
+        messages = []
+        run_process(folder, number, deadline, messages.append, part_seconds, rounds)
+        return messages
+
+    monkeypatch.setattr("calibration.measure._child", child)
+    for name in ("steady_allocator", "raise_priority"):
+        monkeypatch.setattr(f"calibration.process.environment.{name}", lambda: 0)
+    peaks = {"bandwidth_bytes_per_s": 5e9, "call_overhead_s": 3e-6}
+    peaks["flops_per_s"] = {"float32": 1e10}
+    monkeypatch.setattr("calibration.peaks.measure", lambda *_: peaks)
+    for name in ("transfers", "allocation"):
+        monkeypatch.setattr(f"calibration.{name}.measure", lambda device: [])
     write_samples(tmp_path / "ops.json", operators()[:6])
-    words = [f"operators={tmp_path / 'ops.json'}", "budget=190s", "rounds=1"]
+    words = [f"operators={tmp_path / 'ops.json'}", "budget=89s", "rounds=1"]
     words += [f"output_dir={tmp_path}"]
     assert main([*words, "models=[polynomial]"]) == 0
     (profile,) = tmp_path.glob("calibration/*/*/profile/profile.json")
@@ -443,5 +469,5 @@ def test_measure_and_fit_in_one_command(tmp_path, monkeypatch):
         return Outcome(2, 1, {}, False)
 
     monkeypatch.setattr("calibration.measure.measure", measured)
-    assert main(["budget=190s", "rounds=1", f"out={out}", "step=measure"]) == 0
+    assert main(["budget=89s", "rounds=1", f"out={out}", "step=measure"]) == 0
     assert begun == [(out / "raw", [sample.identity for sample in operators()[:6]])]

@@ -179,15 +179,15 @@ def test_sizing_refuses(folder, capsys, words: list[str], message: str) -> None:
 
 
 def test_a_link_is_a_network_that_varies_on_the_command_line(folder, capsys) -> None:  # type: ignore[no-untyped-def]
-    words = [
-        *("workload=serving", "workload.mix={wide_and_deep: 1, two_tower: 3}", "workload.jobs=40"),
-        *(
-            "workload.rate=5/s",
-            "cluster=edge_cloud",
-            "scheduler=fcfs_batching",
-            "simulation.draws=0",
-        ),
-    ]
+    (folder / "model").mkdir(exist_ok=True)
+    for name in ("small", "smaller"):
+        (folder / "model" / f"{name}.yaml").write_text(
+            f"name: {name}\ntarget: torch.nn.Linear\narguments: {{in_features: 2000, out_features: {len(name)}}}\n"
+            "inputs: [{shape: [batch, 2000], dtype: float32}]\nbatch: 1\n"
+        )
+    words = [f"--config-dir={folder}", "workload=serving", "workload.mix={small: 1, smaller: 3}"]
+    words += ["workload.jobs=40", "workload.rate=5/s", "workload.max_batch=1", "cluster=edge_cloud"]
+    words += ["scheduler=fcfs_batching", "simulation.draws=0"]
     varying = "cluster.links.wifi.varies={step: 100ms, sigma: 0.8, length: 60s}"
     assert simulate.main([*words, "cluster.links.wifi.bandwidth=3g", varying, "output_dir=v"]) == 0
     words += ["name=nets", "workers=1"]
@@ -198,7 +198,7 @@ def test_a_link_is_a_network_that_varies_on_the_command_line(folder, capsys) -> 
     assert delays[0] > delays[1] > delays[2]
     varied = json.loads(next(Path("v/runs").glob("*/result.json")).read_text())
     assert varied["metrics"]["mean_delay_s"] > delays[0]
-    assert varied["labels"]["model"] == "wide_and_deep:1 two_tower:3"
+    assert varied["labels"]["model"] == "small:1 smaller:3"
     capsys.readouterr()
     assert simulate.main([*words[:-2], "cluster.links.wifi.varies={sigm: 1}"]) == 2
     assert "has varies.sigm, which there is not" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -62,10 +63,20 @@ def test_a_validation_from_end_to_end(home, capsys):
     assert document["summary"]["pairs"] == 1
 
 
+@pytest.mark.parametrize(
+    "processes",
+    [
+        False,
+        # Ten seconds a process. Its task is pickled, too, where there are none.
+        pytest.param(True, marks=pytest.mark.thorough),
+    ],
+)
 def test_models_predicted_in_processes_come_out_the_same(
-    home_as_others_see_it, no_figures, capsys, monkeypatch
+    request, home_as_others_see_it, no_figures, capsys, monkeypatch, processes
 ):
     """The second command measures nothing; what it draws anew is drawn in two processes."""
+    if not processes:
+        request.getfixturevalue("small_images")
     home = home_as_others_see_it
     words = ["model=tiny", "model.batch=2,4", "scheduler=fcfs", "cluster=here", "name=two"]
     words += ["simulation.draws=5", "repeats=3", "warmup=0", "seconds=0", "held_out=true"]
@@ -80,7 +91,16 @@ def test_models_predicted_in_processes_come_out_the_same(
     monkeypatch.setattr(validation_run, "available_cores", lambda: 2)
     began = []
     monkeypatch.setattr(validation_run, "measure_block", began.append)
-    monkeypatch.setattr(validation_run, "model_validation", None)  # nobody in this process
+    if processes:
+        monkeypatch.setattr(validation_run, "model_validation", None)  # nobody in this process
+    else:
+
+        def pickled(tasks, predict, workers):
+            assert workers == 2
+            for _, task in reversed(tasks):  # in whatever order
+                yield task, predict(pickle.loads(pickle.dumps(task)))
+
+        monkeypatch.setattr(validation_run, "work_through", pickled)
     assert command(home, *words) == 0
     assert not began
     assert "2 of 2 cases are there and are kept" in capsys.readouterr().out
