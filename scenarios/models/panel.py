@@ -27,14 +27,20 @@ from scenarios.models.convolutions import initialise
 
 
 class Panel(nn.Module):
-    """Models beside each other, each with an input of its own."""
+    """Models beside each other, each with an input of its own.
 
-    def __init__(self) -> None:
+    Args:
+        blocks: of each stage of the ResNet.
+        stages: of the EfficientNet that are there, from the first on.
+        hidden: features between AlexNet's dense layers.
+    """
+
+    def __init__(self, blocks: int = 2, stages: int = 7, hidden: int = 4096) -> None:
         super().__init__()
-        self.resnet = resnet.ResNet(resnet.BasicBlock, (2, 2, 2, 2), 1000)
-        self.efficientnet = EfficientNet()
+        self.resnet = resnet.ResNet(resnet.BasicBlock, (blocks,) * 4, 1000)
+        self.efficientnet = EfficientNet(stages)
         self.vit = vit_b_16.build(layers=1)
-        self.alexnet = alexnet.AlexNet(1000, 4096)
+        self.alexnet = alexnet.AlexNet(1000, hidden)
         self.deep = nn.Sequential(
             nn.Linear(1024, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1)
         )
@@ -74,18 +80,18 @@ class Panel(nn.Module):
 
 class EfficientNet(nn.Module):
     """EfficientNet-B0 without its classifier (Tan and Le 2019, https://arxiv.org/abs/1905.11946); where it strides
-    it pads as the original does, one pixel more at the end.
+    it pads as the original does, one pixel more at the end. Of its stages those up to number ``stages``.
     """
 
     STAGES = ((1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 5, 2, 40, 2), (6, 3, 2, 80, 3), (6, 5, 1, 112, 3),
               (6, 5, 2, 192, 4), (6, 3, 1, 320, 1))  # fmt: skip
     """Of each the expansion, the kernel, the stride of its first block, channels and blocks."""
 
-    def __init__(self) -> None:
+    def __init__(self, stages: int = 7) -> None:
         super().__init__()
         layers: list[nn.Module] = [*_convolution(3, 32, 3, 2), nn.SiLU()]
         inputs = 32
-        for expansion, kernel, stride, outputs, blocks in self.STAGES:
+        for expansion, kernel, stride, outputs, blocks in self.STAGES[:stages]:
             for position in range(blocks):
                 layers.append(
                     _Inverted(inputs, outputs, expansion, kernel, 1 if position else stride)

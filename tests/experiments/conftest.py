@@ -78,6 +78,7 @@ links:
 """,
 }
 PROBED_SHAPES = [[1, 3, 64, 64]]
+SHALLOW = {"blocks": 1, "stages": 2, "hidden": 64}
 PANEL_SHAPES = [
     [1, 3, 64, 64],
     [1, 64, 32, 32],
@@ -120,12 +121,14 @@ def short_panel():
 
 @pytest.fixture
 def small_images(monkeypatch):
-    """What is really executed of the panel and of the probed model is the same operators of smaller images."""
+    """What is traced and executed of the panel and of the probed model is fewer operators of smaller images."""
     from experiments.probes.panel import PANEL, panel_parts
     from experiments.probes.probed_model import PROBED
 
-    for config, shapes in ((PANEL, PANEL_SHAPES), (PROBED, PROBED_SHAPES)):
+    probed = {"stages": SHALLOW["stages"]}
+    for config, shapes, sizes in ((PANEL, PANEL_SHAPES, SHALLOW), (PROBED, PROBED_SHAPES, probed)):
         monkeypatch.setattr(config, "inputs", [InputConfig([*shape]) for shape in shapes])
+        monkeypatch.setattr(config, "arguments", sizes)
     panel_parts.cache_clear()
     yield
     panel_parts.cache_clear()
