@@ -153,15 +153,23 @@ def _graphs(tmp_path_factory):
     return graphs
 
 
+@pytest.fixture(scope="session")
+def branches(tmp_path_factory, _graphs) -> Path:
+    """The model's file; as one and the same it is traced once."""
+    written = tmp_path_factory.mktemp("branches") / "branches.py"
+    written.write_text(MODEL)
+    return written.replace(_graphs / written.name)
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch, _graphs) -> Path:
+def folder(tmp_path: Path, monkeypatch, _graphs, branches) -> Path:
     """The user's folder; profiles ``toy-core`` (measured) and ``toy-card`` (of two labels) too."""
     root = tmp_path / "mine"
     for name, text in CONFIGS.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    (root / "branches.py").write_text(MODEL)
+    (root / "branches.py").symlink_to(branches)
     (root / "mine.py").write_text(SCHEDULER)
     (root / "instances").mkdir()
     (root / "instances" / "fork.json").write_text(FORK)
