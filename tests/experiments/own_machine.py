@@ -41,7 +41,7 @@ def make_home(root: Path, machine: Path) -> Path:
         (root / "conf" / group).mkdir(parents=True)
     (root / "conf" / "model" / "tiny.yaml").write_text(
         f"name: tiny\ntarget: {machine / 'net.py'}:Net\n"
-        "inputs: [{shape: [batch, 64], dtype: float32}]\nbatch: 4\n"
+        "inputs: [{shape: [batch, 64], dtype: float32}]\nbatch: 2\n"
     )
     (root / "conf" / "cluster" / "here.yaml").write_text(
         f"name: here\nhost: ram\nspaces: {{ram: {{}}}}\n"

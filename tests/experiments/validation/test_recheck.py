@@ -38,7 +38,7 @@ from tests.examples import one_in  # noqa: E402
 from tests.experiments.own_machine import command, newest  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
-MANY = 100
+FEW, MANY = 20, 100
 """Cases of a validation."""
 COMMITTED = sorted(
     path.parent
@@ -69,13 +69,13 @@ def saved(home, no_figures, tmp_path_factory, _validation):
 @pytest.mark.parametrize("folder", COMMITTED, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_is_committed_follows_from_its_traces_and_is_simulated_as_then(folder):
     """By the present code with its operator times, not those of today's profiles: a change of these
-    makespans is a change of semantics. Of the presets' 336 cases it is every sixth that is simulated, and whose error is
-    taken apart, another scheduler's of each model, unless all are asked for (``HETSIM_THOROUGH``).
+    makespans is a change of semantics. Of a preset's 336 cases one of each model is simulated, and its error taken
+    apart, every scheduler's in some folder; elsewhere it is every fourth; and all with ``HETSIM_THOROUGH``.
     """
     validation, document = load_validation(folder)
-    many = len(validation.cases) > MANY
+    count = len(validation.cases)
     rows, checked, models = iter(document["cases"]), [], []
-    for number, model in enumerate(validation.models):
+    for number, model in enumerate(validation.models, 12 * COMMITTED.index(folder)):
         cases = [
             *zip(
                 model.contestants,
@@ -84,7 +84,8 @@ def test_what_is_committed_follows_from_its_traces_and_is_simulated_as_then(fold
                 strict=True,
             )
         ]
-        chosen = one_in(6, range(len(cases)), number) if many else range(len(cases))
+        step = len(cases) if count > MANY else 4 if count > FEW else 1
+        chosen = one_in(step, range(len(cases)), number)
         checked += [(model, *cases[i][:2]) for i in chosen]
         taken_apart = [
             case if i in chosen else replace(case, steps=steps_of(row, case))
@@ -108,8 +109,12 @@ def test_what_probing_the_caches_is_worth(tmp_path, capsys):
     not, several hardly do: where two devices are equally good, a trifle decides otherwise and changes a case by more.
     """
     validation, _ = load_validation(ROOT / "docs" / "validation")
-    (cells,) = (model for model in validation.models if model.model == "gru_cells")
-    (without,) = (model for model in validation.models if model.model == "googlenet")
+    cells, without = (
+        replace(model, contestants=model.contestants[::4], cases=model.cases[::4])
+        for name in ("gru_cells", "googlenet")
+        for model in validation.models
+        if model.model == name
+    )
     assert cells.caches
     changes = {
         (model.model, case.jobs, case.scheduler): abs(
@@ -170,7 +175,7 @@ def test_what_copies_take_is_measured_simulated_and_saved(home, no_figures, caps
     )
     monkeypatch.setattr(Machine, "spare_cores", 1)  # else copies wait for cores
     words = ["model=tiny", "scheduler=olb", "cluster=apart", "simulation.draws=5"]
-    words += ["workload=concurrent", "repeats=3", "warmup=1", "seconds=0"]
+    words += ["workload=concurrent", "repeats=2", "warmup=0", "seconds=0"]
     assert command(home, *words) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert re.search(

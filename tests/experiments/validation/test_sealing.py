@@ -1,7 +1,6 @@
 """Predictions sealed before they are measured, scored as they stand, and listed with their misses."""
 
 import json
-import shutil
 
 import pytest
 
@@ -17,32 +16,26 @@ from tests.experiments.own_machine import command  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 WORDS = ("model=tiny", "scheduler=fcfs,heft", "cluster=here", "simulation.draws=5")
-RUNS = ("repeats=3", "warmup=1", "seconds=0")
-
-
-@pytest.fixture(scope="module")
-def _seals():
-    """Where what the first test sealed lies."""
-    return []
+RUNS = ("repeats=3", "warmup=0", "seconds=0")
 
 
 @pytest.fixture
-def sealed(home, tmp_path_factory, _seals):
-    """A sealed prediction, nothing of the model having run; a copy of one that was made once."""
-    if not _seals:
-        folder = tmp_path_factory.mktemp("seals") / "sealed"
-        with pytest.MonkeyPatch.context() as patch:
-
-            def refuse(*_, **__):
-                raise AssertionError("sealing runs no model")
-
-            patch.setattr(Hardware, "__init__", refuse)
-            assert command(home, f"sealed_dir={folder}", "seal=march", *WORDS, *RUNS) == 0
-        _seals.append(folder)
-    return shutil.copytree(_seals[0], home / "sealed")
+def sealed(home):
+    """A prediction with a stated overhead, which takes no hardware."""
+    folder = home / "sealed"
+    assert command(home, f"sealed_dir={folder}", "seal=march", "dispatch=25us", *WORDS, *RUNS) == 0
+    return folder
 
 
-def test_a_seal_says_all_and_its_hash_is_of_that(sealed):
+def test_a_check_scores_the_sealed_numbers(home, capsys, monkeypatch):
+    sealed = home / "sealed"
+    with monkeypatch.context() as patch:
+
+        def refuse(*_, **__):
+            raise AssertionError("sealing runs no model")
+
+        patch.setattr(Hardware, "__init__", refuse)
+        assert command(home, f"sealed_dir={sealed}", "seal=march", *WORDS, *RUNS) == 0
     document = json.loads((sealed / "march.json").read_text())
     assert document["settings"]["repeats"] == 3
     assert [(c["model"], c["jobs"], c["scheduler"]) for c in document["cases"]] == [
@@ -57,9 +50,6 @@ def test_a_seal_says_all_and_its_hash_is_of_that(sealed):
         assert {len(value) for value in case["profiles"].values()} == {64}
     given = document.pop("sha256")
     assert digest(document) == given
-
-
-def test_a_check_scores_the_sealed_numbers(home, sealed, capsys, monkeypatch):
     known = environment.described("cpu")
     monkeypatch.setattr(environment, "described", lambda device: known | {"torch": "99.0"})
     capsys.readouterr()
