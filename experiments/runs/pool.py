@@ -7,6 +7,7 @@ again. Workers are processes of this machine (:class:`Processes`) or of a cluste
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -224,15 +225,18 @@ def work_through(
         tasks: (kind, task); tasks of one kind share what is costly to make.
         function: a module's own function; its argument and answer travel between processes. An
             exception of it ends the iteration.
-        workers: processes of this machine, with 1 everything runs in this one; or a pool, which is closed
-            in the end.
+        workers: processes of this machine, with 1 everything runs in this one, kind by kind; or a pool, which
+            is closed in the end.
 
     Raises:
         HetsimError: a cluster has no worker any more.
     """
     if isinstance(workers, int):
         if workers <= 1 or len(tasks) <= 1:
-            for _, task in tasks:
+            kinds: dict[str, list[T]] = {}
+            for kind, task in tasks:
+                kinds.setdefault(kind, []).append(task)
+            for task in itertools.chain.from_iterable(kinds.values()):
                 yield task, function(task)
             return
         workers = Processes(min(workers, len(tasks)))

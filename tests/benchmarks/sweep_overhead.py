@@ -22,6 +22,7 @@ from rich.console import Console
 from experiments import sweep
 from experiments.runs import cell, world
 from experiments.runs.command import Invocation
+from experiments.runs.garbage import seldom_collecting
 from tests.benchmarks.cell import Stopwatch
 
 SCHEDULERS = (
@@ -41,7 +42,7 @@ def words(cells: int, tasks: int, workers: int, folder: str) -> tuple[str, ...]:
 
 def swept(cells: int, tasks: int, workers: int) -> tuple[float, float]:
     """Seconds on the clock of planning a sweep, and of all of it but its report."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, seldom_collecting():  # as every command does
         os.environ["HETSIM_CACHE"] = f"{folder}/cache"  # of bounds that were worked out before
         invocation = Invocation("experiments.sweep", words(cells, tasks, workers, folder), ())
         began = time.perf_counter()

@@ -31,9 +31,9 @@ def test_every_task_has_one_answer_and_a_dead_process_loses_its_own():
             assert answer[1] != os.getpid()
 
 
-def test_one_worker_is_this_process():
-    answers = list(work_through([("a", 2), ("b", 3)], square, 1))
-    assert answers == [(2, (4, os.getpid())), (3, (9, os.getpid()))]
+def test_one_worker_is_this_process_and_works_kind_by_kind():
+    answers = list(work_through([("a", 2), ("b", 3), ("a", 1)], square, 1))
+    assert answers == [(2, (4, os.getpid())), (1, (1, os.getpid())), (3, (9, os.getpid()))]
 
 
 def test_a_worker_stays_with_a_kind_and_helps_with_the_longest_in_the_end():
