@@ -191,9 +191,8 @@ def legend_columns(handles: Sequence[Any], most: int, width: float) -> int:
     """Columns in which a legend of 7 points fits into so many inches; filled one after the other."""
     lengths = [len(str(handle.get_label())) for handle in handles]
     for columns in range(min(most, len(handles)), 1, -1):
-        longest = [
-            max(part) for part in np.array_split(lengths, columns)
-        ]  # as Matplotlib fills them
+        # Matplotlib fills columns in this way.
+        longest = [max(part) for part in np.array_split(lengths, columns)]
         # Inches of a character, and of a handle with its gaps.
         if sum(0.054 * length + 0.45 for length in longest) <= width:
             return columns

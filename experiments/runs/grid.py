@@ -297,9 +297,8 @@ class _Composer:
     def compose(self, overrides: Sequence[Override | str]) -> DictConfig:
         """The config, which is not to be changed: who asks for the same once more gets the same."""
         words = [o if isinstance(o, str) else str(o.input_line) for o in overrides]
-        folders = (
-            self.config_dirs if words else ()
-        )  # the defaults are shipped ones, which come first
+        # Without overrides all is the shipped defaults, which come before a user's folder.
+        folders = self.config_dirs if words else ()
         if folders:
             listed = ",".join(f'"file://{folder}"' for folder in folders)
             words.append(f"hydra.searchpath=[{listed}]")

@@ -89,7 +89,7 @@ def _check(path: Path, text: str) -> None:
 
 
 _read: dict[tuple[Path, str, int, int], ConfigResult | None] = {}
-"""What Hydra made of files, each while it is in that state: jobs and cells share most of theirs."""
+"""Parsed configs by path and state of the file: jobs and cells share most of them."""
 
 
 @contextlib.contextmanager

@@ -54,7 +54,7 @@ def test_a_device_that_was_never_measured():
 )
 @pytest.mark.parametrize(("channels", "size"), [(64, 224), (256, 56)])
 def test_a_bias_is_not_the_mark_of_a_gpu(name, channels, size):
-    """Of the measured GPUs only the H200, which reaches less of its peak, has convolutions with one: twice the time was told."""
+    """The H200 alone was measured with a bias, and it reaches less of its peak: every GPU was told twice the time."""
     plane, weights = (32, channels, size, size), (channels, channels, 3, 3)
     plain = json.dumps({"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1})
     rows = pd.DataFrame(

@@ -121,7 +121,7 @@ def short_panel():
 
 @pytest.fixture
 def small_images(monkeypatch):
-    """What is really executed of the panel and of the probed model is operators of the same sorts on small images."""
+    """The panel and the probed model run operators of the same sorts on small images."""
     from experiments.probes.panel import PANEL, panel_parts
     from experiments.probes.probed_model import PROBED
     from scenarios.models import panel

@@ -168,7 +168,7 @@ def test_a_profile_is_fitted_anew_with_other_models(fitted, tmp_path, capsys, mo
         monkeypatch.setattr("calibration.environment.described", lambda device, here=here: here)
         assert main(["step=fit", *words]) == 0
         error = " ".join(capsys.readouterr().err.split())
-        # What has changed on this device since.
+        # The device has changed since.
         sentence = "profile 'box-1core' was measured with torch 2.13.0, here 2.14.0"
         assert (sentence in error) is told
         monkeypatch.setattr("experiments.calibrate.fit_step", lambda *_: before)  # once is enough

@@ -28,7 +28,7 @@ WORDS = ("model=tiny", "cluster=here", "simulation.draws=0", "name=mine", "warmu
 
 @pytest.fixture(autouse=True)
 def _known_overheads(monkeypatch):
-    """What the runner needs is probed in other tests."""
+    """Stands in for the probes of the runner, which have tests of their own."""
     monkeypatch.setattr(measured_runs.OverheadProbe, "overhead", lambda *_, **__: Overhead(2e-5))
     monkeypatch.setattr(measured_runs, "handover_seconds", lambda *_: 0.0)
 
